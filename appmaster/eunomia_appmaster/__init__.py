@@ -1,0 +1,1 @@
+"""The live system: protocol, arbiter service, app masters, launcher, profiler, checkpoints, training helper."""

@@ -1,0 +1,1 @@
+"""Hyperparameter tuners that share an app's GPUs among its trials."""
