@@ -1,0 +1,184 @@
+"""Ids, units, array types and the closed sets that every part of Eunomia shares."""
+
+import math
+import re
+from enum import Enum, IntEnum
+from typing import Any, Final, NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eunomia.errors import InputError
+
+Rows = NDArray[np.int32]
+"""Row numbers of a table; -1 means none."""
+Ints = NDArray[np.int64]
+"""Counts, GPU numbers, lease numbers."""
+Reals = NDArray[np.float64]
+"""Seconds, GiB, rates, shares: the name says which."""
+Bools = NDArray[np.bool_]
+Ids = NDArray[Any]
+"""Ids as Python strings in an object array."""
+
+Seconds = NewType("Seconds", float)
+"""Seconds since the arbiter's start, or a duration in seconds."""
+NEVER: Final = Seconds(math.inf)
+NONE: Final = -1
+"""The row that is none."""
+
+UserId = NewType("UserId", str)
+AppId = NewType("AppId", str)
+JobId = NewType("JobId", str)
+"""``app/number``."""
+LeaseId = NewType("LeaseId", int)
+OfferId = NewType("OfferId", int)
+Epoch = NewType("Epoch", int)
+"""A fencing token: one counter for the whole arbiter; an executor refuses an order with an older one."""
+Version = NewType("Version", int)
+
+
+class Locality(IntEnum):
+    """How far apart the GPUs of a grant are; a larger value is farther."""
+
+    ISLAND = 0
+    MACHINE = 1
+    RACK = 2
+    CLUSTER = 3
+
+
+class Stage(Enum):
+    """The stages of a round, in calling order."""
+
+    ELASTICITY = "elasticity"
+    VALUATION = "valuation"
+    ALLOCATION = "allocation"
+    REFINE = "refine"
+    PLACEMENT = "placement"
+
+
+class Cause(Enum):
+    """What makes a round."""
+
+    ARRIVED = "arrived"
+    """An app or a job came, or became able to run."""
+    LEFT = "left"
+    """An app or a job ended."""
+    FREED = "freed"
+    """A GPU came back."""
+    LEASE_ENDED = "lease_ended"
+    CLUSTER_CHANGED = "cluster_changed"
+    ADAPTED = "adapted"
+    """A job announced another regime, such as a larger batch."""
+    REPORTED = "reported"
+    """A forecast or a measured rate came."""
+    BOUNDARY = "boundary"
+    """A period of the profile ended."""
+    WAKE = "wake"
+    """An allocation or valuation had asked for this moment."""
+
+
+class Unit(Enum):
+    """Who values, receives and is charged."""
+
+    JOB = "job"
+    APP = "app"
+    GROUP = "group"
+    """One user's jobs of one kind: OEF's virtual user."""
+    USER = "user"
+
+
+class Scope(Enum):
+    """What an offer may touch."""
+
+    FREE = "free"
+    """Free GPUs and those whose lease ended."""
+    ALL = "all"
+    """Every GPU that is not protected."""
+
+
+class Rest(Enum):
+    """What an answer says of those whom it does not name."""
+
+    KEEP = "keep"
+    RELEASE = "release"
+
+
+class Misfit(Enum):
+    """What happens when a claim cannot be placed: go on with the next, or stop there."""
+
+    SKIP = "skip"
+    STOP = "stop"
+
+
+class Basis(IntEnum):
+    """How a rate is known."""
+
+    ASSUMED = 0
+    DECLARED = 1
+    MEASURED = 2
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[kKMGT]i?B)")
+_MEMORY_BYTES = {"B": 1.0} | {
+    f"{prefix}{infix}B": float(base**power)
+    for infix, base in (("", 1000), ("i", 1024))
+    for power, prefix in enumerate("KMGT", start=1)
+}
+
+
+def parse_duration(text: object, *, name: str, place: str | None = None, zero: bool = False) -> Seconds:
+    """Read a duration such as ``"500ms"``, ``"10m"`` or ``"1h30m"``.
+
+    Args:
+        text: what the user wrote.
+        name: what is read, for the error.
+        place: file and key, for the error.
+        zero: whether ``"0s"`` is allowed.
+
+    Raises:
+        InputError: not a string with units, negative, zero where that is not allowed, or beyond 100 years.
+    """
+    rule = f'{name} must be a {"" if zero else "positive "}duration with a unit, such as "10m"'
+    shown = f'"{text}"' if isinstance(text, str) else repr(text)
+    if not isinstance(text, str) or not re.fullmatch(f"(?:{_DURATION.pattern})+", text.strip()):
+        raise InputError(rule, value=shown, place=place)
+    seconds = sum(float(amount) * _DURATION_SECONDS[unit] for amount, unit in _DURATION.findall(text))
+    if seconds > 100 * 365.25 * 86400.0:
+        raise InputError(f"{name} must be at most 100 years", value=shown, place=place)
+    if seconds == 0.0 and not zero:
+        raise InputError(rule, value=shown, place=place)
+    return Seconds(seconds)
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as ``parse_duration`` reads it, in at most two units."""
+    if seconds < 1.0:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60.0:
+        return f"{seconds:.3g}s"
+    parts = []
+    rest = round(seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])
+
+
+def parse_memory(text: object, *, name: str, place: str | None = None) -> float:
+    """Read an amount of memory such as ``"500GB"`` (10^9 bytes) or ``"500GiB"`` and return it in GiB.
+
+    Raises:
+        InputError: not a positive number with a unit.
+    """
+    match = _MEMORY.fullmatch(text.strip()) if isinstance(text, str) else None
+    scale = _MEMORY_BYTES.get(match.group(2).replace("k", "K", 1)) if match else None
+    if match is None or scale is None or float(match.group(1)) <= 0.0:
+        raise InputError(
+            f'{name} must be a positive amount of memory with a unit, such as "768GiB"',
+            value=f'"{text}"' if isinstance(text, str) else repr(text),
+            place=place,
+        )
+    return float(match.group(1)) * scale / 1024.0**3

@@ -1,0 +1,60 @@
+"""Why a job does not run: one reason of a closed set for each claim that a stage turned down."""
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from eunomia.shapes import builds
+from eunomia.units import Rows
+
+
+class Reason(IntEnum):
+    """Why a job waits; the names, in lower case, are what users, tables and metrics see."""
+
+    NO_SIZE_FITS = 1
+    """No size on its menu fits the cluster."""
+    NO_GPU_OF_TYPE = 2
+    FRAGMENTED = 3
+    """Enough GPUs are free, but not where the job could use them together."""
+    CPUS_SHORT = 4
+    MEMORY_SHORT = 5
+    OUTRANKED = 6
+    """Others came first in the order of service."""
+    NOT_OFFERED = 7
+    """Outside the filter of an auction: others are treated worse."""
+    OUTBID = 8
+    HELD_BACK = 9
+    """Won, and taken as a payment."""
+    SHARE_USED_UP = 10
+    PLANNED_LATER = 11
+    AWAITING_RELEASE = 12
+    """Granted GPUs that their last holder has not given back yet."""
+    PAUSED_BY_APP = 13
+    NOT_PROFILED = 14
+    BACKING_OFF = 15
+    """Failed a moment ago and is tried again after a pause."""
+    AWAITING_ROUND = 16
+    """Arrived since the last round, or an offer is open."""
+    PLUGIN_FAULT = 17
+
+    @property
+    def word(self) -> str:
+        """The reason as users see it."""
+        return self.name.lower()
+
+
+@builds
+class Verdicts:
+    """Claims that a stage turned down: ``rows`` of claims and a ``Reason`` code for each."""
+
+    rows: Rows
+    reasons: Rows
+
+
+NO_VERDICTS: Final = Verdicts(rows=np.empty(0, np.int32), reasons=np.empty(0, np.int32))
+
+
+def turned_down(rows: Rows, reason: Reason) -> Verdicts:
+    """The same reason for all these claims."""
+    return Verdicts(rows=rows, reasons=np.full(rows.size, int(reason), dtype=np.int32))
