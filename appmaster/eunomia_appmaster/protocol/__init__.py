@@ -1,0 +1,1 @@
+"""The wire: protocol buffers and gRPC services, with the code generated from them."""
