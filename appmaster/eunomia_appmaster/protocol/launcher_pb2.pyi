@@ -83,11 +83,7 @@ class _ContainerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Contai
     COMPLETED: _ContainerState.ValueType  # 5
     """no process of it is left, its slot is free"""
 
-class ContainerState(_ContainerState, metaclass=_ContainerStateEnumTypeWrapper):
-    """---------------------------------------------------------------------------------------------------------------------
-    Shared
-    ---------------------------------------------------------------------------------------------------------------------
-    """
+class ContainerState(_ContainerState, metaclass=_ContainerStateEnumTypeWrapper): ...
 
 CONTAINER_STATE_UNSPECIFIED: ContainerState.ValueType  # 0
 NEW: ContainerState.ValueType  # 1

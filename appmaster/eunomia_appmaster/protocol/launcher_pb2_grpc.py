@@ -26,10 +26,7 @@ if _version_not_supported:
 
 
 class ResourceTrackerStub:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the arbiter, called by launchers
-    ---------------------------------------------------------------------------------------------------------------------
-
+    """Served by the arbiter, called by launchers.
     """
 
     def __init__(self, channel):
@@ -56,10 +53,7 @@ class ResourceTrackerStub:
 
 
 class ResourceTrackerServicer:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the arbiter, called by launchers
-    ---------------------------------------------------------------------------------------------------------------------
-
+    """Served by the arbiter, called by launchers.
     """
 
     def RegisterNode(self, request, context):
@@ -125,10 +119,7 @@ def add_ResourceTrackerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ResourceTracker:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the arbiter, called by launchers
-    ---------------------------------------------------------------------------------------------------------------------
-
+    """Served by the arbiter, called by launchers.
     """
 
     @staticmethod
@@ -214,14 +205,11 @@ class ResourceTracker:
 
 
 class ContainerManagerStub:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the launcher on a loopback port, called by app masters through their runtime
-    ---------------------------------------------------------------------------------------------------------------------
+    """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
     FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
     same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
-
     """
 
     def __init__(self, channel):
@@ -253,14 +241,11 @@ class ContainerManagerStub:
 
 
 class ContainerManagerServicer:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the launcher on a loopback port, called by app masters through their runtime
-    ---------------------------------------------------------------------------------------------------------------------
+    """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
     FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
     same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
-
     """
 
     def StartContainers(self, request, context):
@@ -335,14 +320,11 @@ def add_ContainerManagerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ContainerManager:
-    """---------------------------------------------------------------------------------------------------------------------
-    Served by the launcher on a loopback port, called by app masters through their runtime
-    ---------------------------------------------------------------------------------------------------------------------
+    """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
     FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
     same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
-
     """
 
     @staticmethod
