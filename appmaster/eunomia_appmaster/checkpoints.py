@@ -1,0 +1,314 @@
+"""Checkpoints of one job: written atomically, verified on read, the last good ones kept.
+
+A checkpoint is two files in the job's checkpoint folder: the data, ``000096.pt``, and its record, ``000096.json``
+(step, sha256, bytes, incarnation, saved_at). The record is renamed into place last, so what has a record was whole.
+There is one writer at a time (rank 0 of the running incarnation) and any number of readers.
+"""
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import structlog
+
+from eunomia.errors import EunomiaError, InputError
+
+_log = structlog.get_logger()
+_READ_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One whole checkpoint: ``path`` holds ``bytes`` bytes with that SHA-256; ``saved_at`` is in seconds (Unix)."""
+
+    step: int
+    path: Path
+    sha256: str
+    bytes: int
+    incarnation: int
+    saved_at: float
+
+
+class CheckpointError(EunomiaError):
+    """A checkpoint that cannot be used (corrupt, incomplete), or that was not written."""
+
+
+class CheckpointStore:
+    """The checkpoints of one job in ``folder``, newest ``keep`` good ones kept.
+
+    Newest means the latest incarnation first, then the highest step: an incarnation that had to fall back to an
+    earlier step replaces what came after it. Files of other names in the folder are left alone.
+
+    Args:
+        folder: made at the first save.
+        keep: how many good checkpoints to keep, at least 1.
+
+    Raises:
+        InputError: ``keep`` is less than 1.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        if keep < 1:
+            raise InputError("a checkpoint store must keep at least 1 checkpoint", value=str(keep), place=str(folder))
+        self.folder = folder
+        self.keep = keep
+        self.faults: list[CheckpointError] = []
+        self._verified: set[tuple[str, int, int, int]] = set()
+
+    def save(self, step: int, write: Callable[[Path], None], *, incarnation: int) -> Checkpoint:
+        """Write a checkpoint atomically and drop the oldest beyond ``keep``.
+
+        Args:
+            step: optimizer step whose state it holds.
+            write: writes the data to the path given to it (a temporary file beside the final one).
+            incarnation: which incarnation of the job writes, from 1.
+
+        Raises:
+            InputError: ``step`` or ``incarnation`` is negative.
+            CheckpointError: ``write`` left no file.
+            OSError: the disk refuses; whatever ``write`` raises comes through. Earlier checkpoints stay as they were.
+        """
+        if step < 0 or incarnation < 0:
+            raise InputError(
+                "step and incarnation of a checkpoint must not be negative",
+                value=f"step {step}, incarnation {incarnation}",
+                place=str(self.folder),
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._clean_leftovers()
+        mark = f"{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+        data, record = self.folder / f".{step:06d}.pt.{mark}", self.folder / f".{step:06d}.json.{mark}"
+        try:
+            write(data)
+            checkpoint = self._measure(data, step, incarnation)
+            _write_synced(record, _to_json(checkpoint))
+            data.replace(checkpoint.path)
+            _sync_folder(self.folder)
+            record.replace(_record_of(checkpoint.path))
+            _sync_folder(self.folder)
+        except BaseException:
+            # Once the data stands under its final name, the record is what makes it readable: `_clean_leftovers` or a
+            # reader completes it.
+            if data.exists():
+                data.unlink()
+                record.unlink(missing_ok=True)
+            raise
+        self._remember(checkpoint.path)
+        self._retain(checkpoint)
+        return checkpoint
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint whose size and SHA-256 fit its record; None where there is none.
+
+        A corrupt one is set aside (``.corrupt`` is appended to its names), logged as ``checkpoint.corrupt`` and added
+        to ``faults``; the next older one is tried then.
+        """
+        for record in self._records():
+            checkpoint = self._verify(record)
+            if checkpoint is not None:
+                return checkpoint
+        return None
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, ascending; not verified."""
+        return sorted(int(record.stem) for record in self._record_paths())
+
+    # -- reading
+
+    def _record_paths(self) -> list[Path]:
+        if not self.folder.is_dir():
+            return []
+        return [path for path in self.folder.glob("*.json") if path.stem.isdecimal()]
+
+    def _records(self) -> Iterator[Path]:
+        """Yield the records, newest first; unreadable ones first of all, so that they are set aside."""
+
+        def age(record: Path) -> tuple[float, int]:
+            try:
+                return _read_record(record).incarnation, int(record.stem)
+            except (CheckpointError, OSError):
+                return float("inf"), int(record.stem)
+
+        yield from sorted(self._record_paths(), key=age, reverse=True)
+
+    def _verify(self, record: Path) -> Checkpoint | None:
+        """Return the checkpoint if it is good; else set it aside, report it and return None."""
+        fault: CheckpointError | None = None
+        for _ in range(_READ_ATTEMPTS):
+            before = _content(record)
+            if before is None:
+                return None  # dropped by the writer meanwhile
+            try:
+                checkpoint = _read_record(record)
+                self._check(checkpoint)
+                return checkpoint
+            except CheckpointError as error:
+                fault = error
+            completed = self._interrupted(record)
+            if completed is not None:
+                return completed
+            if _content(record) == before:
+                break  # nobody is writing it: it is corrupt
+        if fault is not None and _content(record) is not None:
+            self._set_aside(record, fault)
+        return None
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointError unless the data fit the record; a file is hashed once while it stays as it is."""
+        path, place = checkpoint.path, str(checkpoint.path)
+        try:
+            size = path.stat().st_size
+            if size != checkpoint.bytes:
+                rule = f"a checkpoint must have the size in its record, {checkpoint.bytes} bytes"
+                raise CheckpointError(rule, value=f"{size} bytes", place=place)
+            if _identity(path) in self._verified:
+                return
+            digest = _sha256(path)
+        except OSError as error:
+            raise CheckpointError(
+                "the data of a checkpoint must be readable", value=str(error.strerror), place=place
+            ) from error
+        if digest != checkpoint.sha256:
+            rule = f"a checkpoint must have the SHA-256 in its record, {checkpoint.sha256}"
+            raise CheckpointError(rule, value=digest, place=place)
+        self._remember(path)
+
+    def _interrupted(self, record: Path) -> Checkpoint | None:
+        """Return the checkpoint of a save that stopped between its two renames (or is between them now)."""
+        for leftover in self.folder.glob(f".{record.stem}.json.*.tmp"):
+            with suppress(CheckpointError, OSError):
+                checkpoint = _read_record(leftover, stem=record.stem)
+                self._check(checkpoint)
+                return checkpoint
+        return None
+
+    def _set_aside(self, record: Path, fault: CheckpointError) -> None:
+        for path in (record.with_suffix(".pt"), record):
+            with suppress(OSError):
+                path.rename(_free_name(path))
+        self.faults.append(fault)
+        _log.error("checkpoint.corrupt", rule=fault.rule, value=fault.value, place=fault.place)
+
+    # -- writing
+
+    def _measure(self, data: Path, step: int, incarnation: int) -> Checkpoint:
+        """Flush the data to the disk and describe them under their final name."""
+        if not data.is_file():
+            rule = "the function that writes a checkpoint must leave a file at the path given to it"
+            raise CheckpointError(rule, value="none", place=str(data))
+        _sync_file(data)
+        return Checkpoint(
+            step=step,
+            path=self.folder / f"{step:06d}.pt",
+            sha256=_sha256(data),
+            bytes=data.stat().st_size,
+            incarnation=incarnation,
+            saved_at=time.time(),
+        )
+
+    def _clean_leftovers(self) -> None:
+        """Complete saves that stopped between their renames, delete what other unfinished saves left."""
+        for leftover in self.folder.glob(".*.json.*.tmp"):
+            stem = leftover.name.split(".")[1]
+            try:
+                self._check(_read_record(leftover, stem=stem))
+                leftover.replace(self.folder / f"{stem}.json")
+            except CheckpointError:
+                leftover.unlink(missing_ok=True)
+        for leftover in self.folder.glob(".*.pt.*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def _retain(self, newest: Checkpoint) -> None:
+        """Delete what is older than the newest ``keep`` good ones; corrupt ones on the way do not count."""
+        kept = 1
+        for record in list(self._records()):
+            if record.stem == newest.path.stem:
+                continue
+            if kept >= self.keep:
+                record.unlink(missing_ok=True)
+                record.with_suffix(".pt").unlink(missing_ok=True)
+            elif self._verify(record) is not None:
+                kept += 1
+
+    def _remember(self, path: Path) -> None:
+        with suppress(OSError):
+            self._verified.add(_identity(path))
+
+
+def _record_of(data: Path) -> Path:
+    return data.with_suffix(".json")
+
+
+def _identity(path: Path) -> tuple[str, int, int, int]:
+    stat = path.stat()
+    return path.name, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _to_json(checkpoint: Checkpoint) -> str:
+    values = asdict(checkpoint)
+    del values["path"]
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
+    """Read a record; ``stem`` names the data where the record has a temporary name itself."""
+    kinds = {"step": int, "sha256": str, "bytes": int, "incarnation": int, "saved_at": (int, float)}
+    stem = record.stem if stem is None else stem
+    try:
+        values = json.loads(record.read_bytes())
+    except (ValueError, OSError) as error:
+        raise CheckpointError("the record of a checkpoint must be JSON", value=str(error), place=str(record)) from error
+    if not isinstance(values, dict) or any(not isinstance(values.get(k), kind) for k, kind in kinds.items()):
+        rule = "the record of a checkpoint must hold " + ", ".join(kinds)
+        raise CheckpointError(rule, value=json.dumps(values)[:200], place=str(record))
+    if f"{values['step']:06d}" != stem:
+        rule = "the record of a checkpoint must be named after its step"
+        raise CheckpointError(rule, value=f"step {values['step']}", place=str(record))
+    known = {field.name: values[field.name] for field in fields(Checkpoint) if field.name != "path"}
+    return Checkpoint(path=record.parent / f"{stem}.pt", **known)
+
+
+def _free_name(path: Path) -> Path:
+    """Return ``path`` with ``.corrupt`` appended, numbered where that name is taken."""
+    candidate, number = path.with_name(path.name + ".corrupt"), 2
+    while candidate.exists():
+        candidate, number = path.with_name(f"{path.name}.{number}.corrupt"), number + 1
+    return candidate
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
