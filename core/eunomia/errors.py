@@ -32,7 +32,7 @@ class InputError(EunomiaError):
     exit_code = 2
 
 
-class InputErrors(InputError):
+class InputErrors(InputError):  # noqa: N818 - several errors
     """All errors of one input together, so that they can be mended in one go."""
 
     def __init__(self, errors: "list[InputError]") -> None:

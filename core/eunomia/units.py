@@ -23,6 +23,7 @@ Ids = NDArray[Any]
 Seconds = NewType("Seconds", float)
 """Seconds since the arbiter's start, or a duration in seconds."""
 NEVER: Final = Seconds(math.inf)
+ZERO: Final = Seconds(0.0)
 NONE: Final = -1
 """The row that is none."""
 

@@ -1,0 +1,129 @@
+"""Which sizes each job can run at, and how fast: curves that jobs of a kind share."""
+
+from typing import Final
+
+import numpy as np
+
+from eunomia.memos import Memo
+from eunomia.shapes import builds, reads
+from eunomia.units import Ints, Locality, Reals, Rows, Seconds
+from eunomia.verdicts import NO_VERDICTS, Verdicts
+
+
+@reads
+class CurvePoints:
+    """Points of all curves, sorted by curve and then by GPUs; ``start[c]`` to ``start[c + 1]`` are curve c's.
+
+    ``gpu_type``, ``locality``, ``cpus`` and ``memory_gib`` are -1 or NaN where a point holds for any.
+    ``rate`` is in iterations a second; NaN: the size can run, its rate is not known. ``basis``: a ``Basis``.
+    """
+
+    curve: Rows
+    gpus: Ints
+    gpu_type: Rows
+    locality: Rows
+    cpus: Reals
+    memory_gib: Reals
+    rate: Reals
+    basis: Rows
+    start: Ints
+
+
+@builds
+class ChangeCosts:
+    """What changing a running job costs, in seconds."""
+
+    pause: Seconds = Seconds(0.0)
+    """No step is made."""
+    join: Seconds = Seconds(0.0)
+    """The job runs at its old size until newcomers are ready."""
+    release: Seconds = Seconds(0.0)
+    """Until the GPUs are back."""
+
+
+@builds
+class Probes:
+    """Points to be measured while a job runs: job rows and numbers of GPUs."""
+
+    jobs: Rows
+    gpus: Ints
+
+
+@builds
+class Regimes:
+    """What a job will do, as far as it is known: by job row, iterations and rate of each coming regime."""
+
+    job: Rows
+    iterations: Reals
+    rate: Reals
+
+
+NO_CHANGE_COSTS: Final = ChangeCosts()
+
+
+@builds
+class Menus:
+    """Each job points to a curve. A menu's sizes are its curve's numbers of GPUs."""
+
+    curve: Rows
+    """By job row; -1: not on a menu."""
+    points: CurvePoints
+    change: ChangeCosts = NO_CHANGE_COSTS
+    regimes: Regimes | None = None
+    probe: Probes | None = None
+    verdicts: Verdicts = NO_VERDICTS
+    memo: Memo | None = None
+
+    def sizes(self, job: int) -> Ints:
+        """Numbers of GPUs that the job can run at, ascending."""
+        curve = int(self.curve[job])
+        if curve < 0:
+            return np.empty(0, np.int64)
+        start, end = self.points.start[curve : curve + 2]
+        return np.unique(self.points.gpus[start:end])
+
+    def largest_at_most(self, job: int, gpus: int) -> int:
+        """The largest size on the job's menu that is at most ``gpus``; 0: none fits."""
+        sizes = self.sizes(job)
+        fit = int(np.searchsorted(sizes, gpus, side="right"))
+        return int(sizes[fit - 1]) if fit else 0
+
+    def rate(self, job: int, gpus: int, locality: Locality = Locality.ISLAND) -> float:
+        """Iterations a second at that size, at the nearest locality that the curve tells; NaN: not known."""
+        curve = int(self.curve[job])
+        if curve < 0:
+            return float("nan")
+        start, end = self.points.start[curve : curve + 2]
+        here = np.flatnonzero(self.points.gpus[start:end] == gpus) + start
+        if here.size == 0:
+            return float("nan")
+        levels = self.points.locality[here]
+        exact = here[(levels == int(locality)) | (levels == -1)]
+        return float(self.points.rate[exact[0] if exact.size else here[np.argmin(abs(levels - int(locality)))]])
+
+
+def curve_points(
+    curve: Rows,
+    gpus: Ints,
+    *,
+    rate: Reals | None = None,
+    gpu_type: Rows | None = None,
+    locality: Rows | None = None,
+    basis: Rows | None = None,
+) -> CurvePoints:
+    """Build points from columns sorted by curve and GPUs; what is not given holds for any, at no known rate."""
+    size = curve.size
+    curves = int(curve.max()) + 1 if size else 0
+    nothing = np.full(size, -1, np.int32)
+    unknown = np.full(size, np.nan)
+    return CurvePoints(
+        curve=curve,
+        gpus=gpus,
+        gpu_type=nothing if gpu_type is None else gpu_type,
+        locality=nothing if locality is None else locality,
+        cpus=unknown,
+        memory_gib=unknown,
+        rate=unknown if rate is None else rate,
+        basis=np.zeros(size, np.int32) if basis is None else basis,
+        start=np.searchsorted(curve, np.arange(curves + 1)).astype(np.int64),
+    )

@@ -1,0 +1,31 @@
+"""On which GPUs, with which CPUs and memory."""
+
+import numpy as np
+
+from eunomia.memos import Memo
+from eunomia.shapes import builds
+from eunomia.units import Ints, Reals, Rows
+from eunomia.verdicts import NO_VERDICTS, Verdicts
+
+
+@builds
+class Placement:
+    """Claims and the GPUs of the offer that each gets; who is named without GPUs loses those on offer.
+
+    ``start[i]`` to ``start[i + 1]`` are the entries of ``gpus`` that belong to claim ``claim[i]``.
+    """
+
+    claim: Rows
+    """Indices into the allocation's claims."""
+    gpus: Ints
+    start: Ints
+    cpus: Reals | None = None
+    """By GPU of ``gpus``; None: in proportion to the machine's GPUs, or as the job asks."""
+    memory_gib: Reals | None = None
+    verdicts: Verdicts = NO_VERDICTS
+    """``rows`` are rows of the claims' unit."""
+    memo: Memo | None = None
+
+    def of(self, index: int) -> Ints:
+        """GPUs of the ``index``-th claim named, ascending."""
+        return np.sort(self.gpus[self.start[index] : self.start[index + 1]])

@@ -1,0 +1,85 @@
+"""What a stage sees: read-only columns that the core keeps up to date, valid during the call."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.forecasts import Forecast
+from eunomia.leases import Holdings
+from eunomia.ledger import Ledger
+from eunomia.memos import Memos
+from eunomia.shapes import builds, reads
+from eunomia.units import Cause, Locality, Reals, Rows, Seconds, Version
+from eunomia.workload import Apps, Jobs, Users
+
+
+@builds
+class Changes:
+    """Rows touched since a version."""
+
+    jobs: Rows
+    apps: Rows
+
+
+@builds
+class Measured:
+    """A rate that an app master measured: iterations a second."""
+
+    job: int
+    gpus: int
+    gpu_type: str
+    locality: Locality
+    rate: float
+
+
+@reads
+class Snapshot:
+    """The state of one moment. Columns have a row for each job, app, user or GPU; rows not in use hold the fill."""
+
+    now: Seconds
+    round: int
+    version: Version
+    causes: frozenset[Cause]
+    cluster: Cluster
+    users: Users
+    apps: Apps
+    jobs: Jobs
+    active: Rows
+    """Rows of jobs that are not paused and not over, by arrival."""
+    active_apps: Rows
+    """Rows of apps, by arrival."""
+    holdings: Holdings
+    """A row a GPU."""
+    forecasts: Mapping[int, Forecast]
+    """By app row, where the app reported one."""
+    measured: Mapping[int, tuple[Measured, ...]]
+    """By job row, where rates were measured."""
+    ledger: Ledger
+    memos: Memos
+    kinds: tuple[str, ...]
+    """Names of kinds of job; ``jobs.job_kind`` indexes them."""
+    seed: int
+    find_changes: Callable[[Version], Changes | None]
+    narrow: "Callable[[int], Snapshot]"
+
+    def changed(self, since: Version) -> Changes | None:
+        """Rows touched since a version that this plugin saw; None: too long ago, build anew."""
+        return self.find_changes(since)
+
+    def iterations_left(self, jobs: Rows) -> Reals:
+        """Iterations that these jobs still have to do at ``now``; NaN where the work is not known."""
+        table = self.jobs
+        since = table.since[jobs]
+        ran = np.where(np.isnan(since), 0.0, (self.now - since) * table.rate[jobs])
+        return np.maximum(table.iterations[jobs] - table.done[jobs] - ran, 0.0)
+
+    def rng(self, plugin: str) -> np.random.Generator:
+        """A generator from seed, round and name: the same snapshot gives the same draws, after a restart too."""
+        text = f"{self.seed}/{self.round}/{plugin}".encode()
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
+
+    def only(self, app: int) -> "Snapshot":
+        """What the app master of this app may see: its own app as row 0 and its own jobs; no other holders."""
+        return self.narrow(app)

@@ -1,0 +1,142 @@
+"""The stages of a profile, bound: one typed callable each, looked up once and called straight."""
+
+from typing import Protocol
+
+from eunomia.allocations import Allocation
+from eunomia.cluster import Cluster
+from eunomia.contracts import NO_CONTRACT, Contract, Contracts, Triggers
+from eunomia.decisions import Decision
+from eunomia.explanations import Explanation
+from eunomia.menus import Menus
+from eunomia.offers import Offer
+from eunomia.placements import Placement
+from eunomia.shapes import builds
+from eunomia.snapshot import Snapshot
+from eunomia.units import Cause, JobId, Scope, Seconds, Stage
+from eunomia.valuations import Valuations
+
+
+class ElasticityStage(Protocol):
+    """A bound ``eunomia_elasticity``."""
+
+    def __call__(self, snapshot: Snapshot) -> Menus:
+        """See the hook."""
+        ...
+
+
+class ValuationStage(Protocol):
+    """A bound ``eunomia_valuation``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """See the hook."""
+        ...
+
+
+class OfferStage(Protocol):
+    """A bound ``eunomia_offer``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
+        """See the hook."""
+        ...
+
+
+class AllocationStage(Protocol):
+    """A bound ``eunomia_allocation``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """See the hook."""
+        ...
+
+
+class RefineStage(Protocol):
+    """A bound ``eunomia_refine``; placements look the same but for what they return."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
+        """See the hook."""
+        ...
+
+
+class PlacementStage(Protocol):
+    """A bound ``eunomia_placement``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
+        """See the hook."""
+        ...
+
+
+class ExplainStage(Protocol):
+    """A bound ``eunomia_explain``."""
+
+    def __call__(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
+        """See the hook."""
+        ...
+
+
+class TriggersHook(Protocol):
+    """A bound ``eunomia_triggers``."""
+
+    def __call__(self, cluster: Cluster) -> Triggers:
+        """See the hook."""
+        ...
+
+
+DEFAULT_TRIGGERS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+
+
+@builds
+class Rounds:
+    """The profile's ``[rounds]``; None: as the allocation declares."""
+
+    on: frozenset[Cause] | None = None
+    every: Seconds | None = None
+    settle: Seconds | None = None
+    scope: Scope | None = None
+    lease: Seconds | None = None
+    """Length of a lease; None: unlimited."""
+    protected: Seconds | None = None
+    bid_deadline: Seconds | None = None
+    """None: valued in process."""
+    suspend_grace: Seconds = Seconds(30.0)  # noqa: RUF009 - a number
+    """From the warning to the kill."""
+    faults_allowed: int = 3
+    """Faulty rounds in a row before the fallback serves."""
+
+    def triggers(self, declared: Triggers) -> Triggers:
+        """The allocation's triggers with what the profile overrides."""
+        on = self.on if self.on is not None else declared.on
+        if self.on is None and self.every is not None:
+            on = frozenset()
+        scope = self.scope
+        all_on = declared.all_on if scope is None else (frozenset(Cause) if scope is Scope.ALL else frozenset())
+        return Triggers(
+            on=on,
+            every=self.every if self.every is not None else declared.every,
+            settle=self.settle if self.settle is not None else declared.settle,
+            all_on=all_on,
+        )
+
+
+@builds
+class Stages:
+    """What a profile makes: callables, the plugin behind each, contracts, and the rounds."""
+
+    profile: str
+    elasticity: ElasticityStage
+    valuation: ValuationStage
+    allocation: AllocationStage
+    placement: PlacementStage
+    refiners: tuple[RefineStage, ...] = ()
+    offer: OfferStage | None = None
+    triggers: TriggersHook | None = None
+    names: dict[Stage, str]
+    """Plugin by stage; the refiners' are in ``refiner_names``."""
+    refiner_names: tuple[str, ...] = ()
+    contracts: dict[Stage, Contracts]
+    """By stage, the contracts of the plugin behind it."""
+    explain: dict[str, ExplainStage]
+    """By plugin."""
+    rounds: Rounds
+
+    def contract(self, stage: Stage) -> Contract:
+        """The contract of the plugin behind a stage."""
+        return self.contracts.get(stage, {}).get(stage, NO_CONTRACT)
