@@ -1,0 +1,11 @@
+"""What a run leaves: a folder of typed tables, with the facts that it takes to repeat it.
+
+``tables`` says what the tables hold, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` counts.
+"""
+
+from eunomia_testbed.results.facts import InputFile, RunFacts, sha256_of
+from eunomia_testbed.results.folder import ResultFolder, new_folder_name
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import summarise
+
+__all__ = ["InputFile", "ResultFolder", "RunData", "RunFacts", "new_folder_name", "sha256_of", "summarise"]

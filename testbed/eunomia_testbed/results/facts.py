@@ -1,0 +1,77 @@
+"""The facts of a run that its tables do not hold: how it was called, with what, where."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Self
+
+SCHEMA = "eunomia/run@1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file that the run read."""
+
+    path: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What ``run.json`` holds.
+
+    ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
+    too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
+    while the run goes on. Moments are UTC, ISO 8601 with a Z.
+    """
+
+    kind: str  # demo, simulate, replay, ...
+    command: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    profiles: dict[str, str] = dataclasses.field(default_factory=dict)
+    cluster: str = ""
+    machine: str = ""  # in words, as `local:` says it
+    slots: int | None = None
+    clock: str = "wall"
+    inputs: tuple[InputFile, ...] = ()
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    started_at: str | None = None
+    ended_at: str | None = None
+    ended: str | None = None
+
+    def to_json(self) -> str:
+        """One JSON object, indented, its keys in the order above."""
+        return json.dumps({"schema": SCHEMA} | dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The facts that ``to_json`` wrote; keys that this version does not know are passed over."""
+        found = json.loads(text)
+        known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
+        known["command"] = tuple(known["command"])
+        known["seeds"] = tuple(known.get("seeds", (0,)))
+        known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
+        return cls(**known)
+
+
+def sha256_of(path: Path) -> InputFile:
+    """The file by its name and the SHA-256 of its bytes."""
+    with path.open("rb") as stream:
+        return InputFile(path=str(path), sha256=hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """The versions of Python, of the system and of these installed packages; one that is missing is left out."""
+    found = {"python": sys.version.split()[0], "system": f"{platform.system()} {platform.release()}"}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

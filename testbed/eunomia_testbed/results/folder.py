@@ -1,0 +1,148 @@
+"""Writing a result folder. Every file is replaced in one move, so an interrupted run leaves readable tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import polars as pl
+
+from eunomia.errors import InputError
+from eunomia_testbed.results.facts import RunFacts
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import summarise
+from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
+
+_PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_MARKS = ("run.json", "journal.sqlite")
+"""A folder with one of these files is a result folder, so that ``overwrite`` never empties anything else."""
+
+
+def new_folder_name(kind: str, now: datetime) -> str:
+    """Name of a new folder, such as ``demo-20261120T141530Z``."""
+    return f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFolder:
+    """A folder that a run writes to; ``csv`` adds a CSV file beside every Parquet file."""
+
+    path: Path
+    csv: bool = False
+
+    @classmethod
+    def create(cls, path: Path, *, overwrite: bool = False, csv: bool = False) -> Self:
+        """Make the folder, and let ``latest`` beside it point to it.
+
+        Raises:
+            InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
+        """
+        if path.exists():
+            _refuse_or_empty(path, overwrite=overwrite)
+        path.mkdir(parents=True, exist_ok=True)
+        _point_latest_at(path)
+        return cls(path=path, csv=csv)
+
+    def write(self, table: str, rows: Iterable[Row], *, policy: str, seed: int = 0) -> None:
+        """Write the rows of one policy and seed; rows of others stay, earlier ones of the same are replaced."""
+        self.write_frame(table, frame_of(table, rows, policy=policy, seed=seed))
+
+    def write_frame(self, table: str, frame: pl.DataFrame) -> None:
+        """Write a frame that has the table's schema already; it replaces the rows of its policies and seeds."""
+        if frame.schema != schema_of(table):
+            raise InputError(f"table {table} must have the columns {list(schema_of(table))}", value=str(frame.columns))
+        self._merge(f"{table}.parquet", frame)
+
+    def write_record(self, plugin: str, rows: Iterable[Mapping[str, object]], *, policy: str, seed: int = 0) -> None:
+        """Write a plugin's own record: rows with columns of its choice, such as ``round, app, rho, c``.
+
+        The report shows any record as a table, groups one with a ``round`` by round, and draws ``c`` by app where
+        there are both. Lists and tables within a cell go as JSON text.
+        """
+        if not _PLUGIN_NAME.fullmatch(plugin):
+            raise InputError("a plugin's name must match [a-z][a-z0-9_]*", value=f'"{plugin}"')
+        keyed = [{"policy": policy, "seed": seed, **row} for row in rows]
+        if keyed:
+            names = list(dict.fromkeys(name for row in keyed for name in row))
+            columns = {name: [row.get(name) for row in keyed] for name in names}
+            self._merge(f"plugins/{plugin}.parquet", pl.DataFrame(columns, strict=False))
+
+    def write_facts(self, facts: RunFacts) -> None:
+        """Write ``run.json``, the resolved profiles and the cluster; called at the start, and again at the end."""
+        self._write_text("run.json", facts.to_json())
+        for name, text in facts.profiles.items():
+            self._write_text(f"profiles/{_file_name(name)}.toml", text)
+        if facts.cluster:
+            self._write_text("cluster.toml", facts.cluster)
+
+    def write_summary(self) -> pl.DataFrame:
+        """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed."""
+        summary = summarise(RunData.load(self.path))
+        with self._replacing("summary.csv") as path:
+            summary.write_csv(path)
+        return summary
+
+    def _merge(self, name: str, frame: pl.DataFrame) -> None:
+        """Replace the frame's policies and seeds in the file, and keep the others; rows stay in their order."""
+        target = self.path / name
+        if target.exists():
+            others = pl.read_parquet(target).join(frame.select(*KEY).unique(), on=list(KEY), how="anti")
+            frame = pl.concat([others, frame], how="diagonal_relaxed").sort(list(KEY), maintain_order=True)
+        with self._replacing(name) as path:
+            frame.write_parquet(path, compression="zstd", statistics=False)
+        if self.csv:
+            with self._replacing(str(Path(name).with_suffix(".csv"))) as path:
+                frame.write_csv(path)
+
+    def _write_text(self, name: str, text: str) -> None:
+        with self._replacing(name) as path:
+            path.write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def _replacing(self, name: str) -> Iterator[Path]:
+        """A path to write to; what stands there at the end takes the place of ``name`` at once."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            yield part
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
+    """An existing folder is an error, unless it is empty, or a result folder and may be overwritten."""
+    if not path.is_dir():
+        raise InputError("--out must name a folder", value=f"the file {path}")
+    if not any(path.iterdir()):
+        return
+    if not overwrite:
+        raise InputError("--out must name a new folder, unless --overwrite is given", value=f"existing {path}")
+    if not any((path / mark).exists() for mark in _MARKS):
+        raise InputError("--overwrite must name a folder that an earlier run left", value=f"{path}, without run.json")
+    shutil.rmtree(path)
+
+
+def _point_latest_at(path: Path) -> None:
+    """Let ``latest`` in the same folder point to ``path``; a file or folder of that name is left alone."""
+    link = path.parent / "latest"
+    if path.name == "latest" or (link.exists() and not link.is_symlink()):
+        return
+    part = link.with_name(f".latest.{os.getpid()}.part")
+    with contextlib.suppress(OSError):  # some file systems know no links, and nothing depends on this one
+        part.unlink(missing_ok=True)
+        part.symlink_to(path.name, target_is_directory=True)
+        part.replace(link)
+
+
+def _file_name(policy: str) -> str:
+    """A policy's name as a file's name, with nothing in it that leads elsewhere."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", policy).lstrip(".") or "policy"

@@ -1,0 +1,84 @@
+"""Reading a result folder: every table as a polars frame, empty where the run left none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import polars as pl
+
+from eunomia.errors import InputError
+from eunomia_testbed.results.facts import RunFacts
+from eunomia_testbed.results.tables import TABLES, schema_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """A finished or interrupted run: its facts, its tables (columns: ``tables``), the plugins' own records."""
+
+    name: str
+    facts: RunFacts | None
+    jobs: pl.DataFrame
+    apps: pl.DataFrame
+    rounds: pl.DataFrame
+    leases: pl.DataFrame
+    waits: pl.DataFrame
+    rho: pl.DataFrame
+    searches: pl.DataFrame
+    metrics: pl.DataFrame
+    trials: pl.DataFrame
+    rungs: pl.DataFrame
+    segments: pl.DataFrame
+    events: pl.DataFrame
+    timings: pl.DataFrame
+    records: Mapping[str, pl.DataFrame]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what the folder holds.
+
+        Raises:
+            InputError: no such folder, or a table is not as this version writes it.
+        """
+        if not folder.is_dir():
+            raise InputError("a run must be a folder that Eunomia left", value=f'"{folder}"')
+        facts = folder / "run.json"
+        return cls(
+            name=folder.resolve().name,
+            facts=RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.exists() else None,
+            records={path.stem: pl.read_parquet(path) for path in sorted(folder.glob("plugins/*.parquet"))},
+            **{table: _read(folder, table) for table in TABLES},
+        )
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table by its name in ``TABLES``."""
+        frame = getattr(self, name)
+        if not isinstance(frame, pl.DataFrame):
+            raise InputError("a table must be one of " + ", ".join(TABLES), value=f'"{name}"')
+        return frame
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Every policy and seed of which there are jobs or apps, in order."""
+        keys = pl.concat([self.apps.select("policy", "seed"), self.jobs.select("policy", "seed")])
+        return [(str(policy), int(seed)) for policy, seed in keys.unique().sort("policy", "seed").iter_rows()]
+
+    def only(self, policy: str, seed: int) -> Self:
+        """The same run with the rows of one policy and seed alone."""
+        chosen = (pl.col("policy") == policy) & (pl.col("seed") == seed)
+        tables = {name: self.table(name).filter(chosen) for name in TABLES}
+        records = {name: frame.filter(chosen) for name, frame in self.records.items()}
+        return type(self)(name=self.name, facts=self.facts, records=records, **tables)
+
+
+def _read(folder: Path, table: str) -> pl.DataFrame:
+    path, schema = folder / f"{table}.parquet", schema_of(table)
+    if not path.exists():
+        return schema.to_frame()
+    frame = pl.read_parquet(path)
+    if frame.schema != schema:
+        raise InputError(
+            f"table {table} must have the columns {list(schema)}", value=str(frame.columns), place=str(path)
+        )
+    return frame

@@ -1,0 +1,259 @@
+"""The tables of a result folder: one dataclass a row; the schema of each table is read off its dataclass.
+
+Rules that hold for all: a column named ``*_seconds`` is a float64, and a moment is counted from the first arrival;
+what is unknown is None (null), never -1; a job is named ``app/number``, or by its app alone where that has one job.
+The writer puts two columns in front of every table: ``policy`` and ``seed``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from typing import Final, Protocol
+
+import polars as pl
+
+
+class Row(Protocol):
+    """Any row of a table: a dataclass of strings, integers, floats and booleans, each of them optional or not."""
+
+    __dataclass_fields__: typing.ClassVar[dict[str, dataclasses.Field[typing.Any]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job: what it asked for, when it ran, what it got."""
+
+    app: str
+    job: str
+    user: str | None = None
+    model: str | None = None
+    state: str  # finished, failed, cancelled, rejected, stopped (ended early by its tuner), or what it was at the end
+    slots_asked: int | None = None
+    arrival_seconds: float | None = None
+    start_seconds: float | None = None
+    finish_seconds: float | None = None
+    jct_seconds: float | None = None  # finish - arrival
+    wait_seconds: float | None = None  # wanted slots and held none
+    run_seconds: float | None = None  # made progress
+    ideal_seconds: float | None = None  # would have taken alone on the cluster
+    slot_seconds: float | None = None  # held, whatever it did with them
+    iterations: int | None = None
+    iterations_lost: int | None = None  # done again, because they came after the last checkpoint
+    restarts: int | None = None  # starts after the first
+    migrations: int | None = None
+    rho: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AppRow:
+    """An app: one search, or one training run."""
+
+    app: str
+    user: str | None = None
+    tuner: str | None = None
+    weight: float | None = None
+    state: str
+    jobs: int | None = None
+    arrival_seconds: float | None = None
+    finish_seconds: float | None = None
+    jct_seconds: float | None = None
+    slot_seconds: float | None = None
+    placement_score: float | None = None
+    rho: float | None = None  # finish-time fairness at the end: time shared over time with an equal share of one's own
+    rho_static: float | None = None
+    rho_contention: float | None = None
+    rho_exclusive: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRow:
+    """A round of the arbiter: why it was held, the state that it met, what it changed."""
+
+    round: int
+    time_seconds: float
+    trigger: str | None = None
+    free_slots: int | None = None  # at the start of the round, those of ended leases included
+    busy_slots: int | None = None
+    running_jobs: int | None = None
+    waiting_jobs: int | None = None
+    started: int | None = None
+    kept: int | None = None
+    grown: int | None = None
+    shrunk: int | None = None
+    migrated: int | None = None
+    suspended: int | None = None  # unfinished jobs that lost all their slots
+    gap: float | None = None  # certified distance from the optimum, relative
+    fault: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """A slot held by an app from its grant until it was free again."""
+
+    app: str
+    job: str | None = None
+    machine: str
+    slot: int
+    epoch: int | None = None
+    start_seconds: float
+    end_seconds: float | None = None
+    ended_by: str | None = None  # expired, released, preempted, lost
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WaitRow:
+    """A stretch in which a job wanted slots and had none, for one reason."""
+
+    job: str
+    start_seconds: float
+    end_seconds: float | None = None
+    reason: str  # of eunomia.verdicts.Reason, in lower case
+    stage: str | None = None
+    plugin: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RhoRow:
+    """An app's finish-time fairness and its slots at a moment, as the arbiter saw them."""
+
+    app: str
+    time_seconds: float
+    rho: float | None = None
+    slots: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRow:
+    """What an app looks for: the metric that its tuner compares, and which way is better."""
+
+    app: str
+    metric: str  # the tag in the logs, such as val/accuracy
+    mode: str  # max or min
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """A value that a job logged."""
+
+    job: str
+    app: str
+    step: int
+    time_seconds: float | None = None
+    slot_seconds: float | None = None  # slot time that its app had had by then
+    tag: str
+    value: float | None = None  # null where it was not a number
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """A trial of a search at the end of the run."""
+
+    app: str
+    job: str
+    params: str | None = None  # a JSON object
+    state: str
+    rung: int | None = None  # the highest that it reached, from 0
+    iterations: int | None = None
+    metric: float | None = None  # its best value
+    best: bool = False  # of its app
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RungRow:
+    """A trial reached a rung, and what its tuner decided."""
+
+    app: str
+    job: str
+    rung: int
+    iterations: int
+    time_seconds: float | None = None
+    metric: float | None = None
+    verdict: str | None = None  # promoted, paused, stopped, finished
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRow:
+    """What a slot did for its holder: start, restore, run, save, or idle (held, and nothing done with it)."""
+
+    job: str
+    app: str
+    slot: int
+    machine: str
+    start_seconds: float
+    end_seconds: float
+    activity: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """Something that happened, in words; a kind that begins with ``fault`` is marked in the report."""
+
+    time_seconds: float
+    kind: str
+    app: str | None = None
+    job: str | None = None
+    text: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TimingRow:
+    """What a stage of a round cost this machine; not the same from run to run."""
+
+    round: int
+    stage: str
+    plugin: str | None = None
+    cpu_seconds: float | None = None
+    wall_seconds: float | None = None
+
+
+TABLES: Final[dict[str, type[Row]]] = {
+    "jobs": JobRow,
+    "apps": AppRow,
+    "rounds": RoundRow,
+    "leases": LeaseRow,
+    "waits": WaitRow,
+    "rho": RhoRow,
+    "searches": SearchRow,
+    "metrics": MetricRow,
+    "trials": TrialRow,
+    "rungs": RungRow,
+    "segments": SegmentRow,
+    "events": EventRow,
+    "timings": TimingRow,
+}
+"""The table that each kind of row goes to, in the order in which the documents list them."""
+
+KEY: Final[dict[str, pl.DataType]] = {"policy": pl.String(), "seed": pl.Int64()}
+"""The columns in front of every table: which run of several a row belongs to."""
+
+_TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean()}
+
+
+@functools.cache
+def schema_of(table: str) -> pl.Schema:
+    """The schema of a table, policy and seed included; KeyError for a name that is no table."""
+    hints = typing.get_type_hints(TABLES[table])
+    return pl.Schema(KEY | {name: _TYPES[_plain(hint)] for name, hint in hints.items()})
+
+
+def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) -> pl.DataFrame:
+    """The rows as a frame with the table's schema."""
+    schema = schema_of(table)
+    names = [name for name in schema if name not in KEY]
+    columns: dict[str, list[object]] = {name: [] for name in names}
+    for row in rows:
+        for name in names:
+            columns[name].append(getattr(row, name))
+    height = len(columns[names[0]])
+    keys: dict[str, list[object]] = {"policy": [policy] * height, "seed": [seed] * height}
+    return pl.DataFrame(keys | columns, schema=schema)
+
+
+def _plain(hint: object) -> object:
+    """``str`` of ``str | None``."""
+    if isinstance(hint, types.UnionType):
+        return next(part for part in typing.get_args(hint) if part is not type(None))
+    return hint

@@ -1,0 +1,46 @@
+"""Fixtures of the testbed: a made-up run to write, read and show."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from eunomia_testbed.results import RunData
+
+
+def _load(name: str) -> ModuleType:
+    """A helper module of this folder; with importlib's import mode it is not on the path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def write_sample() -> Callable[..., Path]:
+    """Write the made-up run into a new folder."""
+    sample = _load("sample_run")
+
+    def write(path: Path, **options: bool) -> Path:
+        folder: Path = sample.Sample().run().write(path, **options).path
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def sample_folder(write_sample: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up run, written once; read only."""
+    return write_sample(tmp_path_factory.mktemp("sample") / "demo")
+
+
+@pytest.fixture
+def sample(sample_folder: Path) -> RunData:
+    """The made-up run, read."""
+    return RunData.load(sample_folder)
