@@ -1,0 +1,25 @@
+"""The one front to solvers: names solver, limits, seed and threads, scales, checks what comes back, and records it.
+
+Nothing else in Eunomia calls a solver. ``solve_linear`` takes matrices, ``solve_cvxpy`` a cvxpy problem; both try a
+chain of solvers in a fixed order and say why one was passed over. Importing this package imports no solver.
+"""
+
+from eunomia.solve.conic import solve_cvxpy
+from eunomia.solve.linear import LINEAR_CHAIN, solve_linear
+from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
+from eunomia.solve.program import LinearProgram, SparseRows
+
+__all__ = [
+    "LINEAR_CHAIN",
+    "Limits",
+    "LinearProgram",
+    "Passed",
+    "Solution",
+    "SolveError",
+    "Solver",
+    "SolverRecord",
+    "SparseRows",
+    "Status",
+    "solve_cvxpy",
+    "solve_linear",
+]

@@ -1,0 +1,83 @@
+"""HiGHS, called directly."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from eunomia.solve.outcome import Limits, Status
+from eunomia.solve.program import LinearProgram
+from eunomia.solve.raw import Answer, UnavailableError
+
+
+def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
+    """Solve a linear or mixed-integer programme.
+
+    Raises:
+        UnavailableError: highspy is not installed.
+    """
+    try:
+        highspy: Any = importlib.import_module("highspy")
+    except ImportError as missing:
+        raise UnavailableError(f"not installed ({missing})") from missing
+    engine = highspy.Highs()
+    for name, option in _options(limits, seed).items():
+        engine.setOptionValue(name, option)
+    engine.passModel(_model(highspy, program))
+    engine.run()
+    info, state = engine.getInfo(), engine.getModelStatus().name
+    status = _status(state, info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible)
+    answered = status in (Status.OPTIMAL, Status.FEASIBLE)
+    return Answer(
+        status=status,
+        x=np.asarray(engine.getSolution().col_value) if answered else None,
+        bound=float(info.mip_dual_bound if program.integral.any() else info.objective_function_value),
+        version=engine.version(),
+        said=state,
+        cut_short=state == "kTimeLimit",
+    )
+
+
+def _options(limits: Limits, seed: int) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": seed,
+        "mip_rel_gap": limits.gap,
+        "mip_abs_gap": 0.0 if limits.gap == 0.0 else 1e-6,
+    }
+    if limits.iterations is not None:
+        options |= {"simplex_iteration_limit": limits.iterations, "ipm_iteration_limit": limits.iterations}
+    if limits.nodes is not None:
+        options["mip_max_nodes"] = limits.nodes
+    if limits.seconds is not None:
+        options["time_limit"] = limits.seconds
+    return options
+
+
+def _model(highspy: Any, program: LinearProgram) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = program.variables, program.constraints
+    lp.col_cost_ = program.cost
+    lp.col_lower_, lp.col_upper_ = program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = program.rows.start.astype(np.int32)
+    lp.a_matrix_.index_ = program.rows.index.astype(np.int32)
+    lp.a_matrix_.value_ = program.rows.value
+    if program.integral.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[int(whole)] for whole in program.integral]
+    return lp
+
+
+def _status(state: str, feasible: bool) -> Status:
+    if state in ("kOptimal", "kModelEmpty"):
+        return Status.OPTIMAL
+    if state == "kInfeasible":
+        return Status.INFEASIBLE
+    if state in ("kUnbounded", "kUnboundedOrInfeasible"):
+        return Status.UNBOUNDED
+    if state in ("kTimeLimit", "kIterationLimit", "kSolutionLimit"):
+        return Status.FEASIBLE if feasible else Status.LIMIT
+    return Status.FAILED

@@ -1,0 +1,110 @@
+"""Linear and mixed-integer programmes through a chain of solvers: Gurobi if asked for, HiGHS, SciPy."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from eunomia.solve import clarabel, gurobi, highs, scipy
+from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
+from eunomia.solve.program import LinearProgram
+from eunomia.solve.raw import Answer, UnavailableError
+
+LINEAR_CHAIN: Final = (Solver.HIGHS, Solver.SCIPY)
+"""What serves where nothing else is asked for, in order."""
+
+FEASIBLE_WITHIN: Final = 1e-6
+"""Greatest violation of a row, relative to its terms, that still counts as feasible."""
+
+Backend = Callable[[LinearProgram, Limits, int], Answer]
+_BACKENDS: Final[Mapping[Solver, Backend]] = {
+    Solver.GUROBI: gurobi.solve,
+    Solver.HIGHS: highs.solve,
+    Solver.SCIPY: scipy.solve,
+    Solver.CLARABEL: clarabel.solve,
+}
+
+
+def solve_linear(
+    program: LinearProgram,
+    *,
+    solver: Solver | None = None,
+    limits: Limits | None = None,
+    seed: int = 0,
+    place: str | None = None,
+) -> Solution:
+    """Solve on one thread, with the solver asked for if it can, else with the first of the chain that can.
+
+    Args:
+        program: what to solve.
+        solver: tried first; None: the chain alone. Clarabel solves no integers.
+        limits: where to stop.
+        seed: of the solvers' own random choices.
+        place: who asks, for the error.
+
+    Raises:
+        SolveError: infeasible, unbounded, or no solver gave a feasible answer.
+    """
+    asked = () if solver is None else (solver,)
+    passed: list[Passed] = []
+    began = time.process_time()
+    for candidate in (*asked, *(one for one in LINEAR_CHAIN if one not in asked)):
+        try:
+            answer = _BACKENDS[candidate](_scaled(program), limits or Limits(), seed)
+        except UnavailableError as missing:
+            passed.append(Passed(solver=candidate, reason=str(missing)))
+            continue
+        if answer.status in (Status.INFEASIBLE, Status.UNBOUNDED):
+            said = (*passed, Passed(solver=candidate, reason=answer.status.value))
+            raise SolveError(answer.status, said, place=place)
+        fault = _fault(program, answer)
+        if fault is None:
+            return _solution(program, answer, candidate, tuple(passed), time.process_time() - began)
+        passed.append(Passed(solver=candidate, reason=fault))
+    raise SolveError(Status.FAILED, tuple(passed), place=place)
+
+
+def _scaled(program: LinearProgram) -> LinearProgram:
+    """The same programme as a minimisation whose largest cost is 1."""
+    sign = -1.0 if program.maximise else 1.0
+    return LinearProgram(
+        cost=sign * program.cost / program.scale,
+        rows=program.rows,
+        row_lower=program.row_lower,
+        row_upper=program.row_upper,
+        lower=program.lower,
+        upper=program.upper,
+        integral=program.integral,
+    )
+
+
+def _fault(program: LinearProgram, answer: Answer) -> str | None:
+    """Why an answer cannot be taken, or None."""
+    if answer.x is None or not np.isfinite(answer.x).all():
+        return answer.said or answer.status.value
+    violation = program.violation(program.rounded(answer.x))
+    return None if violation <= FEASIBLE_WITHIN else f"its answer breaks a constraint by {violation:.1e}"
+
+
+def _solution(
+    program: LinearProgram, answer: Answer, solver: Solver, passed: tuple[Passed, ...], seconds: float
+) -> Solution:
+    """The answer in the programme's own units."""
+    x = program.rounded(np.asarray(answer.x))
+    objective = float(program.cost @ x)
+    sign = -1.0 if program.maximise else 1.0
+    mixed = bool(program.integral.any())
+    bound = sign * answer.bound * program.scale if mixed and np.isfinite(answer.bound) else objective
+    record = SolverRecord(
+        solver=solver,
+        version=answer.version,
+        status=answer.status,
+        gap=max(0.0, sign * (objective - bound)) / max(abs(objective), program.scale) if mixed else 0.0,
+        seconds=seconds,
+        variables=program.variables,
+        constraints=program.constraints,
+        passed=passed,
+        cut_short=answer.cut_short,
+    )
+    return Solution(x=x, objective=objective, bound=bound, record=record)

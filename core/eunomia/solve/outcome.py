@@ -1,0 +1,90 @@
+"""What goes with a solution: which solver, within which limits, how near to the optimum, and who was passed over."""
+
+from enum import Enum
+
+from eunomia.errors import EunomiaError
+from eunomia.shapes import builds, value
+from eunomia.units import Reals
+
+
+class Solver(Enum):
+    """The solvers that Eunomia knows."""
+
+    GUROBI = "gurobi"
+    HIGHS = "highs"
+    SCIPY = "scipy"
+    CLARABEL = "clarabel"
+    OSQP = "osqp"
+    SCS = "scs"
+
+
+class Status(Enum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    """Within the gap that was asked for."""
+    FEASIBLE = "feasible"
+    """A limit was met; the answer is feasible and ``gap`` says how near it is."""
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    LIMIT = "limit"
+    """A limit was met before there was an answer."""
+    FAILED = "failed"
+
+
+@value
+class Limits:
+    """Where a solver must stop. Iterations, nodes and gap are the same on every machine; time is a last resort."""
+
+    iterations: int | None = None
+    nodes: int | None = None
+    gap: float = 0.0
+    """Relative gap at which an integer solution is good enough."""
+    seconds: float | None = None
+
+
+@value
+class Passed:
+    """A solver of the chain that was passed over, and why."""
+
+    solver: Solver
+    reason: str
+
+
+@value
+class SolverRecord:
+    """One solve, for journal and report."""
+
+    solver: Solver
+    version: str
+    status: Status
+    gap: float
+    """Relative distance between objective and bound; 0 for a continuous problem solved to tolerance."""
+    seconds: float
+    """CPU time, building the solver's model included."""
+    variables: int
+    constraints: int
+    passed: tuple[Passed, ...] = ()
+    cut_short: bool = False
+    """A time limit ended it: another machine may answer differently, so the run is not reproducible."""
+
+
+@builds
+class Solution:
+    """Values of the variables, in the order of the programme's columns, and the objective in its own units."""
+
+    x: Reals
+    objective: float
+    bound: float
+    """No feasible answer is better than this."""
+    record: SolverRecord
+
+
+class SolveError(EunomiaError):
+    """No solver of the chain gave a feasible answer; ``status`` tells an infeasible problem from a failure."""
+
+    def __init__(self, status: Status, passed: tuple[Passed, ...], *, place: str | None = None) -> None:
+        self.status = status
+        self.passed = passed
+        said = "; ".join(f"{one.solver.value}: {one.reason}" for one in passed)
+        super().__init__("the programme must have an optimum that a solver can find", value=said, place=place)
