@@ -48,6 +48,11 @@ class Table(Generic[C]):
             getattr(self.live, name)[row] = item
         return row
 
+    def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
+        """Take a row and fill it with another table's, but for the columns given; return its number."""
+        held = {field.name: getattr(source.live, field.name)[row] for field in self._fields}
+        return self.add(**(held | changed))
+
     def drop(self, row: int) -> None:
         """Give a row back: it is emptied, and used again later."""
         for field in self._fields:

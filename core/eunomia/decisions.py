@@ -107,7 +107,10 @@ class Decision:
     offers: tuple[Offer, ...] = ()
     """Offers opened, to be sent to app masters."""
     closed: OfferId | None = None
+    orders: tuple[Transition, ...] = ()
+    """What followed from the events alone: GPUs that jobs and apps which ended, failed or paused have to give back."""
     transitions: tuple[Transition, ...] = ()
+    """What the round decided."""
     renewals: tuple[Renewal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     starts_at: tuple[tuple[JobId, float], ...] = ()

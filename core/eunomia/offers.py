@@ -30,3 +30,5 @@ class Offer:
     """The cluster's GPUs by type, those that are down left out."""
     contention: Reals
     """N_avg by app row: what rho needs."""
+    named: Ints
+    """Machines on which apps hold GPUs that are not on offer: bids tell these machines apart from their like."""
