@@ -270,7 +270,7 @@ def _to_json(checkpoint: Checkpoint) -> str:
 
 def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
     """Read a record; ``stem`` names the data where the record has a temporary name itself."""
-    kinds = {"step": int, "sha256": str, "bytes": int, "incarnation": int, "saved_at": (int, float)}
+    kinds: dict[str, type | tuple[type, ...]] = {"step": int, "sha256": str, "bytes": int, "incarnation": int, "saved_at": (int, float)}
     stem = record.stem if stem is None else stem
     try:
         values = json.loads(record.read_bytes())
