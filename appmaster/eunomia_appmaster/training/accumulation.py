@@ -1,0 +1,100 @@
+"""Makes workers times micro-batches add up to the gradient of the whole global batch.
+
+Two mechanisms, neither of which is there where one worker takes whole batches: hooks on the parameters weigh each
+piece's gradient, and gates turn `optimizer.step()`, `zero_grad()`, `scheduler.step()` and a scaler's calls into
+nothing until the last piece of a global batch, so that the script's loop stays as it was.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from eunomia_appmaster.training.batches import Piece
+
+_WHOLE = Piece(indices=[], samples=1, weight=1.0, first=True, last=True)
+
+
+class Accumulation:
+    """Knows which piece is being computed."""
+
+    def __init__(self) -> None:
+        self.piece = _WHOLE
+        self._gradient_came = False
+        self._models: list[DistributedDataParallel] = []
+        self._unsynchronised = contextlib.ExitStack()
+
+    @property
+    def pending(self) -> bool:
+        """Whether further pieces of the same global batch follow before the optimizer steps."""
+        return not self.piece.last
+
+    def begin(self, piece: Piece) -> None:
+        """The script is about to compute this piece."""
+        self._unsynchronised.close()
+        self.piece = piece
+        self._gradient_came = False
+        if not piece.last:
+            for model in self._models:
+                self._unsynchronised.enter_context(model.no_sync())
+
+    def end(self) -> None:
+        """The loop over the batches has ended."""
+        self.begin(_WHOLE)
+
+    def weigh(self, model: nn.Module) -> None:
+        """Weigh the gradients of a model's parameters by piece."""
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(self._weigh)  # type: ignore[no-untyped-call]
+        if isinstance(model, DistributedDataParallel):
+            self._models.append(model)
+
+    def gate_model(self, model: nn.Module) -> None:
+        """Let `model.zero_grad()` clear gradients at the ends of a global batch only."""
+        _gate(model, "zero_grad", self._may_clear)
+
+    def gate_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let `step()` and `zero_grad()` act at the ends of a global batch only."""
+        _gate(optimizer, "step", self._complete)
+        _gate(optimizer, "zero_grad", self._may_clear)
+
+    def gate_other(self, thing: Any) -> None:
+        """Let a scheduler's `step()` and a scaler's methods act after the last piece only."""
+        if isinstance(thing, torch.optim.lr_scheduler.LRScheduler):
+            _gate(thing, "step", self._complete)
+        elif hasattr(thing, "unscale_"):
+            for name in ("step", "update", "unscale_"):
+                _gate(thing, name, self._complete)
+
+    def _weigh(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        self._gradient_came = True
+        weight = self.piece.weight
+        if weight == 1.0:
+            return None
+        # Zero times an infinite gradient would be NaN.
+        return gradient * weight if weight else torch.zeros_like(gradient)
+
+    def _complete(self) -> bool:
+        return self.piece.last
+
+    def _may_clear(self) -> bool:
+        """Before the first piece's gradient or after the last one's; in between it would lose what was added up."""
+        if self._gradient_came:
+            return self.piece.last
+        return self.piece.first
+
+
+def _gate(thing: Any, name: str, is_open: Callable[[], bool]) -> None:
+    method = getattr(thing, name)
+
+    # Wrapping keeps the attributes by which schedulers recognise an optimizer's `step`.
+    @functools.wraps(method)
+    def gated(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs) if is_open() else None
+
+    setattr(thing, name, gated)

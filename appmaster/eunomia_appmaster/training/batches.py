@@ -1,0 +1,86 @@
+"""How a global batch is cut into what one worker computes at a time (docs/decisions/0010-global-batch.md)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Index = TypeVar("Index")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How the batches of a run are divided.
+
+    Attributes:
+        rank: this worker, from 0.
+        workers: how many there are.
+        micro_batches: passes into which each worker's part is cut at least.
+        micro_batch_size: the most samples that one worker takes at once; None where memory sets no limit.
+    """
+
+    rank: int = 0
+    workers: int = 1
+    micro_batches: int = 1
+    micro_batch_size: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every global batch goes to one worker in one piece."""
+        return self.workers == 1 and not self.accumulates
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients of several pieces may add up before a step."""
+        return self.micro_batches > 1 or self.micro_batch_size is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one worker computes in one forward and backward pass.
+
+    Attributes:
+        indices: samples of the data set. A worker whose part is empty gets the first sample of the batch, since it
+            must take part in the gradient's reduction, with weight 0.
+        samples: how many of them count.
+        weight: by how much the gradient of their mean loss is multiplied, so that DDP's average over workers and the
+            sum over pieces is the gradient of the mean over the global batch.
+        first: the first of this global batch.
+        last: the last of this global batch, after which the optimizer steps.
+    """
+
+    indices: list[object]
+    samples: int
+    weight: float
+    first: bool
+    last: bool
+
+
+def divide(batch: Sequence[Index], division: Division) -> list[Piece]:
+    """Cut one global batch into the pieces of one worker; every worker gets equally many."""
+    count = _pieces_per_worker(len(batch), division)
+    part = _part(batch, division.rank, division.workers)
+    return [_piece(batch, _part(part, number, count), division.workers, number, count) for number in range(count)]
+
+
+def _pieces_per_worker(samples: int, division: Division) -> int:
+    largest = -(-samples // division.workers)
+    wanted = division.micro_batches
+    if division.micro_batch_size is not None:
+        wanted = max(wanted, -(-largest // division.micro_batch_size))
+    return min(wanted, largest)
+
+
+def _part(sequence: Sequence[Index], number: int, count: int) -> Sequence[Index]:
+    # Bounds are rounded up: where there are fewer samples than workers, rank 0 has one, since its buffers count.
+    start, end = (-(-len(sequence) * bound // count) for bound in (number, number + 1))
+    return sequence[start:end]
+
+
+def _piece(batch: Sequence[Index], part: Sequence[Index], workers: int, number: int, count: int) -> Piece:
+    return Piece(
+        indices=list(part or batch[:1]),
+        samples=len(part),
+        weight=len(part) * workers / len(batch),
+        first=number == 0,
+        last=number == count - 1,
+    )

@@ -1,0 +1,88 @@
+"""What a worker is told through its environment, read once at the start."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eunomia.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The contract's variables; those that are absent keep the defaults of an ordinary script."""
+
+    run_dir: Path | None = None
+    container_dir: Path | None = None
+    incarnation: int | None = None
+    seed: int | None = None
+    max_iterations: int | None = None
+    stop_at: int | None = None
+    checkpoint_every_seconds: float | None = None
+    micro_batch_size: int | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    threads: int | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether an app master started this process."""
+        return self.run_dir is not None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
+        """Read the variables of a worker.
+
+        Raises:
+            InputError: a variable does not hold what it must; the error names it.
+        """
+        reader = _Reader(variables)
+        return cls(
+            run_dir=reader.get("EUNOMIA_RUN_DIR", Path, "a folder"),
+            container_dir=reader.get("EUNOMIA_CONTAINER_DIR", Path, "a folder"),
+            incarnation=reader.get("EUNOMIA_INCARNATION", int, "a whole number"),
+            seed=reader.get("EUNOMIA_SEED", int, "a whole number"),
+            max_iterations=reader.get("EUNOMIA_MAX_ITERATIONS", int, "a whole number"),
+            stop_at=reader.get("EUNOMIA_STOP_AT", int, "a whole number"),
+            checkpoint_every_seconds=reader.get("EUNOMIA_CHECKPOINT_EVERY_SECONDS", float, "a number of seconds"),
+            micro_batch_size=reader.get("EUNOMIA_MICRO_BATCH_SIZE", _positive, "a positive whole number"),
+            params=reader.get("EUNOMIA_PARAMS", _json_object, "a JSON object") or {},
+            rank=reader.get("RANK", int, "a whole number") or 0,
+            local_rank=reader.get("LOCAL_RANK", int, "a whole number") or 0,
+            world_size=reader.get("WORLD_SIZE", int, "a whole number") or 1,
+            threads=reader.get("OMP_NUM_THREADS", _positive, "a positive whole number"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    variables: Mapping[str, str]
+
+    def get(self, name: str, parse: Callable[[str], T], rule: str) -> T | None:
+        text = self.variables.get(name, "")
+        if not text:
+            return None
+        try:
+            return parse(text)
+        except ValueError:
+            raise InputError(f"{name} must be {rule}", value=repr(text), place="environment") from None
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)
+    return value

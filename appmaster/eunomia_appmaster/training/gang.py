@@ -1,0 +1,87 @@
+"""The workers of one incarnation: who this one is, and how they agree."""
+
+import os
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.training.environment import Environment
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Gang:
+    """One worker's view of its gang; a gang of one never communicates.
+
+    Where the script has set up ``torch.distributed`` itself, that group is used.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.device = _device(environment.local_rank)
+        if environment.world_size > 1 and not dist.is_initialized():
+            _join(environment, self.device)
+        grouped = dist.is_initialized()
+        self.rank = dist.get_rank() if grouped else environment.rank
+        self.size = dist.get_world_size() if grouped else 1
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other worker."""
+        return self.size == 1
+
+    def highest(self, values: list[int]) -> list[int]:
+        """Return, for each position, the highest value that any worker gave; every worker must call it."""
+        if self.alone:
+            return values
+        tensor = torch.tensor(values, dtype=torch.int64, device=self._wire)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return [int(value) for value in tensor.tolist()]
+
+    def share(self, value: Any) -> Any:
+        """Return rank 0's value on every worker."""
+        if self.alone:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self._wire)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every worker's value, in the order of ranks."""
+        if self.alone:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def check_same_place(self, place: int, highest: int, lowest: int) -> None:
+        """Raise where workers have come to different places, which would pair unlike collectives."""
+        if highest != lowest:
+            raise EunomiaError(
+                "all workers must run the same batches and evaluations; one worker alone evaluates model.module",
+                value=f"places {lowest} to {highest}, this worker at {place}",
+                place=f"rank {self.rank} of {self.size}",
+            )
+
+    @property
+    def _wire(self) -> torch.device:
+        backend = dist.get_backend_config().lower() if hasattr(dist, "get_backend_config") else str(dist.get_backend())
+        return torch.device("cpu") if "gloo" in backend else self.device
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A worker of Eunomia sees its own GPU only, one of torchrun sees all of its machine.
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _join(environment: Environment, device: torch.device) -> None:
+    if os.environ.get("MASTER_ADDR", "127.0.0.1") in _LOOPBACK:
+        # Else gloo asks the resolver for this machine's name, which may not resolve.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, rank=environment.rank, world_size=environment.world_size)

@@ -1,0 +1,163 @@
+"""Captures the state of a run at a step boundary, saves it, and restores it from the last good checkpoint."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.training import randomness
+from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.kept import Kept, State
+from eunomia_appmaster.training.place import Place
+
+FORMAT = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """The state as of one step boundary; ``saved`` once a checkpoint holds it."""
+
+    step: int
+    place: dict[str, Any]
+    objects: list[State]
+    randomness: dict[str, Any]
+    state: dict[str, Any]
+    saved: bool = False
+
+    def values(self) -> list[Any]:
+        """Return the objects' states.
+
+        Raises:
+            ChangedError: something other than a step changed parameters since.
+        """
+        return [state() for state in self.objects]
+
+
+class Keeper:
+    """Holds what `prepare` registered, in order, and the place in the loops."""
+
+    def __init__(self, gang: Gang, store: CheckpointStore | None) -> None:
+        self.gang = gang
+        self.store = store
+        self.incarnation = 1
+        self.seed: int | None = None
+        self.place = Place()
+        self.state: dict[str, Any] = {}
+        self.loaded_step: int | None = None
+        self._kept: list[Kept] = []
+        self._loaded: dict[str, Any] | None = None
+
+    def load(self) -> int:
+        """Read the last good checkpoint, if there is one; return its step, else 0."""
+        found = self.gang.share(self._newest())
+        if found is None:
+            return 0
+        path, before = found
+        self.incarnation = before + 1
+        # The job's own file, whose SHA-256 was verified: states may hold any class of the script.
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+        if loaded["format"] != FORMAT:
+            raise EunomiaError(f"a checkpoint must have format {FORMAT}", value=str(loaded["format"]), place=str(path))
+        self._loaded = loaded
+        self.seed = loaded["seed"]
+        self.loaded_step = int(loaded["step"])
+        self.place.load(loaded["place"])
+        self._restore_state(loaded)
+        return self.loaded_step
+
+    def add(self, kept: Kept) -> None:
+        """Register an object and restore it."""
+        self._kept.append(kept)
+        if self._loaded is not None:
+            kept.restore(self._loaded_state(len(self._kept) - 1, kept.kind))
+
+    def restore_randomness(self) -> None:
+        """Set this worker's random states as the checkpoint has them, or those of a newcomer."""
+        if self._loaded is None:
+            return
+        states = self._loaded["randomness"]
+        if self.gang.rank < len(states):
+            randomness.restore(states[self.gang.rank], self.gang.device)
+        else:
+            randomness.seed_all(randomness.mix(self._loaded["seed"], self.gang.rank, self._loaded["step"]))
+
+    def rewind(self, *, forget: bool) -> None:
+        """Undo what the script has done since `prepare`: it had done the same before the checkpoint.
+
+        Args:
+            forget: free the memory, for the loops have been reached.
+        """
+        if self._loaded is None:
+            return
+        for index, kept in enumerate(self._kept):
+            kept.restore(self._loaded_state(index, kept.kind))
+        self._restore_state(self._loaded)
+        self.restore_randomness()
+        if forget:
+            self._loaded = None
+
+    def loaded_snapshot(self) -> Snapshot | None:
+        """Return a snapshot that stands for the loaded checkpoint."""
+        if self.loaded_step is None:
+            return None
+        return Snapshot(
+            step=self.loaded_step, place=self.place.to_plain(), objects=[], randomness={}, state={}, saved=True
+        )
+
+    def capture(self, step: int) -> Snapshot:
+        """Capture the state as of now."""
+        return Snapshot(
+            step=step,
+            place=self.place.to_plain(),
+            objects=[kept.capture() for kept in self._kept],
+            randomness=randomness.capture(self.gang.device),
+            state=copy.deepcopy(self.state),
+        )
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint; every worker must call it, and none returns before it is on the disk."""
+        if self.store is None or snapshot.saved:
+            return
+        objects = snapshot.values()
+        states = self.gang.gather(snapshot.randomness)
+        if self.gang.rank == 0:
+            self._write(self.store, snapshot, objects, states)
+        self.gang.highest([0])
+        snapshot.saved = True
+
+    def _write(self, store: CheckpointStore, snapshot: Snapshot, objects: list[Any], states: list[Any]) -> None:
+        payload = {
+            "format": FORMAT,
+            "step": snapshot.step,
+            "place": snapshot.place,
+            "kinds": [kept.kind for kept in self._kept],
+            "objects": objects,
+            "randomness": states,
+            "state": snapshot.state,
+            "seed": self.seed,
+        }
+        store.save(snapshot.step, lambda path: torch.save(payload, path), incarnation=self.incarnation)
+
+    def _newest(self) -> tuple[Path, int] | None:
+        if self.store is None or self.gang.rank != 0:
+            return None
+        newest = self.store.latest()
+        return None if newest is None else (newest.path, newest.incarnation)
+
+    def _restore_state(self, loaded: dict[str, Any]) -> None:
+        self.state.clear()
+        self.state.update(copy.deepcopy(loaded["state"]))
+
+    def _loaded_state(self, index: int, kind: str) -> Any:
+        kinds = [] if self._loaded is None else self._loaded["kinds"]
+        if self._loaded is None or index >= len(kinds) or kinds[index] != kind:
+            raise EunomiaError(
+                f"prepare() must be given what the checkpoint holds, in that order: {', '.join(kinds)}",
+                value=f"{kind} at place {index + 1}",
+                place=f"checkpoint of step {self.loaded_step}",
+            )
+        return self._loaded["objects"][index]

@@ -1,0 +1,130 @@
+"""What `prepare` registers: how each kind of object is captured at a step boundary and restored.
+
+`capture` returns a function that gives the state as of the capture, cheaply: what only `optimizer.step()` changes
+(parameters, the optimizer's tensors) is taken live when the function is called, the rest is copied at once. The
+function raises `ChangedError` where something else has changed the live part meanwhile.
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+State = Callable[[], Any]
+
+
+class ChangedError(Exception):
+    """Parameters were changed after the last step boundary by something other than a step."""
+
+
+class Kept(Protocol):
+    """One registered object."""
+
+    kind: str
+
+    def capture(self) -> State:
+        """Return a function that gives the state as of now."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Set a state that such a function gave."""
+        ...
+
+
+class Stateful(Protocol):
+    """Anything with the two methods that PyTorch's own objects have."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Set the state."""
+        ...
+
+
+class KeptModel:
+    """A module that is trained: parameters live, buffers (BatchNorm's averages) copied."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.module: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+        self.kind = type(self.module).__name__
+
+    def capture(self) -> State:
+        """Copy the buffers; parameters are read when the state is asked for."""
+        buffers = {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
+        versions = _versions(self.module.parameters())
+
+        def state() -> Any:
+            _check(versions, self.module.parameters())
+            values = self.module.state_dict()
+            values.update({name: buffers[name] for name in buffers.keys() & values.keys()})
+            return values
+
+        return state
+
+    def restore(self, state: Any) -> None:
+        """Load parameters and buffers in place."""
+        self.module.load_state_dict(state)
+
+
+class KeptOptimizer:
+    """An optimizer: its tensors live, its groups (which schedulers change after a loop) copied."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.kind = type(optimizer).__name__
+
+    def capture(self) -> State:
+        """Copy the groups; the tensors are read when the state is asked for."""
+        groups = copy.deepcopy(self.optimizer.state_dict()["param_groups"])
+        versions = _versions(_tensors(self.optimizer))
+
+        def state() -> Any:
+            _check(versions, _tensors(self.optimizer))
+            return {**self.optimizer.state_dict(), "param_groups": groups}
+
+        return state
+
+    def restore(self, state: Any) -> None:
+        """Load groups and tensors."""
+        self.optimizer.load_state_dict(state)
+
+
+class KeptOther:
+    """A scheduler, scaler, averaged model or anything else with a state: copied."""
+
+    def __init__(self, thing: Stateful) -> None:
+        self.thing = thing
+        self.kind = type(thing).__name__
+
+    def capture(self) -> State:
+        """Copy the whole state."""
+        values = copy.deepcopy(self.thing.state_dict())
+        return lambda: values
+
+    def restore(self, state: Any) -> None:
+        """Load a copy, for some objects keep what they are given."""
+        self.thing.load_state_dict(copy.deepcopy(state))
+
+
+def is_trained(model: nn.Module) -> bool:
+    """Whether the module has parameters that a step can change."""
+    return any(parameter.requires_grad for parameter in model.parameters())
+
+
+def _tensors(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    for values in optimizer.state.values():
+        yield from (value for value in values.values() if isinstance(value, torch.Tensor))
+
+
+def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
+    return [tensor._version for tensor in tensors]
+
+
+def _check(versions: list[int], tensors: Iterable[torch.Tensor]) -> None:
+    if _versions(tensors) != versions:
+        raise ChangedError

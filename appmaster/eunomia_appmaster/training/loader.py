@@ -1,0 +1,209 @@
+"""A prepared data loader: the same batches for any number of workers, and a position that goes into checkpoints."""
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from eunomia.errors import InputError
+from eunomia_appmaster.training import randomness
+from eunomia_appmaster.training.accumulation import Accumulation
+from eunomia_appmaster.training.batches import Division, Piece, divide
+from eunomia_appmaster.training.place import LoaderPlace
+
+
+class Pace(Protocol):
+    """What a loader asks the run at its step boundaries."""
+
+    device: torch.device
+
+    @property
+    def seed(self) -> int:
+        """The run's seed, the same on every worker."""
+        ...
+
+    def begin_pass(self, loader: "PreparedLoader") -> bool:
+        """A loop begins; return whether it goes on with the pass of a checkpoint."""
+        ...
+
+    def next_batch(self, loader: "PreparedLoader") -> bool:
+        """A batch is asked for; return False where the loop is to end. Does not return where the worker leaves."""
+        ...
+
+    def end_pass(self, loader: "PreparedLoader", *, broken_off: bool) -> None:
+        """The loop has ended, or was left by `break`."""
+        ...
+
+    def evaluates(self) -> bool:
+        """Whether every prepared model is in evaluation mode."""
+        ...
+
+
+class PreparedLoader:
+    """Stands for the script's `DataLoader`, whose `batch_size` is the global batch.
+
+    A training loop gets this worker's pieces of each global batch. A loop without gradients, or over unshuffled data
+    while all models are in evaluation mode, gets whole batches on every worker. Everything else is the loader's own.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        *,
+        index: int,
+        place: LoaderPlace,
+        division: Division,
+        accumulation: Accumulation,
+        pace: Pace,
+    ) -> None:
+        _check(loader)
+        self._loader = loader
+        self._index = index
+        self._division = division
+        self._accumulation = accumulation
+        self._pace = pace
+        self._plan = _Plan()
+        self._feed = _feed(loader, self._plan)
+        self._generators = _own_generators(loader)
+        self.index = index
+        self.place = place
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._gives_whole():
+            return (to_device(batch, self._pace.device) for batch in self._loader)
+        return self._training_pass()
+
+    def _gives_whole(self) -> bool:
+        if not torch.is_grad_enabled():
+            return True
+        return isinstance(self._loader.sampler, SequentialSampler) and self._pace.evaluates()
+
+    def _training_pass(self) -> Iterator[Any]:
+        self._begin()
+        try:
+            yield from self._pieces(self._draw()[self.place.handed :])
+        except GeneratorExit:
+            self._end(broken_off=True)
+            raise
+        self._end(broken_off=False)
+
+    def _begin(self) -> None:
+        place = self.place
+        if self._pace.begin_pass(self):
+            for generator, state in zip(self._generators, place.generators, strict=False):
+                generator.set_state(state)
+            return
+        place.passes += 1
+        place.handed, place.active, place.done = 0, True, False
+        place.generators = [generator.get_state() for generator in self._generators]
+
+    def _end(self, *, broken_off: bool) -> None:
+        self._accumulation.end()
+        self.place.done = True
+        self._pace.end_pass(self, broken_off=broken_off)
+
+    def _draw(self) -> list[list[Any]]:
+        """Return the indices of the pass's global batches, drawn alike on every worker and after a resume."""
+        sampler = self._loader.batch_sampler
+        if hasattr(self._loader.sampler, "set_epoch"):
+            self._loader.sampler.set_epoch(self.place.passes - 1)
+        with randomness.seeded(randomness.mix(self._pace.seed, self.index, self.place.passes)):
+            batches = [list(batch) for batch in cast("Sequence[Sequence[Any]]", sampler)]
+        # A pass that was ended early goes on after it.
+        return [] if self.place.done else batches
+
+    def _pieces(self, batches: list[list[Any]]) -> Iterator[Any]:
+        divided = [divide(batch, self._division) for batch in batches]
+        self._plan.pieces = [piece for pieces in divided for piece in pieces]
+        generator = cast("torch.Generator", self._feed.generator)
+        generator.manual_seed(randomness.mix(self._pace.seed, self.index, self.place.passes, self.place.handed))
+        data = iter(self._feed) if divided else iter(())
+        for pieces in divided:
+            if not self._pace.next_batch(self):
+                return
+            self.place.handed += 1
+            for piece in pieces:
+                self._accumulation.begin(piece)
+                yield to_device(next(data), self._pace.device)
+
+
+class _Plan:
+    """The pieces of the current pass, as a batch sampler of the loader that feeds them."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (piece.indices for piece in self.pieces)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+
+class _WorkerStart:
+    """Starts a loader's own process: a SIGTERM to the whole group is the trainer's to obey."""
+
+    def __init__(self, script_init: Any) -> None:
+        self._script_init = script_init
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._script_init is not None:
+            self._script_init(worker)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a batch with its tensors on the device; lists, tuples, named tuples and mappings are walked."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch
+
+
+def _feed(loader: DataLoader[Any], plan: _Plan) -> DataLoader[Any]:
+    """Return a loader like the script's, with a generator of its own: the global one must not move by a resume."""
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=cast("Any", plan),
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=_WorkerStart(loader.worker_init_fn) if loader.num_workers else None,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=torch.Generator(),
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+
+
+def _own_generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    holders = (loader, loader.sampler, loader.batch_sampler)
+    found = [getattr(holder, "generator", None) for holder in holders]
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
+
+
+def _check(loader: DataLoader[Any]) -> None:
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        rule = "a prepared loader must have a dataset with indices and a batch size, or be left out of prepare()"
+        raise InputError(rule, value=type(loader.dataset).__name__, place="prepare()")
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
+        rule = "a prepared loader must hold the whole data, since prepare() splits it over the workers"
+        raise InputError(rule, value="a DistributedSampler", place="prepare()")

@@ -1,0 +1,147 @@
+"""What a run logs: rank 0's scalars, and the step time, in TensorBoard's event files."""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+STEP_SECONDS_TAG = "eunomia/step_seconds"
+FLUSH_SECONDS = 5
+_WINDOW_SECONDS = 0.25
+_WINDOWS = 9
+
+
+class Logbook:
+    """Event files of one incarnation in ``folder``, opened at the first scalar.
+
+    Args:
+        folder: where the event files go.
+        suffix: ends the file's name, ``.r2`` for the second incarnation.
+        active: False on all ranks but 0, where nothing is written.
+    """
+
+    def __init__(self, folder: Path, *, suffix: str, active: bool) -> None:
+        self.folder = folder
+        self.purge_step: int | None = None
+        self._suffix = suffix
+        self._active = active
+        self._writer: SummaryWriter | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything was written yet."""
+        return self._writer is not None
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Write scalars at ``step``; NaN and infinity are written as such."""
+        if not self._active:
+            return
+        writer = self._opened()
+        for tag, value in values.items():
+            writer.add_scalar(tag, value, step)
+
+    def flush(self) -> None:
+        """Bring what was written to the disk."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close; a later `write` opens a further file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _opened(self) -> "SummaryWriter":
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(
+                str(self.folder), purge_step=self.purge_step, filename_suffix=self._suffix, flush_secs=FLUSH_SECONDS
+            )
+        return self._writer
+
+
+class Mean:
+    """Means over the micro-batches of one global batch, weighted by their samples."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}
+
+    def add(self, values: Mapping[str, float], weight: float) -> None:
+        """Take in the values of one micro-batch."""
+        for tag, value in values.items():
+            total, weights = self._sums.get(tag, (0.0, 0.0))
+            self._sums[tag] = (total + weight * value if weight else total, weights + weight)
+
+    def take(self, tags: Mapping[str, float]) -> dict[str, float]:
+        """Return the means of these tags and forget all."""
+        means = {tag: self._mean(tag, fallback=value) for tag, value in tags.items()}
+        self._sums.clear()
+        return means
+
+    def clear(self) -> None:
+        """Forget what no last micro-batch has completed."""
+        self._sums.clear()
+
+    def _mean(self, tag: str, *, fallback: float) -> float:
+        total, weights = self._sums.get(tag, (0.0, 0.0))
+        return total / weights if weights else fallback
+
+
+class StepClock:
+    """Seconds per step inside the loops, the device synchronised at the ends of short windows.
+
+    What a script does between its loops (evaluation) is left out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._windows: deque[float] = deque(maxlen=_WINDOWS)
+        self._started: float | None = None
+        self._seconds = 0.0
+        self._steps = 0
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The median over the recent windows; None before the first has ended."""
+        return statistics.median(self._windows) if self._windows else None
+
+    def start(self) -> None:
+        """A loop goes on."""
+        self._synchronise()
+        self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """A loop ends or pauses."""
+        if self._started is not None:
+            self._synchronise()
+            self._seconds += time.perf_counter() - self._started
+        self._started = None
+
+    def tick(self) -> bool:
+        """Count a step; return whether a window has ended with it."""
+        if self._started is None:
+            return False
+        self._steps += 1
+        if self._seconds + time.perf_counter() - self._started < _WINDOW_SECONDS:
+            return False
+        self.stop()
+        self._windows.append(self._seconds / self._steps)
+        self._seconds, self._steps, self._started = 0.0, 0, time.perf_counter()
+        return True
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def as_number(value: Any) -> float:
+    """Return a Python number for a number, a tensor or an array of one element."""
+    return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)

@@ -1,0 +1,71 @@
+"""Where a run stands in its loops: plain values that go into every checkpoint."""
+
+import copy
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class LoaderPlace:
+    """Where one prepared loader stands.
+
+    Attributes:
+        passes: passes over the data begun so far; it seeds the shuffle of each.
+        handed: global batches of the current pass that were handed out.
+        active: the current pass belongs to the epoch that is going on.
+        done: the loop over the current pass has ended.
+        trains: steps were made on its batches, so it ends at ``max_iterations``.
+        generators: states of the script's own generators when the pass began.
+    """
+
+    passes: int = 0
+    handed: int = 0
+    active: bool = False
+    done: bool = False
+    trains: bool = False
+    generators: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the script stands: which of its loops (``phase``), which epoch in it, which batch of which loader."""
+
+    phase: int = 0
+    phase_start: int = 0
+    epoch: int = 0
+    loaders: list[LoaderPlace] = field(default_factory=list)
+
+    def next_epoch(self) -> None:
+        """An epoch's body has run to its end."""
+        self.epoch += 1
+        for loader in self.loaders:
+            loader.active = False
+
+    def next_phase(self, step: int) -> None:
+        """One of the script's loops ends at ``step``."""
+        self.phase, self.phase_start, self.epoch = self.phase + 1, step, 0
+        for loader in self.loaders:
+            loader.active = False
+
+    @property
+    def in_epoch(self) -> bool:
+        """Whether a pass of the epoch that is going on has begun."""
+        return any(loader.active for loader in self.loaders)
+
+    def loader(self, index: int) -> LoaderPlace:
+        """Return the place of the loader that was prepared as the ``index``-th, from 0."""
+        while len(self.loaders) <= index:
+            self.loaders.append(LoaderPlace())
+        return self.loaders[index]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return a copy as plain values."""
+        return copy.deepcopy(asdict(self))
+
+    def load(self, plain: dict[str, Any]) -> None:
+        """Set what `to_plain` returned, in place: loaders hold their own part of it."""
+        self.phase, self.phase_start, self.epoch = plain["phase"], plain["phase_start"], plain["epoch"]
+        for index, values in enumerate(plain["loaders"]):
+            loader = self.loader(index)
+            for name, value in values.items():
+                setattr(loader, name, value)

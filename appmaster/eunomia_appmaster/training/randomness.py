@@ -1,0 +1,57 @@
+"""Random states of one worker: torch (CPU and its GPU), Python's `random`, NumPy's global generator."""
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def capture(device: torch.device) -> dict[str, Any]:
+    """Return the states as they are now, as plain values and tensors."""
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore(states: dict[str, Any], device: torch.device) -> None:
+    """Set what `capture` returned; a GPU's state is left out where it was saved on another kind of device."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def seed_all(seed: int) -> None:
+    """Seed every generator from one number."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run a block with the generators of the CPU seeded, then put them back as they were."""
+    before = capture(torch.device("cpu"))
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        restore(before, torch.device("cpu"))
+
+
+def mix(*parts: int) -> int:
+    """Derive one seed of 63 bits from several numbers, the same on every machine."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

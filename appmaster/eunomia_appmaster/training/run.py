@@ -1,0 +1,535 @@
+"""A training run: what a script sees of Eunomia."""
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from eunomia.errors import InputError
+from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.training import randomness
+from eunomia_appmaster.training.accumulation import Accumulation
+from eunomia_appmaster.training.batches import Division
+from eunomia_appmaster.training.commands import Commands, Told
+from eunomia_appmaster.training.environment import Environment
+from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.keeper import Keeper, Snapshot
+from eunomia_appmaster.training.kept import ChangedError, KeptModel, KeptOptimizer, KeptOther, is_trained
+from eunomia_appmaster.training.loader import PreparedLoader
+from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number
+from eunomia_appmaster.training.orders import OrderClient
+
+LEFT_WHEN_TOLD = 75  # EX_TEMPFAIL
+ALONE_CHECKPOINT_SECONDS = 60.0
+PROGRESS_SECONDS = 1.0
+
+
+class _At(IntEnum):
+    """Where a worker asks what it is told; all workers must ask at the same place."""
+
+    BATCH = 0
+    EVALUATION = 1
+    EPOCH = 2
+    LOOP_END = 3
+
+
+def attach(run_dir: str | Path | None = None) -> "Run":
+    """Find the app master through the environment and return the run.
+
+    Unattached, the script stays ordinary: logs go to ``runs/<time>_<host>`` and nothing is restored; under
+    ``torchrun`` it is data parallel.
+
+    Args:
+        run_dir: where an unattached run keeps logs and checkpoints, which makes it resumable alone: a SIGTERM saves
+            and exits 75, the next start goes on. Attached, the app master's folder is used.
+
+    Raises:
+        InputError: an environment variable does not hold what it must.
+    """
+    environment = Environment.read()
+    if environment.attached and environment.threads is not None:
+        # A forked worker has inherited the number of its parent.
+        torch.set_num_threads(environment.threads)
+    return Run(environment, None if run_dir is None else Path(run_dir))
+
+
+class Run:
+    """One incarnation of a training job in this process; made by `attach`.
+
+    Attributes:
+        device: where models and batches go.
+        rank: this worker, from 0.
+        world_size: number of workers.
+        params: the trial's parameters, by name.
+        step: optimizer steps made since the job began, over all incarnations.
+        state: plain values that are kept in checkpoints.
+        log_dir: folder of the event files.
+    """
+
+    def __init__(self, environment: Environment, run_dir: Path | None) -> None:
+        folder = environment.run_dir or run_dir
+        self._environment = environment
+        if environment.attached and environment.seed is not None:
+            randomness.seed_all(environment.seed)
+        self._gang = Gang(environment)
+        self._keeper = Keeper(self._gang, CheckpointStore(folder / "checkpoints") if folder is not None else None)
+        self.device = self._gang.device
+        self.rank = self._gang.rank
+        self.world_size = self._gang.size
+        self.params: Mapping[str, Any] = MappingProxyType(dict(environment.params))
+        self.step = self._keeper.load()
+        self.state = self._keeper.state
+        self.log_dir = _ordinary_log_dir() if folder is None else folder / "logs"
+        self._set_up_logs(resumable=folder is not None)
+        self._set_up_orders(alone=folder is not None and not environment.attached)
+        self._accumulation = Accumulation()
+        self._models: list[nn.Module] = []
+        self._counted: Optimizer | None = None
+        self._loaders: list[PreparedLoader] = []
+        self._phase = -1
+        self._rewind = self._keeper.loaded_step is not None
+        self._resumed_passes = {index for index, place in enumerate(self._place.loaders) if place.active}
+        # The last step boundary that can be saved, and whether steps were made since it was captured.
+        self._snapshot: Snapshot | None = self._keeper.loaded_snapshot()
+        self._dirty = False
+        self._stepped = False
+        self._steps_in_pass = 0
+        self._in_pass = False
+
+    # -- what a script calls
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes logs and checkpoints."""
+        return self.rank == 0
+
+    @property
+    def seed(self) -> int:
+        """The run's seed: torch's when `prepare` was first called, on every worker and in every incarnation."""
+        if self._keeper.seed is None:
+            self._keeper.seed = int(self._gang.share(torch.initial_seed()))
+        return self._keeper.seed
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether further micro-batches follow before the optimizer steps; clip gradients only where it is False."""
+        return self._accumulation.pending
+
+    def prepare(
+        self,
+        *objects: Any,
+        micro_batches: int = 1,
+        micro_batch_size: int | None = None,
+        ddp: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the objects in their order, restored from the last good checkpoint.
+
+        A model is moved to `device`, and wrapped in DDP where there is more than one worker. A `DataLoader` keeps its
+        batch size as the global batch, split over workers. Optimizer, scheduler, scaler and anything else with
+        ``state_dict`` and ``load_state_dict`` come back as they are.
+
+        Args:
+            objects: all that a checkpoint must hold, in the same order at every start.
+            micro_batches: passes in which each worker takes its part of a global batch.
+            micro_batch_size: the most samples that a worker takes at once, else ``EUNOMIA_MICRO_BATCH_SIZE``.
+            ddp: further arguments for DDP, such as ``{"find_unused_parameters": True}``.
+
+        Returns:
+            The one object, or a tuple where there are several.
+
+        Raises:
+            InputError: an object has no state, or a loader cannot be split.
+            EunomiaError: the checkpoint holds other objects.
+        """
+        newcomer = self._counted is None and not self._models and self._keeper.loaded_step is None
+        division = Division(
+            rank=self.rank,
+            workers=self.world_size,
+            micro_batches=micro_batches,
+            micro_batch_size=micro_batch_size or self._environment.micro_batch_size,
+        )
+        _ = self.seed
+        prepared = tuple(self._prepare(each, division, dict(ddp or {})) for each in objects)
+        if newcomer and self.rank:
+            # Models begin alike on every worker, dropout must not go on alike.
+            randomness.seed_all(randomness.mix(self.seed, self.rank))
+        self._keeper.restore_randomness()
+        return prepared[0] if len(prepared) == 1 else prepared
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the numbers of the epochs left of ``count``, the one that a checkpoint interrupted first."""
+        if not self._begin_phase():
+            return
+        while self._place.epoch < count and (self._resumed_passes or not self._exhausted):
+            self._begin_epoch()
+            yield self._place.epoch
+            self._place.next_epoch()
+        self._end_phase()
+
+    def steps(self, loader: PreparedLoader, count: int) -> Iterator[Any]:
+        """Yield batches, pass after pass, until this loop has made ``count`` optimizer steps.
+
+        Raises:
+            InputError: the loader was not prepared, or has no batches.
+        """
+        if not isinstance(loader, PreparedLoader):
+            raise InputError("steps() must be given a prepared loader", value=type(loader).__name__, place="steps()")
+        if not len(loader):
+            raise InputError("steps() must be given a loader with batches", value="an empty one", place="steps()")
+        if not self._begin_phase():
+            return
+        goal = self._place.phase_start + count
+        if not self._resumed_passes:
+            self._hold(self._keeper.capture(self.step))
+        while self.step < goal and not self._exhausted:
+            yield from self._pass_until(loader, goal)
+            self._leave_at_rung()
+        self._end_phase()
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Write scalars at `step` to TensorBoard, on rank 0; numbers or tensors of one element, by tag."""
+        if not self.is_main:
+            return
+        numbers = {tag: as_number(value) for tag, value in values.items()}
+        piece = self._accumulation.piece
+        if not (piece.first and piece.last):
+            self._mean.add(numbers, piece.samples)
+            if not piece.last:
+                return
+            numbers = self._mean.take(numbers)
+        self._logbook.write(numbers, self.step)
+        if not self._in_pass:
+            # The tuner waits for what an evaluation says.
+            self._logbook.flush()
+
+    def announce(self, **regime: float) -> None:
+        """Tell of a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too."""
+        self._say("announce", regime)
+        self.log({f"eunomia/{name}": value for name, value in regime.items()})
+
+    # -- what loaders ask (Pace)
+
+    def evaluates(self) -> bool:
+        """Whether there are models and all are in evaluation mode."""
+        return bool(self._models) and not any(model.training for model in self._models)
+
+    def begin_pass(self, loader: PreparedLoader) -> bool:
+        """A loop over a loader begins; return whether it goes on with the pass of the checkpoint."""
+        resumed = loader.index in self._resumed_passes
+        if resumed:
+            self._resumed_passes.discard(loader.index)
+            self._restore_at_loop()
+        self._steps_in_pass = 0
+        self._stepped = False
+        self._in_pass = True
+        self._clock.start()
+        return resumed
+
+    def next_batch(self, loader: PreparedLoader) -> bool:
+        """The loop's body has ended: count, obey, and say whether the loop goes on."""
+        self._mean.clear()
+        stepped, self._stepped = self._stepped, False
+        if stepped:
+            loader.place.trains = True
+            self._tick()
+        if loader.place.trains and self._exhausted:
+            self._stepped = False
+            return False
+        if stepped:
+            self._obey_in_loop()
+        elif not self._dirty:
+            self._obey(self._told(_At.BATCH), self._snapshot)
+        return True
+
+    def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
+        """The loop has ended: what follows it runs again if the worker leaves in it."""
+        if self._stepped:
+            self._stepped = False
+            loader.place.trains = True
+            self._tick()
+        self._in_pass = False
+        self._clock.stop()
+        if not self._steps_in_pass or sys.is_finalizing():
+            return
+        self._hold(self._keeper.capture(self.step))
+        if not broken_off:
+            self._obey(self._told(_At.LOOP_END), self._snapshot)
+
+    # -- set-up
+
+    @property
+    def _place(self) -> Any:
+        return self._keeper.place
+
+    def _set_up_logs(self, *, resumable: bool) -> None:
+        if self._environment.incarnation is not None:
+            self._keeper.incarnation = self._environment.incarnation
+        self._keeper.incarnation = int(self._gang.share(self._keeper.incarnation))
+        number = self._keeper.incarnation
+        self._logbook = Logbook(self.log_dir, suffix=f".r{number}" if resumable else "", active=self.is_main)
+        if number > 1:
+            # The first step that will be logged anew.
+            self._logbook.purge_step = self.step + 1 if self._keeper.loaded_step is not None else 0
+        self._mean = Mean()
+        self._clock = StepClock(self.device)
+        self._progress_said = 0.0
+
+    def _set_up_orders(self, *, alone: bool) -> None:
+        environment = self._environment
+        container = environment.container_dir
+        self._client = None if container is None else OrderClient(container, self.rank)
+        every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
+        self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
+        self._obeys = self._keeper.store is not None
+        if self._obeys:
+            self._commands.obey_sigterm()
+
+    def _prepare(self, thing: Any, division: Division, ddp: dict[str, Any]) -> Any:
+        if isinstance(thing, DataLoader):
+            return self._prepare_loader(thing, division)
+        if isinstance(thing, nn.Module) and is_trained(thing):
+            return self._prepare_model(thing, division, ddp)
+        if isinstance(thing, nn.Module):
+            thing.to(self.device)
+        if isinstance(thing, Optimizer):
+            return self._prepare_optimizer(thing, division)
+        if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+            rule = "prepare() must be given models, loaders, or objects with state_dict and load_state_dict"
+            raise InputError(rule, value=type(thing).__name__, place="prepare()")
+        self._keeper.add(KeptOther(thing))
+        if division.accumulates:
+            self._accumulation.gate_other(thing)
+        return thing
+
+    def _prepare_loader(self, loader: DataLoader[Any], division: Division) -> PreparedLoader:
+        prepared = PreparedLoader(
+            loader,
+            place=self._place.loader(len(self._loaders)),
+            index=len(self._loaders),
+            division=division,
+            accumulation=self._accumulation,
+            pace=self,
+        )
+        self._loaders.append(prepared)
+        return prepared
+
+    def _prepare_model(self, model: nn.Module, division: Division, ddp: dict[str, Any]) -> nn.Module:
+        model.to(self.device)
+        self._keeper.add(KeptModel(model))
+        if self.world_size > 1 and not isinstance(model, DistributedDataParallel):
+            devices = [self.device] if self.device.type == "cuda" else None
+            model = DistributedDataParallel(model, device_ids=devices, **ddp)
+        if not division.whole:
+            self._accumulation.weigh(model)
+        if division.accumulates:
+            self._accumulation.gate_model(model)
+        model.register_forward_pre_hook(_Poll(self))
+        self._models.append(model)
+        return model
+
+    def _prepare_optimizer(self, optimizer: Optimizer, division: Division) -> Optimizer:
+        self._keeper.add(KeptOptimizer(optimizer))
+        if division.accumulates:
+            self._accumulation.gate_optimizer(optimizer)
+        self._counted = self._counted or optimizer
+        optimizer.register_step_post_hook(self._on_step)
+        return optimizer
+
+    # -- boundaries
+
+    @property
+    def _exhausted(self) -> bool:
+        most = self._environment.max_iterations
+        return most is not None and self.step >= most
+
+    def _on_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if optimizer is self._counted:
+            self.step += 1
+        self._steps_in_pass += 1
+        self._stepped = True
+        self._dirty = True
+
+    def on_forward(self) -> None:
+        """A prepared model is called: without gradients and outside of the loops' bodies, orders are obeyed."""
+        if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
+            self._obey(self._told(_At.EVALUATION), self._snapshot)
+
+    def _begin_phase(self) -> bool:
+        """One of the script's loops begins; return False where a checkpoint was taken after its end."""
+        self._phase += 1
+        if self._phase < self._place.phase:
+            return False
+        self._restore_at_loop()
+        return True
+
+    def _end_phase(self) -> None:
+        """The loop has come to its end: save, whatever the orders, for the work is done."""
+        self._place.next_phase(self.step)
+        self._hold(self._keeper.capture(self.step))
+        self._save(self._snapshot)
+        self._say_progress()
+        self._logbook.flush()
+        if self._client is not None:
+            self._client.flush()
+
+    def _begin_epoch(self) -> None:
+        if self._resumed_passes:
+            return
+        self._hold(self._keeper.capture(self.step))
+        told = self._told(_At.EPOCH)
+        if self._rung_reached(told):
+            self._leave(self._snapshot)
+        self._obey(told, self._snapshot)
+
+    def _pass_until(self, loader: PreparedLoader, goal: int) -> Iterator[Any]:
+        batches = iter(loader)
+        for batch in batches:
+            yield batch
+            if self.step >= goal:
+                break
+        del batches
+
+    def _leave_at_rung(self) -> None:
+        if not self._dirty and not self._exhausted and self._rung_reached(self._told(_At.LOOP_END)):
+            self._leave(self._snapshot)
+
+    def _restore_at_loop(self) -> None:
+        """What the script did before its loop must not count: it had done the same before the checkpoint."""
+        if self._rewind:
+            self._rewind = bool(self._resumed_passes)
+            self._keeper.rewind(forget=not self._rewind)
+
+    def _obey_in_loop(self) -> None:
+        """Obey at a step boundary inside a loop, where the state is that of the boundary."""
+        told = self._told(_At.BATCH)
+        leaves = told.suspend or self._rung_reached(told)
+        if not (leaves or told.checkpoint):
+            return
+        self._clock.stop()
+        self._hold(self._keeper.capture(self.step))
+        if leaves:
+            self._leave(self._snapshot)
+        self._save(self._snapshot)
+        self._clock.start()
+
+    def _obey(self, told: Told, snapshot: Snapshot | None) -> None:
+        """Obey outside of loops' bodies, where the last boundary is the one captured."""
+        if snapshot is None:
+            return
+        try:
+            if told.suspend:
+                self._leave(snapshot)
+            if told.checkpoint:
+                self._save(snapshot)
+        except ChangedError:
+            # The script itself has changed parameters after its loop: wait for the next boundary.
+            self._dirty = True
+
+    def _rung_reached(self, told: Told) -> bool:
+        return told.stop_at is not None and self.step >= told.stop_at
+
+    def _hold(self, snapshot: Snapshot) -> None:
+        self._snapshot, self._dirty = snapshot, False
+
+    def _told(self, at: _At) -> Told:
+        """Return what the gang is told: every worker asks at the same places."""
+        if not self._obeys:
+            return Told()
+        told = self._commands.collect()
+        if self._gang.alone:
+            return told
+        place = self.step * len(_At) + at
+        main = self.is_main
+        stop_at = told.stop_at + 1 if main and told.stop_at is not None else 0
+        agreed = self._gang.highest([told.suspend, main and told.checkpoint, stop_at, place, -place])
+        self._gang.check_same_place(place, agreed[3], -agreed[4])
+        return Told(suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None)
+
+    # -- saving, leaving, telling
+
+    def _save(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None or self._keeper.store is None or snapshot.saved:
+            return
+        self._keeper.save(snapshot)
+        self._commands.saved()
+        if self.is_main:
+            self._say("saved", {"step": snapshot.step})
+
+    def _leave(self, snapshot: Snapshot | None) -> NoReturn:
+        """Save, acknowledge, exit."""
+        self._save(snapshot)
+        step = self.step if snapshot is None else snapshot.step
+        self._say_progress()
+        self._logbook.close()
+        if self.is_main:
+            sys.stderr.write(f"eunomia: left at step {step}, to go on from its checkpoint\n")
+        self._say("suspended", {"step": step})
+        if self._client is not None:
+            self._client.flush()
+        _exit(LEFT_WHEN_TOLD)
+
+    def _tick(self) -> None:
+        if self._clock.tick() and (self._environment.attached or self._logbook.is_open):
+            self._logbook.write({STEP_SECONDS_TAG: self._clock.step_seconds or 0.0}, self.step)
+        if time.monotonic() - self._progress_said >= PROGRESS_SECONDS:
+            self._say_progress()
+
+    def _say_progress(self) -> None:
+        self._progress_said = time.monotonic()
+        if self.is_main:
+            self._say("progress", {"step": self.step, "seconds_per_step": self._clock.step_seconds})
+
+    def _say(self, kind: str, content: dict[str, Any]) -> None:
+        if self._client is not None:
+            self._client.say(kind, content)
+
+
+class _Poll:
+    """Asks for orders before a forward pass.
+
+    It is a model's hook, so a copy of the model shares it, and a pickled model leaves it behind.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
+        self._run.on_forward()
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "_Poll":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_NoPoll, ())
+
+
+class _NoPoll:
+    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
+        return None
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process at once: leaving a process group in the ordinary way can deadlock (gloo's threads)."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _ordinary_log_dir() -> Path:
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return Path("runs") / f"{now}_{socket.gethostname()}"
