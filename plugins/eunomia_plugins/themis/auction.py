@@ -1,0 +1,195 @@
+"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1): who wins which bundle, and what it pays.
+
+The product of 1/ρ over the bidders is maximised exactly, in logarithms: a bidder without a bundle stays at the ρ of
+what it holds. Winner i keeps the fraction c_i = (value of the others with i) / (value of the others without i) <= 1;
+the paper's line 8 prints the inverse. Both come out of two passes of one dynamic programme over counts of free GPUs,
+forward with every table kept and backward with one, since the best without i is the best way to split the machines
+between the bidders before i and those after. Where counts do not decide what fits, or are too many, HiGHS solves.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eunomia.bundles import ByBundle
+from eunomia.solve import Limits
+from eunomia.units import Ints, Reals
+from eunomia_plugins.themis.counting import Counts, count
+from eunomia_plugins.themis.patterns import auction_program, solve_auction
+
+Table = npt.NDArray[np.float64]
+
+MOST_CELLS: Final = 1 << 20
+"""Entries of one table of the dynamic programme."""
+MOST_STORED: Final = 1 << 26
+"""Entries of all tables that are kept: 512 MiB."""
+MOST_WORK: Final = 1 << 31
+"""Entries times rows of bids."""
+
+
+class Method(Enum):
+    """How an auction was solved."""
+
+    COUNTS = "counts"
+    """Dynamic programme over counts: exact."""
+    INTEGER = "integer"
+    """Integer programme; exact unless the gap says otherwise."""
+    REFERENCE = "reference"
+    """The specification."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """Result of an auction.
+
+    Attributes:
+        row: [claims] the row of the bids that each claim wins, -1: none.
+        kept: [claims] c_i, the fraction of its bundle that a winner keeps; 1 for who wins nothing.
+        objective: sum over the claims of ln(ρ now / ρ won): the logarithm of the product, measured from now.
+        gap: how far the objective may be from the best, in the same logarithm; 0: exact.
+        method: how it was solved.
+    """
+
+    row: Ints
+    kept: Reals
+    objective: float
+    gap: float
+    method: Method
+
+    @property
+    def mean_kept(self) -> float:
+        """Mean c_i of the winners; 1 where nobody won."""
+        won = self.row >= 0
+        return float(self.kept[won].mean()) if won.any() else 1.0
+
+
+def gains(bids: ByBundle) -> Reals:
+    """[rows] ln(ρ now / ρ of the row): what a row adds to the logarithm of the product."""
+    return np.log(bids.now[bids.claim_of_row] / bids.rho)
+
+
+def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
+    """Rows that are better than nothing; the others never win."""
+    return np.flatnonzero(gain > 0.0)
+
+
+def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool = False) -> Outcome:
+    """Allocate every claim at most one of its rows, and compute every winner's hidden payment.
+
+    Args:
+        bids: what each claim offers for what.
+        limits: for the integer programme, where that is what solves it.
+        integer: solve by the integer programme in any case.
+    """
+    gain = gains(bids)
+    rows = useful_rows(bids, gain)
+    counts = count(bids, rows)
+    claim = bids.claim_of_row[rows]
+    if integer or not _countable(counts, claim):
+        return _by_integers(bids, gain, rows, counts, limits or Limits())
+    won, kept = _Programme(counts, claim, gain[rows], len(bids)).solve()
+    row = np.where(won >= 0, rows[won] if rows.size else -1, -1)
+    return Outcome(row=row, kept=kept, objective=float(gain[row[row >= 0]].sum()), gap=0.0, method=Method.COUNTS)
+
+
+def _countable(counts: Counts, claim: Ints) -> bool:
+    """Is the dynamic programme exact, and small enough."""
+    cells = float(np.prod(counts.capacity + 1.0))
+    bidders = np.unique(claim).size
+    small = cells <= MOST_CELLS and cells * bidders <= MOST_STORED and cells * claim.size <= MOST_WORK
+    return small and not counts.uncounted.any()
+
+
+class _Programme:
+    """Entry s of a table is the largest sum of gains of the bidders so far with counts of at most s."""
+
+    def __init__(self, counts: Counts, claim: Ints, gain: Reals, claims: int) -> None:
+        self.claims = claims
+        self.gain = gain
+        self.shape = tuple(int(limit) + 1 for limit in counts.capacity)
+        fits = (counts.use <= counts.capacity).all(axis=1)
+        self.bidders = [int(one) for one in np.unique(claim[fits])]
+        self.rows = [_undominated(np.flatnonzero((claim == one) & fits), counts.use, gain) for one in self.bidders]
+        self.to = [tuple(slice(int(size), None) for size in line) for line in counts.use]
+        self.rest = [
+            tuple(slice(None, top - int(size)) for size, top in zip(line, self.shape, strict=True))
+            for line in counts.use
+        ]
+        self.use = counts.use
+        self.scratch = np.empty(self.shape)
+
+    def solve(self) -> tuple[Ints, Reals]:
+        """[claims] position of the row won, or -1, and fraction kept."""
+        before = [np.zeros(self.shape)]
+        for rows in self.rows:
+            before.append(self._with(before[-1], rows))
+        won = self._trace(before)
+        return won, self._payments(before, won)
+
+    def _with(self, table: Table, rows: Ints) -> Table:
+        """The table once one more bidder may take one of its rows."""
+        new = table.copy()
+        for row in rows.tolist():
+            to, rest = self.to[row], self.rest[row]
+            sums = np.add(table[rest], self.gain[row], out=self.scratch[to])
+            np.maximum(new[to], sums, out=new[to])
+        return new
+
+    def _trace(self, before: list[Table]) -> Ints:
+        """Walk back from the full machines: which row gave each bidder its best."""
+        won = np.full(self.claims, -1, dtype=np.int64)
+        left = np.array(self.shape, dtype=np.int64) - 1
+        for position in range(len(self.bidders) - 1, -1, -1):
+            here = before[position + 1][tuple(left)]
+            table = before[position]
+            if here == table[tuple(left)]:
+                continue
+            for row in self.rows[position].tolist():
+                at = left - self.use[row]
+                if (at >= 0).all() and table[tuple(at)] + self.gain[row] == here:
+                    won[self.bidders[position]] = row
+                    left = at
+                    break
+        return won
+
+    def _payments(self, before: list[Table], won: Ints) -> Reals:
+        """[claims] c_i, by one pass from the last bidder to the first winner."""
+        kept = np.ones(self.claims)
+        total = float(self.gain[won[won >= 0]].sum())
+        behind = np.zeros(self.shape)
+        flip = (slice(None, None, -1),) * len(self.shape)
+        first = next((at for at, one in enumerate(self.bidders) if won[one] >= 0), len(self.bidders))
+        for position in range(len(self.bidders) - 1, first - 1, -1):
+            row = int(won[self.bidders[position]])
+            if row >= 0:
+                without = float(np.add(before[position], behind[flip], out=self.scratch).max())
+                kept[self.bidders[position]] = min(1.0, float(np.exp(total - self.gain[row] - without)))
+            if position > first:
+                behind = self._with(behind, self.rows[position])
+        return kept
+
+
+def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
+    """The rows of one bidder of which no other takes at most as much and gains at least as much."""
+    order = rows[np.lexsort((use[rows].sum(axis=1), -gain[rows]))]  # a row can only be dominated by an earlier one
+    taken = use[order]
+    covered = (taken[:, None] <= taken[None]).all(axis=2)
+    return order[~np.triu(covered, 1).any(axis=0)]
+
+
+def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits: Limits) -> Outcome:
+    """The whole auction and the auction without each winner, as integer programmes."""
+    program = auction_program(bids, gain, rows, counts)
+    chosen, objective, gap = solve_auction(program, rows, limits)
+    row = np.full(len(bids), -1, dtype=np.int64)
+    row[bids.claim_of_row[chosen]] = chosen
+    kept = np.ones(len(bids))
+    for claim in np.flatnonzero(row >= 0).tolist():
+        others = rows[bids.claim_of_row[rows] != claim]
+        _, without, behind = solve_auction(program, rows, limits, allowed=others)
+        kept[claim] = min(1.0, float(np.exp(objective - gain[row[claim]] - without)))
+        gap = max(gap, behind)
+    return Outcome(row=row, kept=kept, objective=objective, gap=gap, method=Method.INTEGER)

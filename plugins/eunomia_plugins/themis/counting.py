@@ -1,0 +1,92 @@
+"""When counting is packing: which bids can be packed onto equal machines by adding up counts alone, and which counts.
+
+Take the machines of one class, each with ``f`` GPUs on offer. Call parts above ``f / 2`` large: a machine takes at
+most one. If the sizes of the small parts form a chain, each dividing the next, then largest first, wherever it fits,
+packs whatever can be packed (Coffman, Garey, Johnson 1987, "Bin packing with divisible item sizes"): before parts
+of size ``s`` are packed, every machine's load of small parts is a multiple of ``s``, so the number that still fits
+does not depend on who lies where. Hence for every small size ``s`` the slots of size ``s`` on a machine, less those
+that each larger part takes, must not run out; with the number of machines for the large parts these are all
+conditions. Sizes 2 and 3 on machines of 8 are no chain: such classes are left to ``patterns``.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from eunomia.bundles import ByBundle
+from eunomia.units import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """Rows fit together exactly if ``use`` of the chosen rows sums to at most ``capacity`` in every column.
+
+    Attributes:
+        use: [rows, counts] what each row of the bids takes.
+        capacity: [counts].
+        uncounted: [classes] classes of which this is necessary and not sufficient.
+    """
+
+    use: Ints
+    capacity: Ints
+    uncounted: Bools
+
+
+def count(bids: ByBundle, rows: Ints) -> Counts:
+    """Counts that decide which of these rows can be had together.
+
+    Args:
+        bids: the bid table.
+        rows: [rows] the rows that matter; ``use`` has a line for each.
+    """
+    owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
+    line = np.full(bids.rho.size, -1)
+    line[rows] = np.arange(rows.size)
+    use: list[Ints] = []
+    capacity: list[int] = []
+    uncounted = np.zeros(len(bids.classes), dtype=bool)
+    for kind, (free, machines) in enumerate(zip(bids.classes.free, bids.classes.machines, strict=True)):
+        here = np.flatnonzero((bids.part_class == kind) & (line[owner] >= 0))
+        if here.size == 0:
+            continue
+        gpus = bids.part_gpus[here]
+        taken, limits, exact = _class_counts(np.unique(gpus), int(free), int(machines))
+        uncounted[kind] = not exact
+        for by_size, limit in zip(taken, limits, strict=True):
+            weights = np.array([by_size[int(size)] for size in gpus]) * bids.part_machines[here]
+            column = np.bincount(line[owner[here]], weights=weights, minlength=rows.size).astype(np.int64)
+            use.append(column)
+            capacity.append(limit)
+    matrix = np.column_stack(use) if use else np.empty((rows.size, 0), dtype=np.int64)
+    return _reduced(matrix, np.array(capacity, dtype=np.int64), uncounted)
+
+
+def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
+    """For one class: by count, what a part of each size takes and what there is; and whether that decides all."""
+    parts = [int(size) for size in sizes]
+    if machines == 1:  # one machine: the sum says all
+        return [{size: size for size in parts}], [free], True
+    small = [size for size in parts if 2 * size <= free]
+    taken = [{size: int(2 * size > free) for size in parts}]
+    limits = [machines]
+    chain = all(after % before == 0 for before, after in pairwise(small))
+    for slot in small if chain else [1]:
+        taken.append({size: free // slot - (free - size) // slot if size >= slot else 0 for size in parts})
+        limits.append(machines * (free // slot))
+    return taken, limits, chain
+
+
+def _reduced(use: Ints, capacity: Ints, uncounted: Bools) -> Counts:
+    """Divide each count by what all its entries share, and leave out counts that others imply."""
+    for column in range(capacity.size):
+        common = int(np.gcd.reduce(use[:, column], initial=0)) or 1
+        use[:, column] //= common
+        capacity[column] //= common
+    share = use / np.maximum(capacity, 1)
+    kept: list[int] = []
+    for column in range(capacity.size):
+        others = [*kept, *range(column + 1, capacity.size)]
+        if not any((share[:, column] <= share[:, other] + 1e-12).all() for other in others):
+            kept.append(column)
+    return Counts(use[:, kept], capacity[kept], uncounted)

@@ -1,0 +1,126 @@
+"""The auction as an integer programme over bids and machine patterns, for what counting does not decide.
+
+A pattern is a way to fill a machine of a class; a class of machines of 8 on which parts of 1 to 8 are bid for has 22
+that leave no room. So the programme stays small whatever the number of machines.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from eunomia.bundles import ByBundle
+from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
+from eunomia.units import Ints, Reals
+from eunomia_plugins.themis.counting import Counts
+
+
+def patterns(sizes: Ints, free: int) -> Ints:
+    """[patterns, sizes] how many parts of each size fill a machine so that no further part fits.
+
+    Args:
+        sizes: sizes of parts, ascending.
+        free: GPUs on offer on a machine.
+    """
+
+    def fill(position: int, room: int) -> Iterator[list[int]]:
+        if position < 0:
+            if room < int(sizes[0]):
+                yield []
+            return
+        for many in range(room // int(sizes[position]), -1, -1):
+            for rest in fill(position - 1, room - many * int(sizes[position])):
+                yield [*rest, many]
+
+    return np.array(list(fill(len(sizes) - 1, free)), dtype=np.int64).reshape(-1, len(sizes))
+
+
+def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, integral: bool = True) -> LinearProgram:
+    """Maximise the sum of the gains of the chosen rows.
+
+    Args:
+        bids: the bid table.
+        gain: [rows of the table] what each row adds.
+        rows: the rows that may be chosen; they are the first columns of the programme, patterns follow.
+        counts: what the rows take.
+        integral: False relaxes the choice, and the patterns, to fractions.
+    """
+    claims = bids.claim_of_row[rows]
+    rowwise: list[tuple[Ints, Reals]] = []
+    for claim in np.unique(claims):
+        own = np.flatnonzero(claims == claim)
+        rowwise.append((own, np.ones(own.size)))
+    upper = [1.0] * len(rowwise)
+    for column, limit in zip(counts.use.T, counts.capacity, strict=True):
+        rowwise.append((np.flatnonzero(column), column[column != 0].astype(float)))
+        upper.append(float(limit))
+    columns = rows.size
+    tops: list[float] = []
+    for kind in np.flatnonzero(counts.uncounted).tolist():
+        added, bounds, many = _class_rows(bids, rows, kind, columns)
+        rowwise += added
+        upper += bounds
+        columns += many
+        tops += [float(bids.classes.machines[kind])] * many
+    return LinearProgram.of(
+        np.concatenate([gain[rows], np.zeros(columns - rows.size)]),
+        rows=SparseRows.of(rowwise),
+        row_upper=upper,
+        upper=np.concatenate([np.ones(rows.size), tops]),
+        integral=integral,
+        maximise=True,
+    )
+
+
+def _class_rows(bids: ByBundle, rows: Ints, kind: int, first: int) -> tuple[list[tuple[Ints, Reals]], list[float], int]:
+    """Rows that tie the parts bid for in a class to its patterns, their upper bounds, and the number of patterns."""
+    line = {int(row): position for position, row in enumerate(rows)}
+    owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
+    here = [int(part) for part in np.flatnonzero(bids.part_class == kind) if int(owner[part]) in line]
+    sizes = np.unique(bids.part_gpus[here])
+    ways = patterns(sizes, int(bids.classes.free[kind]))
+    names = first + np.arange(len(ways))
+    added = [(names, np.ones(len(ways)))]
+    bounds = [float(bids.classes.machines[kind])]
+    for position, size in enumerate(sizes.tolist()):
+        parts = [part for part in here if bids.part_gpus[part] == size]
+        index = np.array([line[int(owner[part])] for part in parts], dtype=np.int64)
+        wanted = bids.part_machines[parts].astype(float)
+        added.append((np.concatenate([index, names]), np.concatenate([wanted, -ways[:, position].astype(float)])))
+        bounds.append(0.0)
+    return added, bounds, len(ways)
+
+
+def solve_auction(
+    program: LinearProgram, rows: Ints, limits: Limits, *, allowed: Ints | None = None
+) -> tuple[Ints, float, float]:
+    """Chosen rows, their sum of gains, and by how much that may fall short of the best.
+
+    Args:
+        program: of ``auction_program``.
+        rows: the rows that are its first columns.
+        limits: where the solver stops.
+        allowed: rows that may be chosen; None: all.
+    """
+    upper = program.upper.copy()
+    if allowed is not None:
+        upper[: rows.size] = np.isin(rows, allowed)
+    if program.variables == 0:
+        return rows, 0.0, 0.0
+    found = solve_linear(_bounded(program, upper), limits=limits, place="themis auction")
+    chosen = rows[found.x[: rows.size] > 0.5]
+    objective = float(program.cost[: rows.size][found.x[: rows.size] > 0.5].sum())
+    short = max(0.0, found.bound - found.objective)
+    return chosen, objective, short if short > 1e-9 * max(1.0, objective) else 0.0
+
+
+def _bounded(program: LinearProgram, upper: Reals) -> LinearProgram:
+    return LinearProgram.of(
+        program.cost,
+        rows=program.rows,
+        row_lower=program.row_lower,
+        row_upper=program.row_upper,
+        lower=program.lower,
+        upper=upper,
+        integral=program.integral,
+        maximise=program.maximise,
+    )

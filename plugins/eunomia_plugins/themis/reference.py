@@ -1,0 +1,106 @@
+"""The auction as the paper states it, in cvxpy, machine by machine: the specification of the fast path.
+
+Chosen with ``solver = "reference"``; slow, and read beside Pseudocode 1. It knows machines, not counts of a class.
+"""
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eunomia.bundles import ByBundle
+from eunomia.solve import Limits, solve_cvxpy
+from eunomia.units import Ints, Reals
+from eunomia_plugins.themis.auction import Method, Outcome, gains
+
+
+def run_reference(bids: ByBundle, *, payments: bool = True) -> Outcome:
+    """Solve the auction and, for every winner, the auction without it, with a gap of 0.
+
+    Args:
+        bids: what each claim offers for what.
+        payments: whether to solve for them; else every fraction is 1.
+    """
+    specification = Specification(bids)
+    row, objective = specification.best()
+    kept = specification.fractions(row, objective) if payments else np.ones(len(bids))
+    return Outcome(row=row, kept=kept, objective=objective, gap=0.0, method=Method.REFERENCE)
+
+
+class Specification:
+    """One integer programme: which rows win, and which machines each part of a row takes."""
+
+    def __init__(self, bids: ByBundle) -> None:
+        self.bids = bids
+        self.gain = gains(bids)
+        if bids.rho.size:
+            self._state()
+
+    def _state(self) -> None:
+        """State the programme; ``allowed`` is 0 for a claim that must win nothing."""
+        cp: Any = importlib.import_module("cvxpy")
+        bids, places = self.bids, _places(self.bids)
+        rows, on = np.arange(bids.rho.size), np.arange(places.part.size)
+        self.allowed = cp.Parameter(len(bids), nonneg=True)
+        self.chosen = cp.Variable(bids.rho.size, boolean=True)
+        taken = cp.Variable(places.part.size, boolean=True)
+        one_row_a_claim = _incidence(bids.claim_of_row, rows, np.ones(rows.size))
+        machines_of_part = _incidence(places.part, on, np.ones(on.size))
+        load_of_machine = _incidence(places.machine, on, bids.part_gpus[places.part])
+        parts_of_row_there = _incidence(places.row * bids.classes.machine.size + places.machine, on, np.ones(on.size))
+        bidding = np.flatnonzero(np.diff(bids.start))
+        constraints = [
+            one_row_a_claim[bidding] @ self.chosen <= self.allowed[bidding],
+            machines_of_part @ taken == cp.multiply(bids.part_machines, self.chosen[_row_of_part(bids)]),
+            load_of_machine @ taken <= np.repeat(bids.classes.free, bids.classes.machines)[: load_of_machine.shape[0]],
+            parts_of_row_there @ taken <= 1,
+        ]
+        self.problem = cp.Problem(cp.Maximize(self.gain @ self.chosen), constraints)
+
+    def best(self, *, barred: int = -1) -> tuple[Ints, float]:
+        """[claims] winning rows (-1: none) of an allocation of greatest product, and ln of the product from now on.
+
+        Args:
+            barred: a claim that wins nothing.
+        """
+        row = np.full(len(self.bids), -1, dtype=np.int64)
+        if self.bids.rho.size == 0:
+            return row, 0.0
+        self.allowed.value = (np.arange(len(self.bids)) != barred).astype(float)
+        solve_cvxpy(self.problem, limits=Limits(gap=0.0), place="themis reference")
+        won = np.flatnonzero(np.asarray(self.chosen.value) > 0.5)
+        row[self.bids.claim_of_row[won]] = won
+        return row, float(self.gain[won].sum())
+
+    def fractions(self, row: Ints, objective: float) -> Reals:
+        """[claims] c_i of an optimal allocation: the others' product with i over their best product without i."""
+        kept = np.ones(len(self.bids))
+        for claim in np.flatnonzero(row >= 0).tolist():
+            _, without = self.best(barred=claim)
+            kept[claim] = min(1.0, float(np.exp(objective - self.gain[row[claim]] - without)))
+        return kept
+
+
+class _Places(NamedTuple):
+    """Every machine that every part may take, as columns: the part, its row, and the machine's position."""
+
+    part: Ints
+    row: Ints
+    machine: Ints
+
+
+def _places(bids: ByBundle) -> _Places:
+    classes = bids.classes
+    part = np.repeat(np.arange(bids.part_class.size), classes.machines[bids.part_class])
+    spans = [np.arange(classes.start[kind], classes.start[kind + 1]) for kind in bids.part_class]
+    return _Places(part, _row_of_part(bids)[part], np.concatenate(spans))
+
+
+def _row_of_part(bids: ByBundle) -> Ints:
+    return np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
+
+
+def _incidence(line: Ints, column: Ints, values: Ints | Reals) -> Any:
+    """Sparse matrix with these entries, as many lines as are named."""
+    sparse: Any = importlib.import_module("scipy.sparse")
+    return sparse.csr_array((np.asarray(values, dtype=float), (line, column)), shape=(int(line.max()) + 1, column.size))
