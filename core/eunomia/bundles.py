@@ -11,9 +11,12 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from eunomia.cluster import Cluster
 from eunomia.errors import InputError
+from eunomia.offers import Offer
 from eunomia.shapes import builds
 from eunomia.units import Ints, Reals
+from eunomia.valuations import Scores
 
 MOST_ROWS = 256
 """Rows that one claim may bid."""
@@ -229,16 +232,45 @@ class ByBundle:
         bids = [[row for row in self.bundles(claim) if _fits(row.parts, classes)] for claim in range(len(self))]
         return type(self).of(classes, self.now, bids)
 
-    def check(self, *, place: str | None = None) -> None:
+    def replaced(self, claim: int, bid: Self) -> Self:
+        """Return the table with the one claim of ``bid`` in the place of this claim."""
+        bids = [list(bid.bundles(0)) if one == claim else list(self.bundles(one)) for one in range(len(self))]
+        now = self.now.copy()
+        now[claim] = bid.now[0]
+        return type(self).of(self.classes, now, bids)
+
+    def derive(self, kind: type[object]) -> object | None:
+        """Derive an order: the worst off, whose ρ now is greatest, first."""
+        return Scores(score=-self.now) if kind is Scores else None
+
+    def check(self, *, classes: MachineClasses | None = None, place: str | None = None) -> None:
         """Refuse a table that does not fit its offer, whoever wrote it.
 
+        Args:
+            classes: the offer's; None: the table's own are taken for them.
+            place: who wrote it, for the error.
+
         Raises:
-            InputError: a row out of bounds, a ρ that is not positive and finite, a class that does not exist, more
+            InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a class that does not exist, more
                 GPUs or machines than there are, or two parts of a class that would fit one machine.
         """
+        if classes is not None and not self.classes.same(classes):
+            raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
         _check_shape(self, place)
         _check_values(self, place)
         _check_parts(self, place)
+
+
+def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
+    """How bids for this offer group its machines: everybody who knows the offer finds the same."""
+    machine, free = np.unique(cluster.machine[offer.gpus], return_counts=True)
+    return MachineClasses.of(
+        machine=machine,
+        free=free,
+        gpu_type=cluster.machine_type[machine],
+        rack=cluster.machine_rack[machine],
+        named=() if offer.named is None else offer.named,
+    )
 
 
 def _fits(parts: Iterable[Part], classes: MachineClasses) -> bool:

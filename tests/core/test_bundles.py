@@ -1,10 +1,17 @@
 """Bid tables: classes of machines, the way a table is built and taken apart, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from eunomia.bundles import MOST_ROWS, Bundle, ByBundle, MachineClasses, Part
+from eunomia.bundles import MOST_ROWS, Bundle, ByBundle, MachineClasses, Part, offer_classes
+from eunomia.claims import Claims
+from eunomia.cluster import Cluster
 from eunomia.errors import InputError
+from eunomia.offers import Offer
+from eunomia.units import OfferId, Scope, Seconds, Unit
+from eunomia.valuations import Scores, Valuations
 
 
 def four_classes() -> MachineClasses:
@@ -49,6 +56,46 @@ def test_a_table_can_be_taken_apart_and_built_again() -> None:
     again = ByBundle.joined(classes, [made.select([0]), made.select([1, 2])])
     for name in ("now", "start", "rho", "part_start", "part_class", "part_gpus", "part_machines"):
         assert np.array_equal(getattr(again, name), getattr(made, name))
+
+
+def test_one_claims_rows_are_replaced_by_its_bid() -> None:
+    classes = four_classes()
+    mine, theirs = [Bundle(0.5, (Part(0, 4),))], [Bundle(0.6, (Part(2, 1),))]
+    whole = ByBundle.of(classes, [1.0, 2.0], [mine, theirs])
+    bid = ByBundle.of(classes, [3.0], [[Bundle(0.1, (Part(3, 2),))]])
+    made = whole.replaced(1, bid)
+    assert made.now.tolist() == [1.0, 3.0]
+    assert list(made.bundles(0)) == mine
+    assert list(made.bundles(1)) == list(bid.bundles(0))
+
+
+def test_an_order_derives_from_it_the_worst_off_first() -> None:
+    derived = Valuations(
+        claims=Claims(unit=Unit.APP, rows=np.arange(3, dtype=np.int32)),
+        forms=(ByBundle.of(four_classes(), [1.0, 3.0, 2.0], [[], [], []]),),
+    ).form(Scores)
+    assert derived.ranking().tolist() == [1, 2, 0]
+
+
+def test_classes_of_an_offer() -> None:
+    cluster = Cluster.parse("3x4 V100")
+    offer = Offer(
+        id=OfferId(1),
+        scope=Scope.FREE,
+        made_at=Seconds(0.0),
+        gpus=np.array([0, 1, 2, 3, 4, 5, 8, 9]),
+        candidates=np.empty(0, np.int32),
+        free_gpus=8,
+        lease=Seconds(60.0),
+        capacity=cluster.capacity,
+        contention=np.ones(1),
+    )
+    assert [offer_classes(cluster, offer).members(k).tolist() for k in range(2)] == [[0], [1, 2]]
+    named = dataclasses.replace(offer, named=np.array([2], dtype=np.int32))
+    classes = offer_classes(cluster, named)
+    assert [classes.members(k).tolist() for k in range(3)] == [[0], [1], [2]]
+    with pytest.raises(InputError, match="group the machines as its offer does"):
+        ByBundle.of(offer_classes(cluster, offer), [1.0], [[]]).check(classes=classes)
 
 
 def test_rows_that_need_a_lost_machine_are_void() -> None:
