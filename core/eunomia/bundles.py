@@ -251,8 +251,9 @@ class ByBundle:
             place: who wrote it, for the error.
 
         Raises:
-            InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a class that does not exist, more
-                GPUs or machines than there are, or two parts of a class that would fit one machine.
+            InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a
+                class that does not exist, more GPUs or machines than there are, or two parts of a class that would
+                fit one machine.
         """
         if classes is not None and not self.classes.same(classes):
             raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
@@ -269,7 +270,7 @@ def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
         free=free,
         gpu_type=cluster.machine_type[machine],
         rack=cluster.machine_rack[machine],
-        named=() if offer.named is None else offer.named,
+        named=offer.named,
     )
 
 

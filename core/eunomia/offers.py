@@ -15,8 +15,6 @@ class Offer:
     """GPU numbers, ascending, and so grouped by machine."""
     apps: Rows | None = None
     """App rows that may claim; None: everyone."""
-    named: Rows | None = None
-    """Machines that bids name one by one, since a bidder holds GPUs there; None: no machine is told from its like."""
     candidates: Rows
     """Job rows that may be granted something now: waiting, or holding only GPUs that are on offer."""
     free_gpus: int

@@ -89,9 +89,10 @@ def test_classes_of_an_offer() -> None:
         lease=Seconds(60.0),
         capacity=cluster.capacity,
         contention=np.ones(1),
+        named=np.empty(0, np.int64),
     )
     assert [offer_classes(cluster, offer).members(k).tolist() for k in range(2)] == [[0], [1, 2]]
-    named = dataclasses.replace(offer, named=np.array([2], dtype=np.int32))
+    named = dataclasses.replace(offer, named=np.array([2]))
     classes = offer_classes(cluster, named)
     assert [classes.members(k).tolist() for k in range(3)] == [[0], [1], [2]]
     with pytest.raises(InputError, match="group the machines as its offer does"):
