@@ -164,7 +164,11 @@ class Order:
 
     def _receive(self, connection: socket.socket) -> None:
         buffer = next(buffer for each, buffer in self._connections if each is connection)
-        data = connection.recv(65536)
+        try:
+            data = connection.recv(65536)
+        except ConnectionResetError:
+            # It left an order unread; what it said is still to be read.
+            return
         if not data:
             self._connections = [pair for pair in self._connections if pair[0] is not connection]
             connection.close()
