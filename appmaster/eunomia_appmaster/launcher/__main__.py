@@ -1,0 +1,121 @@
+"""``python -m eunomia_appmaster.launcher``: one launcher a machine.
+
+SIGTERM and SIGINT end all containers (suspended, killed after ``--stop-seconds``), then the launcher. SIGHUP and
+SIGKILL end the launcher alone: its containers run on and are adopted by the next one.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster import local_machine
+from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.node import Node, default_name
+from eunomia_appmaster.launcher.nursery import Nursery
+from eunomia_appmaster.launcher.server import serve
+from eunomia_appmaster.launcher.tracker import Tracker
+
+_TIDY_SECONDS = 30.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the launcher's command line."""
+    options = argparse.ArgumentParser(prog="eunomia_appmaster.launcher", description="Runs this machine's containers.")
+    options.add_argument("--state", type=Path, required=True, help="Eunomia's state folder")
+    options.add_argument("--arbiter", required=True, help="host:port of the arbiter")
+    options.add_argument("--token-file", type=Path, required=True, help="file that holds the arbiter's token")
+    options.add_argument("--slots", type=int, help="cpu slots where no GPU is found (default 4)")
+    options.add_argument("--cpu-only", action="store_true", help="cpu slots even where there are GPUs")
+    options.add_argument("--node", default=default_name(), help="node id (default: the host's name)")
+    options.add_argument("--listen", default="127.0.0.1:0", help="address for app masters")
+    options.add_argument("--no-zygote", action="store_true", help="start every worker by exec")
+    options.add_argument("--zygote-wait-seconds", type=float, default=20.0, help="before a worker is started by exec")
+    options.add_argument(
+        "--restart-pause-seconds", type=float, default=1.0, help="before an app master's first restart"
+    )
+    options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
+    options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
+    return options
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Adopt, serve, obey, until a signal ends it."""
+    machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
+    node = Node(options.state, options.node, machine)
+    nursery = Nursery(node.folder, enabled=not options.no_zygote)
+    containers = Containers(node, nursery, zygote_wait_seconds=options.zygote_wait_seconds)
+    masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds)
+    containers.adopt()
+    masters.adopt()
+    nursery.start()
+    server = await serve(node, containers, options.listen)
+    tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
+    tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
+    if await _signalled() != signal.SIGHUP:
+        await _end_all(containers, masters, options.stop_seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await server.stop(0.5)
+    await nursery.close()
+
+
+async def _signalled() -> int:
+    loop = asyncio.get_running_loop()
+    heard: asyncio.Future[int] = loop.create_future()
+
+    def hear(number: int) -> None:
+        if not heard.done():
+            heard.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, hear, number)
+    return await heard
+
+
+async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: float) -> None:
+    masters.end_all(stop_seconds)
+    for container in containers:
+        containers.stop(container, stop_seconds, "the launcher was told to end")
+    await asyncio.gather(*(container.done.wait() for container in containers))
+
+
+async def _tidy(containers: Containers, keep_seconds: float) -> None:
+    while True:
+        await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
+        containers.forget(keep_seconds)
+
+
+def main() -> None:
+    """Run the launcher; exit code 2 for bad input."""
+    options = parser().parse_args()
+    level = logging.getLevelNamesMapping().get(os.environ.get("EUNOMIA_LOG", "warning").upper(), logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", key="time"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(run(options))
+    except EunomiaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The record of one container: what the arbiter and its app master are told, and what an adopting launcher needs."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.orders import OrderSocket
+from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
+NO_SLOT = -1  # of an app master
+
+
+def boot_seconds() -> float:
+    """Seconds since boot: a clock that processes share and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Container:
+    """One worker process, or app master, with its children.
+
+    Attributes:
+        status: what is told of it, kept up to date in place.
+        folder: its own, absolute.
+        worker: the process itself, once it is known.
+        shepherd: its parent, once it is known.
+        kill_at: deadline, in ``boot_seconds``.
+        stop_at: the last rung that was ordered, to be told again to a worker that connects.
+        done: set once the container is COMPLETED.
+    """
+
+    def __init__(self, status: pb.ContainerStatus, folder: Path) -> None:
+        self.status = status
+        self.folder = folder
+        self.worker: ProcessId | None = None
+        self.shepherd: ProcessId | None = None
+        self.kill_at: float | None = None
+        self.stop_at: dict[str, Any] | None = None
+        self.orders: OrderSocket | None = None
+        self.killer: asyncio.Task[None] | None = None
+        self.done = asyncio.Event()
+
+    @property
+    def id(self) -> str:
+        """Unique on the node."""
+        return self.status.container_id
+
+    @property
+    def completed(self) -> bool:
+        """Whether no process of it is left."""
+        return self.status.state == pb.COMPLETED
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until it is killed; None without a deadline."""
+        return None if self.kill_at is None else max(0.0, self.kill_at - boot_seconds())
+
+    def save(self) -> None:
+        """Write container.json."""
+        status = self.status
+        record = {
+            "container_id": status.container_id,
+            "app": status.app,
+            "job": status.job,
+            "incarnation": status.incarnation,
+            "slot": status.slot,
+            "epoch": status.epoch,
+            "state": pb.ContainerState.Name(status.state),
+            "pid": self.worker.pid if self.worker else None,
+            "pid_start_time": self.worker.start_time if self.worker else None,
+            "pgid": self.worker.pid if self.worker else None,  # it leads a session and group of its own
+            "kill_at_boot_seconds": self.kill_at,
+            "stop_at": self.stop_at,
+            "status": json_format.MessageToDict(status, preserving_proto_field_name=True),
+        }
+        write_json(self.folder / RECORD, record)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Container | None":
+        """Read container.json and the shepherd's files; None if there is no such container."""
+        record = read_json(folder / RECORD)
+        if record is None:
+            return None
+        container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder)
+        container.kill_at = record["kill_at_boot_seconds"]
+        container.stop_at = record["stop_at"]
+        container.read_worker()
+        if container.completed:
+            container.done.set()
+        return container
+
+    def read_worker(self) -> bool:
+        """Take pids from worker.json, which the shepherd wrote; whether it is there."""
+        record = read_json(self.folder / WORKER)
+        if record is None:
+            return False
+        self.worker = ProcessId(record["pid"], record["start_time"])
+        self.shepherd = ProcessId(record["shepherd_pid"], record["shepherd_start_time"])
+        self.status.pid = record["pid"]
+        self.status.started_at = record["started_at"]
+        return True
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        """Keep what the worker told; a malformed message raises KeyError, TypeError or ValueError."""
+        status = self.status
+        if kind == "hello":
+            status.hello = True
+        elif kind == "progress":
+            progress = pb.Progress(step=int(content["step"]))
+            if content.get("seconds_per_step") is not None:
+                progress.seconds_per_step = float(content["seconds_per_step"])
+            status.progress.CopyFrom(progress)
+        elif kind == "saved":
+            status.saved_step = int(content["step"])
+        elif kind == "suspended":
+            status.suspended_step = int(content["step"])
+        elif kind == "announce":
+            status.announce_json = json.dumps(content)
+        else:
+            raise ValueError(f"no such message: {kind}")

@@ -1,0 +1,402 @@
+"""The life of containers: start, follow, stop, kill at the deadline, adopt after a restart of the launcher.
+
+What happens when somebody is killed with SIGKILL:
+
+- the worker: its shepherd writes exit.json with the signal; COMPLETED.
+- the shepherd: nobody can tell the exit code any more. What is left of the container is killed; COMPLETED with an
+  empty exit and diagnostics, which counts as failed.
+- the zygote: shepherds and workers live on; the next starts wait for the next zygote, up to a bound.
+- the launcher: all live on; the next launcher adopts them from container.json, worker.json and exit.json, and keeps
+  their deadlines.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from eunomia_appmaster.launcher import shepherd
+from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container, boot_seconds
+from eunomia_appmaster.launcher.errors import SlotBusyError
+from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.news import News
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.nursery import Nursery
+from eunomia_appmaster.launcher.orders import OrderSocket
+from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill, members
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
+
+SUSPENDED = 75  # EX_TEMPFAIL
+_ADOPTION_SECONDS = 10.0  # for a shepherd that had claimed its start to write worker.json
+_STUCK_SECONDS = 5.0  # from the last process of a killed container to its shepherd's report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What a container runs; ``argv[0]`` is resolved, paths are absolute, ``env`` is complete."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]
+    stdout: str
+    stderr: str
+    may_fork: bool
+
+
+class Containers:
+    """All containers of this node, app masters included.
+
+    Args:
+        node: whose they are.
+        nursery: forks workers where it can.
+        zygote_wait_seconds: how long a start waits for the zygote before it starts plainly.
+    """
+
+    def __init__(self, node: Node, nursery: Nursery, *, zygote_wait_seconds: float = 20.0) -> None:
+        self.node = node
+        self.news = News()
+        self._nursery = nursery
+        self._zygote_wait_seconds = zygote_wait_seconds
+        self._all: dict[str, Container] = {}
+        self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[Container]:
+        return iter(self._all.values())
+
+    def get(self, container_id: str) -> Container | None:
+        """Return the container of that id, if it is known."""
+        return self._all.get(container_id)
+
+    def on_slots(self) -> list[Container]:
+        """Workers: all containers but app masters."""
+        return [container for container in self if container.status.slot != NO_SLOT]
+
+    def holder(self, slot: int) -> Container | None:
+        """Who has a process on the slot, or is about to."""
+        return next((known for known in self if known.status.slot == slot and not known.completed), None)
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def launch(self, container: Container, command: Command) -> None:
+        """Write the container's files and start it; how it goes shows in its status.
+
+        Raises:
+            SlotBusyError: somebody is still on the slot.
+        """
+        slot = container.status.slot
+        if slot != NO_SLOT and self.holder(slot) is not None:
+            raise SlotBusyError(f"slot {slot} must be free before a start", value="processes that have not left yet")
+        container.folder.mkdir(parents=True, mode=0o700)
+        if slot != NO_SLOT:
+            container.orders = self._order_socket(container)
+        self._all[container.id] = container
+        self._changed(container, pb.NEW)
+        (self.node.folder / "live" / container.id).symlink_to(container.folder)
+        self._spawn_task(self._run(container, command))
+
+    async def _run(self, container: Container, command: Command) -> None:
+        if container.orders is not None:
+            await container.orders.serve()
+        if await self._spawn(container, command):
+            self._running(container)
+            await self._gone(container)
+        await self._finish(container)
+
+    async def _spawn(self, container: Container, command: Command) -> bool:
+        """Get a worker started, forked or by exec; whether there is one."""
+        self._changed(container, pb.STARTING, unless=pb.STOPPING)
+        fork = command.may_fork and await self._nursery.ready(self._zygote_wait_seconds)
+        if container.status.state == pb.STOPPING:  # while it waited
+            container.status.exit.code = SUSPENDED
+            container.status.diagnostics = "stopped before its worker was started"
+            return False
+        if fork and await self._start_shepherd(container, command, forked=True):
+            return True
+        if (container.folder / CLAIM).is_symlink():  # it began, and went without a word
+            return container.read_worker()
+        return await self._start_shepherd(container, command, forked=False)
+
+    async def _start_shepherd(self, container: Container, command: Command, *, forked: bool) -> bool:
+        start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": forked}
+        write_json(container.folder / START, {**start, "stdout": command.stdout, "stderr": command.stderr})
+        report, write_end = os.pipe()
+        try:
+            if forked:
+                if not self._nursery.fork(container.folder, container.id, write_end):
+                    os.close(report)
+                    return False
+            else:
+                self._start_plainly(container, write_end)
+        finally:
+            os.close(write_end)
+        await _read_to_end(report)
+        container.status.forked = forked
+        return container.read_worker()
+
+    def _start_plainly(self, container: Container, report_fd: int) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", shepherd.__file__, str(container.folder), str(report_fd)],
+            env={MARK: container.id},
+            pass_fds=[report_fd],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._children[process.pid] = process
+
+    def _running(self, container: Container) -> None:
+        self._changed(container, pb.RUNNING, unless=pb.STOPPING)
+        if container.status.state == pb.STOPPING:
+            self._order_suspension(container, container.seconds_left or 0.0)
+
+    # -- follow and finish ---------------------------------------------------------------------------------------------
+
+    async def _gone(self, container: Container) -> None:
+        """Wait until the shepherd has ended."""
+        if container.shepherd is None or not container.shepherd.alive:
+            return
+        try:
+            fd = os.pidfd_open(container.shepherd.pid)
+        except ProcessLookupError:
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(fd, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    async def _finish(self, container: Container) -> None:
+        if container.shepherd is not None and (child := self._children.pop(container.shepherd.pid, None)):
+            child.wait()
+        record = read_json(container.folder / EXIT)
+        await self._clear(container)
+        status = container.status
+        status.exit.SetInParent()
+        status.ended_at = time.time()
+        if record is not None:
+            status.ended_at = record.pop("ended_at")
+            status.exit.MergeFrom(pb.Exit(**record))
+        elif not status.diagnostics:
+            status.diagnostics = (
+                "its shepherd ended without a word, so the exit code is unknown; what was left was killed"
+            )
+        if container.orders is not None:
+            container.orders.close()
+        if container.killer is not None and container.killer is not asyncio.current_task():
+            container.killer.cancel()
+        container.done.set()
+        self._changed(container, pb.COMPLETED)
+        log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
+
+    async def _clear(self, container: Container, *, overdue: bool = False) -> int:
+        """Kill processes of the container until two looks in a row find none; how many there were."""
+        killed, empty, pause = 0, 0, 0.005
+        while empty < 2:
+            found = members(container.id, container.worker, container.shepherd)
+            container.status.killed |= overdue and bool(found)
+            kill(found)
+            killed += len(found)
+            empty = 0 if found else empty + 1
+            if found or empty < 2:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.2)
+        return killed
+
+    # -- stop ----------------------------------------------------------------------------------------------------------
+
+    def stop(self, container: Container, deadline_seconds: float, reason: str) -> None:
+        """Order to suspend, and kill what is left at the deadline; of several deadlines the earliest counts."""
+        if container.completed:
+            return
+        kill_at = boot_seconds() + deadline_seconds
+        if container.kill_at is None or kill_at < container.kill_at:
+            container.kill_at = kill_at
+            self._watch_deadline(container)
+        self.suspend(container, deadline_seconds, reason)
+
+    def suspend(self, container: Container, deadline_seconds: float, reason: str) -> None:
+        """Order to suspend, once, without a deadline that kills; no order where there is no time to obey."""
+        if container.completed or container.status.state == pb.STOPPING:
+            container.save()
+            return
+        container.status.stop_reason = reason
+        self._changed(container, pb.STOPPING)
+        if deadline_seconds > 0:
+            self._order_suspension(container, deadline_seconds)
+
+    def kill_at(self, container: Container, deadline_seconds: float) -> None:
+        """Set a deadline without an order."""
+        if container.completed:
+            return
+        kill_at = boot_seconds() + deadline_seconds
+        if container.kill_at is None or kill_at < container.kill_at:
+            container.kill_at = kill_at
+            container.save()
+            self._watch_deadline(container)
+
+    def order(self, container: Container, order: dict[str, Any]) -> bool:
+        """Hand checkpoint or stop_at to the worker; whether it is connected."""
+        if order["order"] == "stop_at":
+            container.stop_at = order
+            container.save()
+        return container.orders is not None and container.orders.send(order)
+
+    def _order_suspension(self, container: Container, deadline_seconds: float) -> None:
+        order = {"order": "suspend", "deadline_seconds": deadline_seconds}
+        if container.orders is not None and container.orders.send(order):
+            return
+        if container.worker is not None:
+            container.worker.signal(signal.SIGTERM)
+
+    def _watch_deadline(self, container: Container) -> None:
+        if container.killer is not None:
+            container.killer.cancel()
+        container.killer = self._spawn_task(self._kill_when_due(container))
+
+    async def _kill_when_due(self, container: Container) -> None:
+        await asyncio.sleep(container.seconds_left or 0.0)
+        quiet_since = boot_seconds()
+        while not container.completed:  # again and again: a start may have been under way
+            if await self._clear(container, overdue=True):
+                quiet_since = boot_seconds()
+            if container.shepherd is not None and boot_seconds() - quiet_since > _STUCK_SECONDS:
+                container.shepherd.signal(signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(container.done.wait(), 0.2)
+
+    # -- what workers tell ---------------------------------------------------------------------------------------------
+
+    def _order_socket(self, container: Container) -> OrderSocket:
+        def heard(kind: str, content: dict[str, Any]) -> None:
+            container.heard(kind, content)
+            if kind == "progress":  # once a second: not worth a file
+                container.status.version = self.news.tell(urgent=False)
+            else:
+                self._changed(container)
+
+        def joined() -> list[dict[str, Any]]:
+            orders = [] if container.stop_at is None else [container.stop_at]
+            if container.status.state == pb.STOPPING:
+                orders.append({"order": "suspend", "deadline_seconds": container.seconds_left or 0.0})
+            return orders
+
+        return OrderSocket(container.folder, heard, joined)
+
+    # -- adoption ------------------------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over what an earlier launcher left, from the files."""
+        for link in sorted((self.node.folder / "live").iterdir()):
+            container = Container.load(link)
+            if container is None:  # killed between folder and record: nothing was started
+                link.unlink()
+                continue
+            container.folder = link.resolve()
+            self._all[container.id] = container
+            container.status.version = self.news.tell()
+            if not container.completed:
+                log.info("container.adopted", container=container.id, pid=container.status.pid)
+                self._adopt(container)
+
+    def _adopt(self, container: Container) -> None:
+        if container.status.slot != NO_SLOT:
+            container.orders = self._order_socket(container)
+        if container.kill_at is not None:
+            self._watch_deadline(container)
+        self._spawn_task(self._follow_adopted(container))
+
+    async def _follow_adopted(self, container: Container) -> None:
+        if container.orders is not None:
+            await container.orders.serve()
+        if container.worker is None and not await self._await_claimant(container):
+            container.status.diagnostics = "the launcher was killed before its worker was started"
+        if container.worker is not None:
+            self._changed(container, pb.RUNNING, unless=pb.STOPPING)
+            await self._gone(container)
+        await self._finish(container)
+
+    async def _await_claimant(self, container: Container) -> bool:
+        """Forbid the start if no shepherd has begun it; else wait for its worker.json."""
+        claim = container.folder / CLAIM
+        with contextlib.suppress(FileExistsError):
+            claim.symlink_to("launcher")
+            return False
+        pid, _, start_time = str(claim.readlink()).partition(":")
+        if not start_time:  # an earlier launcher forbade it
+            return False
+        claimant = ProcessId(int(pid), int(start_time))
+        deadline = boot_seconds() + _ADOPTION_SECONDS
+        while not container.read_worker():
+            if not claimant.alive or boot_seconds() > deadline:
+                return container.read_worker()
+            await asyncio.sleep(0.02)
+        return True
+
+    def forget(self, keep_seconds: float) -> None:
+        """Drop containers that ended longer ago than that; their folders stay."""
+        for pid in [pid for pid, child in self._children.items() if child.poll() is not None]:
+            del self._children[pid]  # of a start that failed
+        horizon = time.time() - keep_seconds
+        for container in [known for known in self if known.completed and known.status.ended_at < horizon]:
+            del self._all[container.id]
+            (self.node.folder / "live" / container.id).unlink(missing_ok=True)
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------------
+
+    def slot_states(self) -> list[pb.SlotState]:
+        """What is true of every slot now."""
+        states = []
+        for slot in self.node.machine.slots:
+            epochs = self.node.epochs[slot.index]
+            busy = self.holder(slot.index) is not None
+            state = pb.SlotState(slot=slot.index, highest_epoch=epochs.highest, closed_epoch=epochs.closed, busy=busy)
+            states.append(state)
+        return states
+
+    def _changed(
+        self,
+        container: Container,
+        state: "pb.ContainerState.ValueType | None" = None,
+        *,
+        unless: "pb.ContainerState.ValueType | None" = None,
+    ) -> None:
+        if state is not None and container.status.state != unless:
+            container.status.state = state
+        container.status.version = self.news.tell()
+        container.save()
+
+    def _spawn_task(self, life: Any) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.create_task(life)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("launcher.fault", exc_info=error)
+
+
+async def _read_to_end(fd: int) -> bytes:
+    """Read a pipe without blocking the others, and close it."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()

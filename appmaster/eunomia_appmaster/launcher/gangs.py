@@ -1,0 +1,205 @@
+"""A request to start the containers of one incarnation: what is checked, and what a worker finds in its environment."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from eunomia_appmaster.launcher.container import Container
+from eunomia_appmaster.launcher.containers import Command, Containers
+from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.nursery import THREADS, can_fork, interpreter
+from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.tokens import check_container_token
+
+PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")  # of the launcher's own environment
+MAX_WAIT_SECONDS = 60.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+
+async def start_gang(
+    request: pb.StartContainersRequest, node: Node, containers: Containers
+) -> list[pb.ContainerStatus]:
+    """Start all containers of the request or none; the rules stand at ``StartContainers`` in launcher.proto.
+
+    Raises:
+        InputError: malformed.
+        WrongTokenError: a lease that is not the app's.
+        NotOwnError: a run folder or container id that is not the app's.
+        ClosedEpochError: a lease that is over.
+        SlotBusyError: a slot did not get free in time.
+    """
+    check_request(request, node)
+    if known := _already_known(request, containers):
+        return known
+    for wanted in request.containers:
+        node.epochs.check(wanted.slot, wanted.epoch)
+        node.epochs.saw(wanted.slot, wanted.epoch)
+        _fence_off_older(wanted, containers)
+    await _free_slots(request, containers)
+    for wanted in request.containers:  # while this waited, a lease may have ended
+        node.epochs.check(wanted.slot, wanted.epoch)
+    if known := _already_known(request, containers):  # or the same request have come a second time
+        return known
+    return _launch(request, node, containers)
+
+
+def check_name(name: str, what: str) -> None:
+    """Raise ``InputError`` unless ``name`` can stand in a path."""
+    if not _NAME.match(name):
+        rule = f"{what} must be 1 to 100 letters, digits, dots, underscores or dashes and begin with a letter or digit"
+        raise InputError(rule, value=repr(name[:120]))
+
+
+def base_environment() -> dict[str, str]:
+    """Return what every container takes over from the launcher's environment."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def run_folder(request: pb.StartContainersRequest, node: Node) -> Path:
+    """Return the job's run folder; ``NotOwnError`` where it is not below the app's own."""
+    own = node.app_folder(request.app)
+    folder = Path(request.run_folder) if request.run_folder else own / str(request.job)
+    if not folder.is_absolute() or own not in Path(os.path.normpath(folder)).parents:
+        raise NotOwnError(f"a run folder must stand in {own}", value=request.run_folder)
+    return folder
+
+
+def check_request(request: pb.StartContainersRequest, node: Node) -> None:
+    """Check form, ownership and tokens; nothing is changed."""
+    check_name(request.app, "an app's name")
+    if not request.command:
+        raise InputError("a command must not be empty", place=f"{request.app}/{request.job}")
+    if not Path(request.working_folder).is_dir():
+        raise InputError("a working folder must exist", value=repr(request.working_folder))
+    if request.incarnation < 1:
+        raise InputError("an incarnation must be 1 or more", value=str(request.incarnation))
+    run_folder(request, node)
+    slots = [wanted.slot for wanted in request.containers]
+    if not slots or len(set(slots)) < len(slots):
+        raise InputError("a start must name at least one slot, and each once", value=str(slots))
+    for wanted in request.containers:
+        check_name(wanted.container_id, "a container id")
+        if not 0 <= wanted.slot < len(node.machine.slots):
+            raise InputError(f"a slot must be one of {len(node.machine.slots)} of {node.name}", value=str(wanted.slot))
+        check_container_token(wanted.container_token, node.secret, request.app, node.name, wanted.slot, wanted.epoch)
+
+
+def _already_known(request: pb.StartContainersRequest, containers: Containers) -> list[pb.ContainerStatus]:
+    """Return the present statuses if this very request was carried out before; empty if it was not.
+
+    Raises:
+        InputError: an id was used for something else.
+    """
+    known = [containers.get(wanted.container_id) for wanted in request.containers]
+    found = []
+    for wanted, container in zip(request.containers, known, strict=True):
+        if container is None:
+            continue
+        status = container.status
+        if (status.app, status.slot, status.epoch) != (request.app, wanted.slot, wanted.epoch):
+            raise InputError("a container id must be used once", value=wanted.container_id)
+        found.append(status)
+    if found and len(found) < len(known):
+        raise InputError(
+            "a start must name new containers only, or repeat an earlier start", value=found[0].container_id
+        )
+    return found
+
+
+def _fence_off_older(wanted: pb.ContainerRequest, containers: Containers) -> None:
+    holder = containers.holder(wanted.slot)
+    if holder is not None and holder.status.epoch < wanted.epoch:
+        containers.stop(holder, 0.0, f"slot {wanted.slot} was leased anew in epoch {wanted.epoch}")
+
+
+async def _free_slots(request: pb.StartContainersRequest, containers: Containers) -> None:
+    """Wait until nobody is on the slots; ``SlotBusyError`` after ``wait_seconds``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
+    while holders := [held for wanted in request.containers if (held := containers.holder(wanted.slot))]:
+        try:
+            await asyncio.wait_for(holders[0].done.wait(), max(0.0, deadline - loop.time()))
+        except TimeoutError:
+            status = holders[0].status
+            value = f"{status.container_id} of {status.app}, {pb.ContainerState.Name(status.state).lower()}"
+            raise SlotBusyError(f"slot {status.slot} must be free before a start", value=value) from None
+
+
+def _launch(request: pb.StartContainersRequest, node: Node, containers: Containers) -> list[pb.ContainerStatus]:
+    folder = run_folder(request, node)
+    new = [_new_container(request, wanted, folder) for wanted in request.containers]
+    if taken := [container.id for container in new if container.folder.exists()]:
+        raise InputError("a container id must be used once", value=taken[0])
+    master_port = request.master_port or _free_port()
+    for local_rank, container in enumerate(new):
+        env = environment(request, node, container, local_rank, master_port)
+        argv = (interpreter(request.command[0], env), *request.command[1:])
+        command = Command(
+            argv=argv,
+            cwd=request.working_folder,
+            env=env,
+            stdout=str(folder / "stdout.log"),
+            stderr=str(folder / "stderr.log"),
+            may_fork=can_fork(argv, env),
+        )
+        containers.launch(container, command)
+    return [container.status for container in new]
+
+
+def _new_container(request: pb.StartContainersRequest, wanted: pb.ContainerRequest, folder: Path) -> Container:
+    status = pb.ContainerStatus(
+        container_id=wanted.container_id,
+        app=request.app,
+        job=request.job,
+        incarnation=request.incarnation,
+        slot=wanted.slot,
+        epoch=wanted.epoch,
+        rank=wanted.rank,
+        state=pb.NEW,
+    )
+    return Container(status, folder / "containers" / wanted.container_id)
+
+
+def environment(
+    request: pb.StartContainersRequest, node: Node, container: Container, local_rank: int, master_port: int
+) -> dict[str, str]:
+    """Build a worker's whole environment.
+
+    As ``torchrun`` does, every worker of a gang sees all GPUs of the gang on this machine, its own at LOCAL_RANK.
+    """
+    gpus = [node.machine.slots[wanted.slot].uuid for wanted in request.containers]
+    ranks: Mapping[str, object] = {
+        "RANK": container.status.rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": request.world_size or len(request.containers),
+        "LOCAL_WORLD_SIZE": len(request.containers),
+        "MASTER_ADDR": request.master_address or "127.0.0.1",
+        "MASTER_PORT": master_port,
+    }
+    own: Mapping[str, object] = {
+        MARK: container.id,
+        "EUNOMIA_CONTAINER_DIR": container.folder,
+        "EUNOMIA_RUN_DIR": container.folder.parent.parent,
+        "EUNOMIA_JOB": f"{request.app}/{request.job}",
+        "EUNOMIA_INCARNATION": request.incarnation,
+        "EUNOMIA_NODE": node.name,
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),  # empty on CPU slots: such a worker touches no GPU
+    }
+    fixed = {name: str(value) for name, value in {**ranks, **own}.items()}
+    return {**base_environment(), **dict.fromkeys(THREADS, "1"), **request.env, **fixed}
+
+
+def parse_stop_at(order: pb.StopAt) -> dict[str, object]:
+    """Return the order as workers read it."""
+    return {"order": "stop_at", **({"step": order.step} if order.HasField("step") else {})}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,34 @@
+"""Versions of what changes on a node, and waiting for the next one."""
+
+import asyncio
+
+
+class News:
+    """A counter that grows with every change; many may wait for it.
+
+    Attributes:
+        version: of the last change.
+        urgent: version of the last change that the arbiter must hear of at once (a state, not mere progress).
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.urgent = 0
+        self._next = asyncio.Event()
+
+    def tell(self, *, urgent: bool = True) -> int:
+        """Count a change and wake all who wait; returns its version."""
+        self.version += 1
+        if urgent:
+            self.urgent = self.version
+        self._next.set()
+        self._next = asyncio.Event()
+        return self.version
+
+    async def next(self, wait_seconds: float | None = None) -> bool:
+        """Wait for the next change; False if none came in time."""
+        try:
+            await asyncio.wait_for(self._next.wait(), wait_seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,148 @@
+"""Who this machine is to the arbiter, and what it must not forget: lock, secret, address, epochs of its slots."""
+
+import fcntl
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from eunomia.errors import InputError
+from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
+from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.local_machine import LocalMachine
+
+LAUNCHER_FILE = "launcher.json"
+
+
+class Node:
+    """One machine and its state folder, held by one launcher at a time.
+
+    Args:
+        state: Eunomia's state folder; the launcher's own files stand in ``launcher/`` in it, apps in ``apps/``.
+        name: node id, the same over restarts.
+        machine: what was detected.
+
+    Raises:
+        InputError: another launcher holds the folder.
+    """
+
+    def __init__(self, state: Path, name: str, machine: LocalMachine) -> None:
+        self.state = state.resolve()
+        self.name = name
+        self.machine = machine
+        self.launcher_id = uuid.uuid4().hex
+        self.folder = self.state / "launcher"
+        for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = _take(self.folder / "lock")
+        self.epochs = Epochs(self.folder / "epochs.json")
+        self._secret = _read_secret(self.folder / "secret")
+
+    @property
+    def secret(self) -> bytes:
+        """The arbiter's secret for container tokens; ``NotRegisteredError`` before the first registration."""
+        if not self._secret:
+            raise NotRegisteredError("a launcher must have registered with the arbiter before it checks a token")
+        return self._secret
+
+    @secret.setter
+    def secret(self, secret: bytes) -> None:
+        if secret != self._secret:
+            write_json(self.folder / "secret", {"hex": secret.hex()})
+            self._secret = secret
+
+    @property
+    def launcher_file(self) -> Path:
+        """Where app masters find the address of this launcher, after a restart too."""
+        return self.folder / LAUNCHER_FILE
+
+    @property
+    def last_address(self) -> str | None:
+        """Address of the launcher before this one, to be taken again if it is free."""
+        record = read_json(self.launcher_file)
+        return None if record is None else str(record["address"])
+
+    def publish(self, address: str) -> None:
+        """Write the address of this launcher's service for app masters to find."""
+        record = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
+        write_json(self.launcher_file, record)
+
+    def app_folder(self, app: str) -> Path:
+        """Return the folder in which all of an app's runs stand."""
+        return self.state / "apps" / app
+
+
+@dataclass(slots=True)
+class SlotEpochs:
+    """What is known of one slot's leases."""
+
+    highest: int = 0
+    closed: int = 0
+
+
+class Epochs:
+    """The fencing tokens of all slots, in a file that survives the launcher and the machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        record = read_json(path) or {}
+        self._slots = {int(slot): SlotEpochs(**known) for slot, known in record.items()}
+
+    def __getitem__(self, slot: int) -> SlotEpochs:
+        return self._slots.setdefault(slot, SlotEpochs())
+
+    def check(self, slot: int, epoch: int) -> None:
+        """Raise ``ClosedEpochError`` if nothing may be started on ``slot`` under ``epoch`` any more."""
+        known = self[slot]
+        if epoch < known.highest:
+            rule = f"the epoch of slot {slot} must be at least {known.highest}, the newest that was seen"
+            raise ClosedEpochError(rule, value=str(epoch))
+        if epoch <= known.closed:
+            rule = f"the epoch of slot {slot} must be above {known.closed}, the last that was revoked"
+            raise ClosedEpochError(rule, value=str(epoch))
+
+    def saw(self, slot: int, epoch: int) -> None:
+        """Refuse older epochs from now on."""
+        if epoch > self[slot].highest:
+            self[slot].highest = epoch
+            self._save()
+
+    def close(self, slot: int, epoch: int) -> None:
+        """Refuse this epoch and older ones from now on."""
+        known = self[slot]
+        if epoch > known.closed:
+            known.closed = epoch
+            known.highest = max(known.highest, epoch)
+            self._save()
+
+    def _save(self) -> None:
+        record = {str(slot): {"highest": known.highest, "closed": known.closed} for slot, known in self._slots.items()}
+        write_json(self._path, record, sync=True)
+
+
+def default_name() -> str:
+    """Name of this host, without its domain."""
+    return socket.gethostname().split(".")[0] or "localhost"
+
+
+def _take(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(fd, 20).decode().strip() or "another"
+        os.close(fd)
+        raise InputError(
+            "a state folder must have one launcher",
+            value=f"a second one while process {holder} holds it",
+            place=str(path),
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, str(os.getpid()).encode())
+    return fd
+
+
+def _read_secret(path: Path) -> bytes:
+    record = read_json(path)
+    return b"" if record is None else bytes.fromhex(record["hex"])

@@ -1,0 +1,153 @@
+"""The launcher's side of the zygote: keeps one alive, decides what it may fork, asks it for a fork."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.zygote import MARK_BYTES
+
+log = structlog.get_logger()
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
+_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process starts or torch is imported
+
+
+def interpreter(name: str, env: Mapping[str, str]) -> str:
+    """What ``argv[0]`` stands for: "python" is this interpreter, unless ``env`` names another virtual environment."""
+    own_environment = env.get("VIRTUAL_ENV") in (None, "", sys.prefix)
+    if name in ("python", "python3") and own_environment:
+        return sys.executable
+    return shutil.which(name, path=env.get("PATH")) or name
+
+
+def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a fork behaves as ``argv`` (interpreter resolved) would: our Python, a script or ``-m``, one thread."""
+    arguments = list(argv[1:])
+    if arguments[:1] == ["-u"]:
+        del arguments[0]
+    if argv[0] != sys.executable or not arguments:
+        return False
+    if arguments[0].startswith("-") and not (arguments[0] == "-m" and len(arguments) > 1):
+        return False
+    if any(env.get(name, "1") != "1" for name in THREADS):
+        return False
+    startup = {name for name in env if name.startswith(_AT_START)} - _HARMLESS
+    return all(env[name] == os.environ.get(name) for name in startup)
+
+
+class Nursery:
+    """Keeps a zygote ready, started in the background and restarted when it dies.
+
+    Args:
+        state: folder for the zygote's own output, should it ever have any.
+        enabled: False starts none; every worker then starts by exec.
+    """
+
+    def __init__(self, state: Path, *, enabled: bool = True) -> None:
+        self._state = state
+        self._enabled = enabled
+        self._ready = asyncio.Event()
+        self._hopeless = not enabled
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the zygote, once it is ready."""
+        return self._process.pid if self._process is not None and self._ready.is_set() else None
+
+    def start(self) -> None:
+        """Begin to import torch in the background."""
+        if self._enabled:
+            self._keeper = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """End the zygote; what it forked lives on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+
+    async def ready(self, wait_seconds: float) -> bool:
+        """Wait for the zygote; False where none is to be had, or none came in time."""
+        if self._hopeless:
+            return False
+        try:
+            await asyncio.wait_for(self._ready.wait(), wait_seconds)
+        except TimeoutError:
+            return False
+        return not self._hopeless
+
+    def fork(self, folder: Path, container_id: str, report_fd: int) -> bool:
+        """Ask for a shepherd in ``folder`` that reports to ``report_fd``; False if the zygote has just died."""
+        if self._control is None:
+            return False
+        message = json.dumps({"folder": str(folder), "container_id": container_id}).encode()
+        try:
+            socket.send_fds(self._control, [message], [report_fd])
+        except OSError:
+            return False
+        return True
+
+    async def _keep(self) -> None:
+        pause = 0.1
+        while not self._hopeless:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._one_life()
+            finally:
+                self._end()
+            if asyncio.get_running_loop().time() - began > 60:
+                pause = 0.1
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 30.0)
+
+    async def _one_life(self) -> None:
+        """Start a zygote, hear that it is ready, wait until it has gone."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        ours.setblocking(False)
+        with theirs, (self._state / "zygote.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno())],
+                env={**os.environ, **dict.fromkeys(THREADS, "1"), MARK: "-" * MARK_BYTES},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        while message := await asyncio.get_running_loop().sock_recv(ours, 65536):
+            self._heard(json.loads(message))
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        if "error" in message:
+            log.warning("zygote.unusable", error=message["error"], effect="workers start by exec, which takes seconds")
+            self._hopeless = True
+        else:
+            log.info("zygote.ready", seconds=round(message["seconds"], 2))
+        self._ready.set()  # in both cases nobody waits any longer
+
+    def _end(self) -> None:
+        if not self._hopeless:
+            self._ready.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None

@@ -1,0 +1,112 @@
+"""orders.sock: the Unix socket of a container's folder, over which its worker hears orders and tells of its progress.
+
+JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``; launcher to
+worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``,
+``{"order": "stop_at", "step": 192}``.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+NAME = "orders.sock"
+LINE_BYTES = 65536
+
+Message = dict[str, Any]
+
+
+def listen(folder: Path) -> socket.socket:
+    """Bind and listen on ``folder/orders.sock``, however long its path (a socket's own may have 108 bytes)."""
+    (folder / NAME).unlink(missing_ok=True)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(f"/proc/self/fd/{fd}/{NAME}")
+    finally:
+        os.close(fd)
+    listener.listen(16)
+    return listener
+
+
+class OrderSocket:
+    """Serves one container's socket.
+
+    Args:
+        folder: the container's.
+        heard: called with each message of a worker, a dict of one key.
+        joined: called after a worker's hello; answers with the orders that it is to hear at once.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        heard: Callable[[str, Message], None],
+        joined: Callable[[], list[Message]],
+    ) -> None:
+        self._folder = folder
+        self._heard = heard
+        self._joined = joined
+        self._listener = listen(folder)
+        self._server: asyncio.Server | None = None
+        self._workers: set[asyncio.StreamWriter] = set()
+
+    async def serve(self) -> None:
+        """Accept workers from now on; those that connected since the binding were queued."""
+        self._server = await asyncio.start_unix_server(self._talk, sock=self._listener, limit=LINE_BYTES)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a worker that said hello is there."""
+        return bool(self._workers)
+
+    def send(self, order: Message) -> bool:
+        """Hand an order to the worker; False where none that said hello is connected."""
+        line = json.dumps(order).encode() + b"\n"
+        for writer in self._workers:
+            writer.write(line)
+        return self.connected
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        for writer in list(self._workers):
+            writer.close()
+        if self._server is not None:
+            self._server.close()
+        else:
+            self._listener.close()
+        (self._folder / NAME).unlink(missing_ok=True)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                self._take(line, writer)
+        except (OSError, ValueError) as error:  # ValueError: a line over the limit
+            log.warning("worker.cut_off", folder=str(self._folder), error=str(error))
+        finally:
+            self._workers.discard(writer)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _take(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+        try:
+            ((kind, content),) = json.loads(line).items()
+            if not isinstance(content, dict):
+                raise ValueError("content must be an object")
+            self._heard(kind, content)
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
+            log.warning("worker.not_understood", folder=str(self._folder), line=line[:200], error=str(error))
+            return
+        if kind == "hello":
+            self._workers.add(writer)
+            for order in self._joined():
+                writer.write(json.dumps(order).encode() + b"\n")

@@ -1,0 +1,118 @@
+"""Processes as ``/proc`` shows them: who they are beyond reuse of pids, and which ones belong to a container.
+
+A container's processes are found in three ways, so that children are found that forked, called ``setsid`` or lost
+their parents: as descendants of its shepherd or worker, by the worker's session, and by the mark
+``EUNOMIA_CONTAINER_ID`` in their environment. What does all of these at once escapes: a process of its own session,
+with an emptied environment, whose shepherd was killed.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "EUNOMIA_CONTAINER_ID"
+_GONE = frozenset("ZXx")  # zombies hold no memory and no device
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A pid with the time at which its process started (clock ticks since boot): unique until the next boot."""
+
+    pid: int
+    start_time: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        stat = read_stat(self.pid)
+        return stat is not None and stat.start_time == self.start_time
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to this process and no other that has its pid by now; whether it was there."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            if not self.alive:
+                return False
+            signal.pidfd_send_signal(fd, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What ``/proc/<pid>/stat`` says of a process that is no zombie."""
+
+    parent: int
+    session: int
+    start_time: int
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Read fields 4, 6 and 22 of ``/proc/<pid>/stat``; None for no process and for a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
+    if fields[0].decode() in _GONE:
+        return None
+    return Stat(parent=int(fields[1]), session=int(fields[3]), start_time=int(fields[19]))
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Pid and start time of a running process."""
+    stat = read_stat(pid)
+    return None if stat is None else ProcessId(pid, stat.start_time)
+
+
+def members(container_id: str, worker: ProcessId | None, shepherd: ProcessId | None) -> list[ProcessId]:
+    """All processes of a container that are alive, its shepherd left out."""
+    table = _table()
+    roots = {known.pid for known in (worker, shepherd) if known is not None and known.alive}
+    found = _descendants(table, roots)
+    if worker is not None and (worker.pid not in table or worker.pid in roots):  # else its pid was given out anew
+        found |= {pid for pid, stat in table.items() if stat.session == worker.pid}
+    found |= {pid for pid in table if pid not in found and _has_mark(pid, container_id)}
+    found -= {os.getpid()} | ({shepherd.pid} if shepherd is not None else set())
+    return [ProcessId(pid, table[pid].start_time) for pid in found]
+
+
+def kill(processes: Iterable[ProcessId]) -> None:
+    """Send SIGKILL to each."""
+    for process in processes:
+        process.signal(signal.SIGKILL)
+
+
+def _table() -> dict[int, Stat]:
+    stats = ((int(name), read_stat(int(name))) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - ten times faster
+    return {pid: stat for pid, stat in stats if stat is not None}
+
+
+def _descendants(table: dict[int, Stat], roots: set[int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, stat in table.items():
+        children.setdefault(stat.parent, []).append(pid)
+    found: set[int] = set()
+    stack = [pid for pid in roots if pid in table]
+    while stack:
+        pid = stack.pop()
+        if pid not in found:
+            found.add(pid)
+            stack.extend(children.get(pid, ()))
+    return found
+
+
+def _has_mark(pid: int, container_id: str) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return False
+    return f"{MARK}={container_id}".encode() in environment.split(b"\0")

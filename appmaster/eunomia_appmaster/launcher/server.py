@@ -1,0 +1,137 @@
+"""The service ``ContainerManager``: what app masters may ask of this node, with tokens checked."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.launcher.container import Container
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.errors import (
+    ClosedEpochError,
+    InputError,
+    NotOwnError,
+    NotRegisteredError,
+    SlotBusyError,
+    UnknownContainerError,
+)
+from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.tokens import WrongTokenError, check_node_token
+
+log = structlog.get_logger()
+
+CODES: dict[type[EunomiaError], grpc.StatusCode] = {
+    InputError: grpc.StatusCode.INVALID_ARGUMENT,
+    WrongTokenError: grpc.StatusCode.PERMISSION_DENIED,
+    NotOwnError: grpc.StatusCode.PERMISSION_DENIED,
+    ClosedEpochError: grpc.StatusCode.FAILED_PRECONDITION,
+    NotRegisteredError: grpc.StatusCode.FAILED_PRECONDITION,
+    SlotBusyError: grpc.StatusCode.UNAVAILABLE,
+    UnknownContainerError: grpc.StatusCode.NOT_FOUND,
+}
+BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ContainerManager(rpc.ContainerManagerServicer):
+    """Answers app masters; the rules stand in launcher.proto."""
+
+    def __init__(self, node: Node, containers: Containers) -> None:
+        self._node = node
+        self._containers = containers
+
+    async def StartContainers(  # noqa: N802
+        self, request: pb.StartContainersRequest, context: Context
+    ) -> pb.StartContainersResponse:
+        """Start the containers of one incarnation: all or none."""
+        try:
+            started = await start_gang(request, self._node, self._containers)
+        except EunomiaError as error:
+            await _refuse(context, error)
+        return pb.StartContainersResponse(containers=started)
+
+    async def StopContainers(  # noqa: N802
+        self, request: pb.StopContainersRequest, context: Context
+    ) -> pb.StopContainersResponse:
+        """Order to suspend, and kill at the deadline."""
+        try:
+            chosen = self._own(request.app, request.node_token, request.container_ids)
+        except EunomiaError as error:
+            await _refuse(context, error)
+        for container in chosen:
+            self._containers.stop(container, max(0.0, request.deadline_seconds), request.reason)
+        return pb.StopContainersResponse(containers=[container.status for container in chosen])
+
+    async def OrderContainers(  # noqa: N802
+        self, request: pb.OrderContainersRequest, context: Context
+    ) -> pb.OrderContainersResponse:
+        """Hand checkpoint or stop_at to workers that are connected."""
+        try:
+            chosen = self._own(request.app, request.node_token, request.container_ids)
+            if request.WhichOneof("order") is None:
+                raise InputError("an order must be checkpoint or stop_at", value="none")
+        except EunomiaError as error:
+            await _refuse(context, error)
+        order = parse_stop_at(request.stop_at) if request.HasField("stop_at") else {"order": "checkpoint"}
+        delivered = [container.id for container in chosen if self._containers.order(container, order)]
+        return pb.OrderContainersResponse(delivered=delivered)
+
+    async def WatchContainers(  # noqa: N802
+        self, request: pb.WatchContainersRequest, context: Context
+    ) -> pb.WatchContainersResponse:
+        """Answer with what changed of one app's containers, or wait for it."""
+        try:
+            check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
+        except EunomiaError as error:
+            await _refuse(context, error)
+        since = request.since_version if request.launcher_id == self._node.launcher_id else -1
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        while not (changed := self._changed(request.app, since)) and (left := deadline - loop.time()) > 0:
+            await self._containers.news.next(left)
+        return pb.WatchContainersResponse(
+            containers=changed, version=self._containers.news.version, launcher_id=self._node.launcher_id
+        )
+
+    def _changed(self, app: str, since: int) -> list[pb.ContainerStatus]:
+        mine = (container.status for container in self._containers.on_slots() if container.status.app == app)
+        return [status for status in mine if status.version > since]
+
+    def _own(self, app: str, token: str, ids: Sequence[str]) -> list[Container]:
+        check_node_token(token, self._node.secret, app, self._node.name)
+        found = {known.id: known for known in self._containers.on_slots() if known.status.app == app}
+        if missing := [container_id for container_id in ids if container_id not in found]:
+            raise UnknownContainerError(f"a container must be one of app {app} on {self._node.name}", value=missing[0])
+        return [found[container_id] for container_id in ids]
+
+
+async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
+    log.info("request.refused", error=str(error))
+    code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), grpc.StatusCode.INTERNAL)
+    trailing = ((BUSY_KEY, "1"),) if isinstance(error, SlotBusyError) else ()
+    await context.abort(code, str(error), trailing)
+
+
+async def serve(node: Node, containers: Containers, listen: str) -> grpc.aio.Server:
+    """Serve on ``listen`` (port 0: the last launcher's if it is free, else any) and publish the address."""
+    host, _, port = listen.rpartition(":")
+    last = node.last_address
+    wanted = [listen] if port != "0" or last is None else [last, listen]
+    for address in wanted:
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers), server)
+        try:
+            bound = server.add_insecure_port(address)
+        except RuntimeError:  # taken by somebody else meanwhile
+            bound = 0
+        if bound:
+            await server.start()
+            node.publish(f"{host}:{bound}")
+            return server
+    raise InputError("an address to listen on must be free", value=listen, place="--listen")

@@ -1,0 +1,173 @@
+"""The shepherd: the parent of one worker, which waits for it and writes down how it ended.
+
+It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
+``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
+
+In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr) and writes, each at once and whole:
+
+- ``claim``        a symbolic link that names its pid and start time: who makes it first may start the worker
+- ``worker.json``  pids and start times of worker and shepherd, started_at
+- ``exit.json``    ``code`` or ``signal`` of the worker, ended_at; written when no process of the worker is left
+
+It is a child subreaper: orphans of the worker become its children, so none of them is lost from sight, and what the
+worker leaves behind is killed. The worker leads a session of its own, so killing that leaves the shepherd to report.
+"""
+# ruff: noqa: PTH - pathlib costs half of the start
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+_PR_SET_CHILD_SUBREAPER = 36
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
+
+
+def tend(folder: str, report_fd: int) -> dict[str, Any]:
+    """Become the shepherd of the container in ``folder``; returns only in the worker's process, with its start.json.
+
+    One JSON line (that of worker.json) goes to ``report_fd``, which is then closed; none if the start failed.
+    """
+    with contextlib.suppress(PermissionError):  # already a leader
+        os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if not _claim(folder):
+        os._exit(1)
+    with open(f"{folder}/start.json", encoding="utf-8") as file:
+        start: dict[str, Any] = json.load(file)
+    worker = os.fork()
+    if worker == 0:
+        os.close(report_fd)
+        _become_worker(start)
+        return start
+    _tell(folder, report_fd, worker)
+    status = _wait(worker)
+    _clear()
+    _write(folder, "exit.json", _exit_record(status))
+    os._exit(0)
+
+
+def execute(start: dict[str, Any]) -> NoReturn:
+    """Replace this process by the worker's command; a command that cannot run ends as it would in a shell."""
+    argv, env = start["argv"], start["env"]
+    try:
+        os.execvpe(argv[0], argv, env)
+    except FileNotFoundError:
+        _complain(f"a command must exist, but got {argv[0]!r}", _NOT_FOUND)
+    except OSError as error:
+        _complain(f"a command must be executable, but got {argv[0]!r}: {error}", _NOT_EXECUTABLE)
+
+
+def _claim(folder: str) -> bool:
+    try:
+        os.symlink(f"{os.getpid()}:{_start_time(os.getpid())}", f"{folder}/claim")
+    except FileExistsError:  # an adopting launcher gave this start up
+        return False
+    return True
+
+
+def _become_worker(start: dict[str, Any]) -> None:
+    os.setsid()
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN if start.get("forked") else signal.SIG_DFL)  # as Python starts
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        _redirect("/dev/null", os.O_RDONLY, 0)
+        _redirect(start["stdout"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 1)
+        _redirect(start["stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 2)
+        os.chdir(start["cwd"])
+    except OSError as error:
+        _complain(f"folders of a worker must exist: {error}", _NOT_EXECUTABLE)
+
+
+def _redirect(path: str, flags: int, target: int) -> None:
+    fd = os.open(path, flags, 0o644)
+    os.dup2(fd, target)
+    if fd != target:
+        os.close(fd)
+
+
+def _tell(folder: str, report_fd: int, worker: int) -> None:
+    record = {
+        "pid": worker,
+        "start_time": _start_time(worker),
+        "shepherd_pid": os.getpid(),
+        "shepherd_start_time": _start_time(os.getpid()),
+        "started_at": time.time(),
+    }
+    _write(folder, "worker.json", record)
+    with contextlib.suppress(OSError):  # nobody listens any more: the file tells
+        os.write(report_fd, json.dumps(record).encode() + b"\n")
+    os.close(report_fd)
+
+
+def _wait(worker: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == worker:
+            return status
+
+
+def _clear() -> None:
+    """Kill what the worker left behind, until this process has no child."""
+    pause = 0.001
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # their children become ours, and are killed in the next turn
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
+
+
+def _children() -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if int(_stat_fields(int(name))[1]) == os.getpid():
+                    found.append(int(name))
+    return found
+
+
+def _start_time(pid: int) -> int:
+    return int(_stat_fields(pid)[19])
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        text = file.read()
+    return text[text.rindex(b")") + 2 :].split()
+
+
+def _exit_record(status: int) -> dict[str, float]:
+    code = os.waitstatus_to_exitcode(status)
+    return {"code" if code >= 0 else "signal": abs(code), "ended_at": time.time()}
+
+
+def _write(folder: str, name: str, record: dict[str, Any]) -> None:
+    with open(f"{folder}/{name}.new", "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.replace(f"{folder}/{name}.new", f"{folder}/{name}")
+
+
+def _complain(text: str, code: int) -> NoReturn:
+    os.write(2, f"error: {text}\n".encode())
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    execute(tend(sys.argv[1], int(sys.argv[2])))

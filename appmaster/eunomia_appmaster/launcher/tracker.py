@@ -1,0 +1,239 @@
+"""The launcher's side of the arbiter's ``ResourceTracker``: registers, keeps one heartbeat outstanding, obeys.
+
+If the arbiter is away the node goes on by itself: containers run, deadlines kill. When it is back it does not know the
+registration any more, and the node registers again with all that it has.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import grpc
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+
+log = structlog.get_logger()
+
+_AGAIN = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND})
+_CALL_SECONDS = 10.0  # for calls that are answered at once
+
+
+class Tracker:
+    """Keeps the arbiter informed and carries out what it orders.
+
+    Args:
+        node: who this is.
+        containers: the workers.
+        app_masters: the app masters.
+        arbiter: ``host:port``.
+        token_file: the arbiter's token, read anew at each registration.
+        max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        containers: Containers,
+        app_masters: AppMasters,
+        arbiter: str,
+        token_file: Path,
+        *,
+        max_pause_seconds: float = 2.0,
+    ) -> None:
+        self._node = node
+        self._containers = containers
+        self._app_masters = app_masters
+        self._token_file = token_file
+        self._max_pause_seconds = max_pause_seconds
+        self._channel = grpc.aio.insecure_channel(
+            arbiter,
+            options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
+        )
+        self._arbiter = rpc.ResourceTrackerStub(self._channel)
+        self._heartbeat_seconds = 5.0
+        self._registration_id = ""
+        self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
+
+    async def run(self) -> None:
+        """Register, then beat and report until cancelled; begin anew whenever the arbiter does not know the node."""
+        try:
+            while True:
+                await self._register()
+                beats = asyncio.create_task(self._beat())
+                reports = asyncio.create_task(self._report())
+                await self._first_end(beats, reports)
+        finally:
+            await self._channel.close(None)
+
+    async def _first_end(self, *tasks: "asyncio.Task[None]") -> None:
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for end in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(end, Exception):
+                    log.error("launcher.fault", exc_info=end)
+
+    async def _register(self) -> None:
+        machine, containers = self._node.machine, self._containers
+        slots = [
+            pb.Slot(
+                index=slot.index,
+                gpu_type=slot.gpu_type,
+                uuid=slot.uuid,
+                island=slot.island,
+                cpus=slot.cpus,
+                memory_gib=slot.memory_gib,
+            )
+            for slot in machine.slots
+        ]
+        pause = 0.1
+        while True:
+            version = self._versions()
+            request = pb.RegisterNodeRequest(
+                node=self._node.name,
+                host=machine.host,
+                container_manager_address=self._node.last_address or "",
+                slots=slots,
+                cpus=machine.cpus,
+                memory_gib=machine.memory_gib,
+                containers=[container.status for container in containers.on_slots()],
+                app_masters=[master.status for master in self._app_masters],
+                slot_states=containers.slot_states(),
+                launcher_id=self._node.launcher_id,
+            )
+            try:
+                answer = await self._arbiter.RegisterNode(request, timeout=_CALL_SECONDS, metadata=self._metadata())
+                break
+            except grpc.aio.AioRpcError as error:
+                log.info("arbiter.away", code=error.code().name, error=error.details())
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._max_pause_seconds)
+        self._node.secret = answer.container_secret
+        self._heartbeat_seconds = answer.heartbeat_seconds or 5.0
+        self._registration_id = answer.registration_id
+        self._acknowledged = version
+        log.info("node.registered", node=self._node.name, slots=len(slots))
+
+    async def _beat(self) -> None:
+        """Keep one heartbeat outstanding; returns when the node must register again."""
+        response_id, pause = 0, 0.1
+        while True:
+            news = self._news()
+            request = pb.NodeHeartbeatRequest(
+                node=self._node.name,
+                registration_id=self._registration_id,
+                response_id=response_id,
+                containers=news.containers,
+                app_masters=news.app_masters,
+                slot_states=news.slot_states,
+            )
+            timeout = self._heartbeat_seconds + _CALL_SECONDS
+            try:
+                answer = await self._arbiter.NodeHeartbeat(request, timeout=timeout, metadata=self._metadata())
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _AGAIN:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._max_pause_seconds)
+                continue
+            self._acknowledge(news)
+            self._obey(answer)
+            response_id, pause = answer.response_id, 0.1
+
+    async def _report(self) -> None:
+        """Send changes of state at once; returns when the node must register again."""
+        told, pause = 0, 0.1
+        while True:
+            while (urgent := self._containers.news.urgent) <= told:
+                await self._containers.news.next()
+            news = self._news()
+            if not news.containers and not news.app_masters:
+                told = urgent
+                continue
+            try:
+                await self._arbiter.ReportContainers(news, timeout=_CALL_SECONDS, metadata=self._metadata())
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _AGAIN:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._max_pause_seconds)
+                continue
+            self._acknowledge(news)
+            told, pause = urgent, 0.1
+
+    def _news(self) -> pb.ReportContainersRequest:
+        """What the arbiter has not acknowledged yet."""
+        seen = self._acknowledged
+        statuses = (container.status for container in self._containers.on_slots())
+        masters = (master.status for master in self._app_masters)
+        return pb.ReportContainersRequest(
+            node=self._node.name,
+            registration_id=self._registration_id,
+            containers=[known for known in statuses if known.version > seen.get(known.container_id, -1)],
+            app_masters=[known for known in masters if known.version > seen.get(_key(known), -1)],
+            slot_states=self._containers.slot_states(),
+        )
+
+    def _acknowledge(self, news: pb.ReportContainersRequest) -> None:
+        for status in news.containers:
+            self._acknowledged[status.container_id] = max(
+                status.version, self._acknowledged.get(status.container_id, 0)
+            )
+        for master in news.app_masters:
+            self._acknowledged[_key(master)] = max(master.version, self._acknowledged.get(_key(master), 0))
+
+    def _versions(self) -> dict[str, int]:
+        versions = {known.id: known.status.version for known in self._containers.on_slots()}
+        return versions | {_key(master.status): master.status.version for master in self._app_masters}
+
+    def _obey(self, answer: pb.NodeHeartbeatResponse) -> None:
+        for fence in answer.fences:
+            self._fence(fence)
+        for revocation in answer.revocations:
+            self._revoke(revocation)
+        for stop in answer.stop_app_masters:
+            self._app_masters.stop(stop)
+        for order in answer.start_app_masters:
+            try:
+                self._app_masters.start(order)
+            except (EunomiaError, OSError) as error:
+                log.error("app_master.refused", app=order.app, error=str(error))
+
+    def _fence(self, fence: pb.Fence) -> None:
+        self._node.epochs.close(fence.slot, fence.epoch)
+        holder = self._containers.holder(fence.slot)
+        if holder is not None and holder.status.epoch <= fence.epoch:
+            self._containers.stop(holder, 0.0, "its slot was fenced off")
+
+    def _revoke(self, revocation: pb.Revocation) -> None:
+        """End a lease; containers of the same incarnation on other slots are told to suspend, too."""
+        self._node.epochs.close(revocation.slot, revocation.epoch)
+        holder = self._containers.holder(revocation.slot)
+        if holder is None or holder.status.epoch > revocation.epoch:
+            return
+        seconds, reason = max(0.0, revocation.deadline_seconds), f"the lease of slot {revocation.slot} ended"
+        if revocation.leave_warning_to_app_master:
+            self._containers.kill_at(holder, seconds)
+            return
+        self._containers.stop(holder, seconds, reason)
+        lease = (holder.status.app, holder.status.job, holder.status.incarnation)
+        for mate in self._containers.on_slots():
+            if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:
+                self._containers.suspend(mate, seconds, reason)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        with contextlib.suppress(OSError):
+            return (("authorization", f"Bearer {self._token_file.read_text().strip()}"),)
+        return ()
+
+
+def _key(master: pb.AppMasterStatus) -> str:
+    return f"master {master.app}"

@@ -1,0 +1,182 @@
+"""The zygote: a process with torch imported and one thread, which forks shepherds, which fork workers.
+
+A process start with ``import torch`` costs seconds, and the first use of an optimizer imports ``torch._dynamo`` for
+seconds more; a fork of a process that has both takes its first training step after 0.1 s. Run by the launcher
+(``nursery.py``) as ``python -m eunomia_appmaster.launcher.zygote FD``, FD one end of a SOCK_SEQPACKET pair:
+
+- zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
+- launcher -> zygote: ``{"folder": container folder, "container_id": ...}`` with one file descriptor for the report
+
+CUDA is never initialised here: a context does not survive a fork.
+"""
+# ruff: noqa: PTH - strings as the interpreter has them
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+import types
+from typing import Any, NoReturn
+
+from eunomia_appmaster.launcher import shepherd
+
+MARK = "EUNOMIA_CONTAINER_ID"
+MARK_BYTES = 128  # room kept for an id in the environment block of the zygote
+IMPORTS = ("torch", "torch._dynamo")
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve forks until the launcher goes; a forked worker leaves through here as well."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    del sys.path[0]  # the working folder of the launcher is no part of a worker's path
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    began = time.monotonic()
+    trouble = _prepare()
+    if trouble is not None:
+        control.send(json.dumps({"error": trouble}).encode())
+        return
+    control.send(json.dumps({"ready": True, "seconds": time.monotonic() - began}).encode())
+    start = _serve(control)
+    if start is not None:
+        run_python(start)
+
+
+def _prepare() -> str | None:
+    """Import what workers need; what is wrong, if anything."""
+    try:
+        for name in IMPORTS:
+            importlib.import_module(name)
+    except ImportError as error:
+        return f"{error}"
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        return f"a process that forks must have one thread, but got {threads}"
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shepherds that end are reaped by the kernel
+    gc.collect()
+    gc.freeze()  # a collection in a worker would touch, and so copy, every page
+    return None
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork a shepherd for each request; returns a worker's start in a worker, None when the launcher has gone."""
+    while True:
+        message, fds, _flags, _address = socket.recv_fds(control, 65536, 1)
+        if not message:
+            return None
+        request = json.loads(message)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # no process to be had: the closed report tells the launcher
+            if os.fork() == 0:
+                control.close()
+                mark_environment(request["container_id"])
+                return shepherd.tend(request["folder"], fds[0])
+        os.close(fds[0])
+
+
+def mark_environment(container_id: str) -> None:
+    """Write the container's id into the environment block that ``/proc/<pid>/environ`` shows.
+
+    That block is the one with which the zygote was started, whatever ``os.environ`` says later. The launcher left
+    ``MARK_BYTES`` of room under the name ``MARK``; children forked from here inherit the mark.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        block = file.read()
+    place = (b"\0" + block).find(f"\0{MARK}=".encode())
+    if place < 0:
+        return
+    value_at = place + len(MARK) + 1
+    room = block.index(b"\0", value_at) - value_at
+    value = container_id.encode()[:room].ljust(room, b"\0")
+    ctypes.memmove(_environment_address() + value_at, array.array("B", value).tobytes(), room)
+
+
+def _environment_address() -> int:
+    with open("/proc/self/stat", "rb") as file:
+        text = file.read()
+    return int(text[text.rindex(b")") + 2 :].split()[47])  # field 50: env_start
+
+
+def run_python(start: dict[str, Any]) -> NoReturn:
+    """Run ``python [-u] SCRIPT ARGS`` or ``python [-u] -m MODULE ARGS`` here, as a fresh interpreter would."""
+    os.environ.clear()
+    os.environ.update(start["env"])
+    time.tzset()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _reseed()
+    arguments = start["argv"][1:]
+    if arguments[0] == "-u":
+        arguments = arguments[1:]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+    try:
+        if arguments[0] == "-m":
+            _run_module(arguments[1:])
+        else:
+            _run_script(arguments)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _show(error)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _reseed() -> None:
+    """Give what seeds itself from the system a seed of its own: siblings would draw the same numbers otherwise."""
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
+def _run_module(arguments: list[str]) -> None:
+    sys.path.insert(0, os.getcwd())
+    sys.argv = ["-m", *arguments[1:]]
+    _new_main()
+    runpy._run_module_as_main(arguments[0])  # type: ignore[attr-defined] # what `python -m` itself calls
+
+
+def _run_script(arguments: list[str]) -> None:
+    path = arguments[0]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    sys.argv = list(arguments)
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        sys.stderr.write(f"error: a script must be readable: {error}\n")
+        sys.exit(2)  # as python does
+    module = _new_main()
+    module.__file__ = path
+    # Not runpy.run_path: that clears the globals at the end, which atexit handlers and threads of a script still need.
+    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+
+
+def _new_main() -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__builtins__=sys.modules["builtins"], __spec__=None, __annotations__={})
+    sys.modules["__main__"] = module
+    return module
+
+
+def _show(error: BaseException) -> None:
+    """Print the traceback without the frames of this file and of runpy."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+if __name__ == "__main__":
+    main()

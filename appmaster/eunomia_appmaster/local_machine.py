@@ -1,0 +1,249 @@
+"""What this machine has to lease: GPUs with types and links, else CPU slots, within what the process may use.
+
+GPUs come through NVML, within ``CUDA_VISIBLE_DEVICES`` (indices count in NVML's order, that of
+``CUDA_DEVICE_ORDER=PCI_BUS_ID``); CPUs by affinity and cgroup quota; memory by cgroup limit.
+"""
+
+import itertools
+import os
+import re
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eunomia.errors import InputError
+
+DEFAULT_CPU_SLOTS = 4
+CPU_TYPE = "cpu"
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSlot:
+    """What one worker process holds: a GPU, or a share of the CPUs that stands in for one.
+
+    Attributes:
+        index: 0, 1, 2 ... on the machine.
+        gpu_type: "A100"; "cpu" for a share of the CPUs.
+        uuid: the GPU's; empty for a CPU slot.
+        island: GPUs of one island have the machine's fastest links between them.
+        cpus: CPUs that go with it by default.
+        memory_gib: host memory that goes with it by default.
+    """
+
+    index: int
+    gpu_type: str
+    uuid: str
+    island: int
+    cpus: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalMachine:
+    """What of this machine the process may use."""
+
+    host: str
+    slots: tuple[LocalSlot, ...]
+    cpus: float
+    memory_gib: float
+
+    def describe(self) -> str:
+        """Say in one line what was taken."""
+        memory = f"{_short(self.memory_gib)} GiB"
+        if self.slots[0].gpu_type == CPU_TYPE:
+            count, each = len(self.slots), _short(self.slots[0].cpus, 2)
+            slots = f"{count} cpu slot{'s' if count > 1 else ''} of {each} CPUs each"
+            return f"local: {self.host}, no GPU found, so {slots}, {memory} (--slots N changes it)"
+        types = Counter(slot.gpu_type for slot in self.slots)
+        gpus = " and ".join(f"{count}x{gpu_type}" for gpu_type, count in types.items())
+        islands = len({slot.island for slot in self.slots})
+        where = "one island" if islands == 1 else f"{islands} islands"
+        return f"local: {self.host}, {gpus} in {where}, {_short(self.cpus)} CPUs, {memory}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundGpu:
+    """A GPU as NVML shows it."""
+
+    gpu_type: str
+    uuid: str
+    island: int
+
+
+def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path("/")) -> LocalMachine:
+    """Look at this machine.
+
+    Args:
+        slots: CPU slots where no GPU is found, 4 by default; without meaning where there are GPUs.
+        use_gpus: False counts CPU slots in any case.
+        root: where ``proc`` and ``sys`` stand (for tests).
+
+    Raises:
+        InputError: a number of slots below 1, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
+    """
+    if slots is not None and slots < 1:
+        raise InputError("slots must be 1 or more", value=str(slots), place="--slots")
+    cpus, memory_gib = usable_cpus(root), usable_memory_gib(root)
+    gpus = visible(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")) if use_gpus else ()
+    count = len(gpus) or slots or DEFAULT_CPU_SLOTS
+    found = gpus or (FoundGpu(gpu_type=CPU_TYPE, uuid="", island=0),) * count
+    return LocalMachine(
+        host=socket.gethostname().split(".")[0] or "localhost",
+        slots=tuple(
+            LocalSlot(
+                index=index,
+                gpu_type=gpu.gpu_type,
+                uuid=gpu.uuid,
+                island=gpu.island,
+                cpus=cpus / count,
+                memory_gib=memory_gib / count,
+            )
+            for index, gpu in enumerate(found)
+        ),
+        cpus=cpus,
+        memory_gib=memory_gib,
+    )
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+def find_gpus() -> tuple[FoundGpu, ...]:
+    """All GPUs that NVML shows, in its order; none where there is no driver."""
+    import pynvml  # loads the driver's library: only where somebody asks for GPUs
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        islands = group(len(handles), [pair for pair in _pairs(handles) if _joined_by_nvlink(pynvml, handles, pair)])
+        return tuple(
+            FoundGpu(
+                gpu_type=short_type(_text(pynvml.nvmlDeviceGetName(handle))),
+                uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+                island=island,
+            )
+            for handle, island in zip(handles, islands, strict=True)
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def visible(gpus: Sequence[FoundGpu], variable: str | None) -> tuple[FoundGpu, ...]:
+    """GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; as in CUDA, the first unknown entry ends the list."""
+    if variable is None:
+        return tuple(gpus)
+    chosen: list[FoundGpu] = []
+    for entry in variable.split(","):
+        name = entry.strip()
+        if name.startswith("MIG"):
+            rule = "CUDA_VISIBLE_DEVICES must name whole GPUs; slots that are parts of one are not detected"
+            raise InputError(rule, value=name, place="environment")
+        by_name = [gpu for gpu in gpus if name.startswith("GPU-") and gpu.uuid.startswith(name)]
+        by_index = [gpus[int(name)]] if name.isdecimal() and int(name) < len(gpus) else []
+        if len(by_name or by_index) != 1:
+            break
+        chosen += by_name or by_index
+    return tuple(dict.fromkeys(chosen))
+
+
+def short_type(name: str) -> str:
+    """Shorten NVML's name: ``NVIDIA A100-SXM4-80GB`` to ``A100``, ``NVIDIA GeForce RTX 3090`` to ``RTX3090``."""
+    name = re.sub(r"^(NVIDIA|Tesla|GeForce|Quadro|\s)+", "", name)
+    series = re.match(r"(GTX|RTX)\s+(PRO\s+)?([A-Z]*\d+)(?:\s+(Ti|SUPER|Ada))?", name)
+    if series:
+        return "".join(part.replace(" ", "") for part in series.groups() if part)
+    return re.split(r"[\s-]", name)[0] or "gpu"
+
+
+def group(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
+    """Number the islands of ``count`` GPUs of which the pairs in ``linked`` have NVLink; without any, all are one."""
+    island = list(range(count)) if linked else [0] * count
+    for one, other in linked:
+        low, high = sorted((island[one], island[other]))
+        island = [low if known == high else known for known in island]
+    numbers = {old: new for new, old in enumerate(dict.fromkeys(island))}
+    return [numbers[old] for old in island]
+
+
+def _pairs(handles: Sequence[Any]) -> list[tuple[int, int]]:
+    return list(itertools.combinations(range(len(handles)), 2))
+
+
+def _joined_by_nvlink(nvml: Any, handles: Sequence[Any], pair: tuple[int, int]) -> bool:
+    one, other = pair
+    try:
+        status = nvml.nvmlDeviceGetP2PStatus(handles[one], handles[other], nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    except nvml.NVMLError:  # not supported
+        return False
+    return bool(status == nvml.NVML_P2P_STATUS_OK)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+# -- CPUs and memory ---------------------------------------------------------------------------------------------------
+
+
+def usable_cpus(root: Path = Path("/")) -> float:
+    """CPUs by affinity, cut by the tightest cgroup quota above this process."""
+    quotas = [_quota(folder) for folder in _cgroups(root, "cpu")]
+    return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
+
+
+def usable_memory_gib(root: Path = Path("/")) -> float:
+    """Memory of the machine, cut by the tightest cgroup limit above this process."""
+    text = (root / "proc/meminfo").read_text()
+    found = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
+    if found is None:
+        raise InputError("MemTotal must stand in /proc/meminfo")
+    limits = [_memory_limit(folder) for folder in _cgroups(root, "memory")]
+    return min([int(found[1]) * 1024, *(limit for limit in limits if limit is not None)]) / GIB
+
+
+def _cgroups(root: Path, controller: str) -> list[Path]:
+    """Folders of this process' cgroup and all above it, version 2 and the version 1 tree of ``controller``."""
+    folders: list[Path] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" and not controllers:
+            base = root / "sys/fs/cgroup"
+        elif controller in controllers.split(","):
+            base = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        own = base / path.lstrip("/")
+        folders += [folder for folder in (own, *own.parents) if folder == base or base in folder.parents]
+    return folders
+
+
+def _quota(folder: Path) -> float | None:
+    quota, _, period = _read(folder / "cpu.max").strip().partition(" ")  # version 2: "50000 100000" or "max 100000"
+    if not quota:
+        quota, period = _read(folder / "cpu.cfs_quota_us").strip(), _read(folder / "cpu.cfs_period_us").strip()
+    if not quota.isdecimal() or not period.isdecimal():  # "max", "-1", nothing
+        return None
+    return int(quota) / int(period)
+
+
+def _memory_limit(folder: Path) -> int | None:
+    text = (_read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")).strip()
+    return int(text) if text.isdecimal() else None  # version 1's "no limit" is larger than any machine
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _short(number: float, digits: int = 1) -> str:
+    return f"{number:.{digits}f}".rstrip("0").rstrip(".")

@@ -1,0 +1,201 @@
+"""The runtime of one machine: the launcher's ``ContainerManager`` over gRPC."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.runtimes.runtime import (
+    ContainerState,
+    ContainerStatus,
+    Exit,
+    GangSpec,
+    LeaseOverError,
+    RefusedError,
+    RuntimeAwayError,
+    SlotBusyError,
+    Watch,
+    WatchPosition,
+)
+
+_Answer = TypeVar("_Answer")
+_BUSY_KEY = "eunomia-slot-busy"
+_CALL_SECONDS = 10.0
+_ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
+_AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
+
+
+class LocalRuntime:
+    """Talks to this machine's launcher.
+
+    Args:
+        app: whose containers.
+        node_token: what the launcher gave the app master (``EUNOMIA_NODE_TOKEN_FILE``).
+        launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``); read again when it does not
+            answer, for a restarted launcher may have another one.
+        patience_seconds: how long a call is repeated while the launcher is away.
+    """
+
+    def __init__(self, app: str, node_token: str, launcher_file: Path, *, patience_seconds: float = 10.0) -> None:
+        self._app = app
+        self._node_token = node_token
+        self._launcher_file = launcher_file
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()
+        self._address = ""
+        self._channel: grpc.Channel | None = None
+
+    def start(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
+        """Start all of a gang's containers, or none."""
+        request = pb.StartContainersRequest(
+            app=self._app,
+            job=gang.job,
+            incarnation=gang.incarnation,
+            containers=[
+                pb.ContainerRequest(
+                    container_id=spec.container_id,
+                    slot=spec.slot,
+                    epoch=spec.epoch,
+                    container_token=spec.token,
+                    rank=spec.rank,
+                )
+                for spec in gang.containers
+            ],
+            command=gang.command,
+            working_folder=str(gang.working_folder),
+            env=dict(gang.env),
+            run_folder=str(gang.run_folder or ""),
+            world_size=gang.world_size or 0,
+            master_address=gang.master_address,
+            master_port=gang.master_port or 0,
+            wait_seconds=wait_seconds,
+        )
+        answer = self._call(lambda stub, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
+        return tuple(map(status_of, answer.containers))
+
+    def stop(
+        self, container_ids: Sequence[str], *, deadline_seconds: float, reason: str
+    ) -> tuple[ContainerStatus, ...]:
+        """Order to suspend, and kill what is left at the deadline."""
+        request = pb.StopContainersRequest(
+            app=self._app,
+            node_token=self._node_token,
+            container_ids=container_ids,
+            deadline_seconds=deadline_seconds,
+            reason=reason,
+        )
+        answer = self._call(lambda stub, limit: stub.StopContainers(request, timeout=limit))
+        return tuple(map(status_of, answer.containers))
+
+    def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
+        """Order to save and go on."""
+        return self._order(container_ids, checkpoint=pb.Checkpoint())
+
+    def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
+        """Set, move or remove the step at which workers pause."""
+        return self._order(container_ids, stop_at=pb.StopAt(step=step))
+
+    def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
+        """Wait for news of the app's containers."""
+        request = pb.WatchContainersRequest(
+            app=self._app,
+            node_token=self._node_token,
+            launcher_id=since.launcher_id,
+            since_version=since.version,
+            wait_seconds=wait_seconds,
+        )
+        answer = self._call(lambda stub, limit: stub.WatchContainers(request, timeout=limit), wait_seconds)
+        position = WatchPosition(launcher_id=answer.launcher_id, version=answer.version)
+        return Watch(statuses=tuple(map(status_of, answer.containers)), position=position)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+
+    def _order(self, container_ids: Sequence[str], **order: Any) -> tuple[str, ...]:
+        request = pb.OrderContainersRequest(
+            app=self._app, node_token=self._node_token, container_ids=container_ids, **order
+        )
+        answer = self._call(lambda stub, limit: stub.OrderContainers(request, timeout=limit))
+        return tuple(answer.delivered)
+
+    def _call(self, call: Callable[[rpc.ContainerManagerStub, float], _Answer], wait_seconds: float = 0.0) -> _Answer:
+        """Call, again while the launcher is away: every call may be repeated."""
+        patience = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return call(self._stub(), wait_seconds + _CALL_SECONDS)
+            except (grpc.RpcError, FileNotFoundError) as error:
+                failure = _failure(error)
+                if not isinstance(failure, RuntimeAwayError) or time.monotonic() > patience:
+                    raise failure from None
+            time.sleep(0.1)
+
+    def _stub(self) -> rpc.ContainerManagerStub:
+        address = json.loads(self._launcher_file.read_text())["address"]
+        with self._lock:
+            if self._channel is None or address != self._address:
+                if self._channel is not None:
+                    self._channel.close()
+                options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
+                self._channel = grpc.insecure_channel(address, options=options)
+                self._address = address
+            return rpc.ContainerManagerStub(self._channel)
+
+
+def status_of(status: pb.ContainerStatus) -> ContainerStatus:
+    """Turn a message into a value."""
+
+    def given(name: str) -> Any:
+        return getattr(status, name) if status.HasField(name) else None  # type: ignore[arg-type]
+
+    progress = status.progress
+    how = status.exit
+    return ContainerStatus(
+        container_id=status.container_id,
+        job=status.job,
+        incarnation=status.incarnation,
+        slot=status.slot,
+        epoch=status.epoch,
+        rank=status.rank,
+        state=ContainerState(status.state),
+        pid=status.pid or None,
+        exit=_exit(how) if status.HasField("exit") else None,
+        started_at=given("started_at"),
+        ended_at=given("ended_at"),
+        step=progress.step if status.HasField("progress") else None,
+        seconds_per_step=progress.seconds_per_step if progress.HasField("seconds_per_step") else None,
+        saved_step=given("saved_step"),
+        suspended_step=given("suspended_step"),
+        announced=json.loads(status.announce_json or "{}"),
+        hello=status.hello,
+        forked=status.forked,
+        killed=status.killed,
+        stop_reason=status.stop_reason,
+        diagnostics=status.diagnostics,
+        version=status.version,
+    )
+
+
+def _exit(how: pb.Exit) -> Exit:
+    return Exit(code=how.code if how.HasField("code") else None, signal=how.signal if how.HasField("signal") else None)
+
+
+def _failure(error: grpc.RpcError | FileNotFoundError) -> Exception:
+    if not isinstance(error, grpc.Call):
+        return RuntimeAwayError("a launcher must run on this machine", value="none")
+    code, details = error.code(), error.details() or ""
+    if any(key == _BUSY_KEY for key, _ in error.trailing_metadata() or ()):
+        return SlotBusyError(details)
+    if code in _AWAY:
+        return RuntimeAwayError("the launcher must answer", value=f"{code.name}: {details}")
+    return _ERRORS.get(code, RefusedError)(details)
