@@ -59,7 +59,7 @@ class CheckpointStore:
         self.folder = folder
         self.keep = keep
         self.faults: list[CheckpointError] = []
-        self._verified: set[tuple[str, int, int, int]] = set()
+        self._digests: dict[tuple[str, int, int, int], str] = {}
 
     def save(self, step: int, write: Callable[[Path], None], *, incarnation: int) -> Checkpoint:
         """Write a checkpoint atomically and drop the oldest beyond ``keep``.
@@ -99,7 +99,7 @@ class CheckpointStore:
                 data.unlink()
                 record.unlink(missing_ok=True)
             raise
-        self._remember(checkpoint.path)
+        self._digests[_identity(checkpoint.path)] = checkpoint.sha256
         self._retain(checkpoint)
         return checkpoint
 
@@ -167,9 +167,8 @@ class CheckpointStore:
             if size != checkpoint.bytes:
                 rule = f"a checkpoint must have the size in its record, {checkpoint.bytes} bytes"
                 raise CheckpointError(rule, value=f"{size} bytes", place=place)
-            if _identity(path) in self._verified:
-                return
-            digest = _sha256(path)
+            identity = _identity(path)
+            digest = self._digests.get(identity) or _sha256(path)
         except OSError as error:
             raise CheckpointError(
                 "the data of a checkpoint must be readable", value=str(error.strerror), place=place
@@ -177,7 +176,7 @@ class CheckpointStore:
         if digest != checkpoint.sha256:
             rule = f"a checkpoint must have the SHA-256 in its record, {checkpoint.sha256}"
             raise CheckpointError(rule, value=digest, place=place)
-        self._remember(path)
+        self._digests[identity] = digest
 
     def _interrupted(self, record: Path) -> Checkpoint | None:
         """Return the checkpoint of a save that stopped between its two renames (or is between them now)."""
@@ -236,10 +235,6 @@ class CheckpointStore:
             elif self._verify(record) is not None:
                 kept += 1
 
-    def _remember(self, path: Path) -> None:
-        with suppress(OSError):
-            self._verified.add(_identity(path))
-
 
 def _record_of(data: Path) -> Path:
     return data.with_suffix(".json")
@@ -270,7 +265,13 @@ def _to_json(checkpoint: Checkpoint) -> str:
 
 def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
     """Read a record; ``stem`` names the data where the record has a temporary name itself."""
-    kinds: dict[str, type | tuple[type, ...]] = {"step": int, "sha256": str, "bytes": int, "incarnation": int, "saved_at": (int, float)}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "step": int,
+        "sha256": str,
+        "bytes": int,
+        "incarnation": int,
+        "saved_at": (int, float),
+    }
     stem = record.stem if stem is None else stem
     try:
         values = json.loads(record.read_bytes())

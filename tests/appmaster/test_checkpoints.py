@@ -78,6 +78,15 @@ def test_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_path
     assert len(reader.faults) == 1
 
 
+def test_a_file_is_hashed_once_but_its_record_is_believed_only_as_read(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    record = store.save(10, writes(b"state"), incarnation=1).path.with_suffix(".json")
+    assert store.latest() is not None
+    values = json.loads(record.read_text())
+    record.write_text(json.dumps(values | {"sha256": "0" * 64}))
+    assert store.latest() is None
+
+
 def test_set_aside_twice_deletes_nothing(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     for _ in range(2):

@@ -2,5 +2,29 @@
 
 from eunomia_appmaster.profiler.findings import Finding, FindingKind
 from eunomia_appmaster.profiler.log_folder import LogFolder, Poll, Series
+from eunomia_appmaster.profiler.rates import (
+    STEP_SECONDS_TAG,
+    Rate,
+    RateBasis,
+    Slowdown,
+    Trim,
+    measure_rates,
+    slowdown_by_locality,
+    slowdowns,
+)
 
-__all__ = ["Finding", "FindingKind", "LogFolder", "Poll", "Series"]
+__all__ = [
+    "STEP_SECONDS_TAG",
+    "Finding",
+    "FindingKind",
+    "LogFolder",
+    "Poll",
+    "Rate",
+    "RateBasis",
+    "Series",
+    "Slowdown",
+    "Trim",
+    "measure_rates",
+    "slowdown_by_locality",
+    "slowdowns",
+]

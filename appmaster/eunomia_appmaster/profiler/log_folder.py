@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,9 +53,12 @@ class LogFolder:
         self._files: dict[str, LogFile] = {}
         self._gone: set[str] = set()
         self._writers: dict[str, int] = {}
+        self._failed = False
 
     def poll(self) -> Poll:
         """Read what is new in all files. Files that did not change cost one ``stat`` each.
+
+        A folder that cannot be read is a finding, once, and tried again at the next poll.
 
         Raises:
             InputError: the path is no folder.
@@ -110,9 +114,19 @@ class LogFolder:
             pass  # not written yet; files known already are reported as gone
         except NotADirectoryError as error:
             raise InputError("a log folder must be a folder", value="a file", place=str(self.path)) from error
+        except OSError as error:
+            self._note_failure(error, findings)
+            return {}
+        self._failed = False
         if stats.keys() != self._files.keys() - self._gone:
             self._note_changes(stats, findings)
         return {name: stats[name] for name in self._writers if name in stats}
+
+    def _note_failure(self, error: OSError, findings: list[Finding]) -> None:
+        if not self._failed:
+            rule, value = "a log folder must be readable", str(error.strerror)
+            findings.append(Finding(kind=FindingKind.FILE_UNREADABLE, rule=rule, value=value, path=self.path))
+        self._failed = True
 
     def _note_changes(self, stats: dict[str, os.stat_result], findings: list[Finding]) -> None:
         for name in stats.keys() - self._files.keys():
@@ -144,11 +158,9 @@ class LogFolder:
 
 
 def _add_stat(entry: "os.DirEntry[str]", stats: dict[str, os.stat_result]) -> None:
-    try:
+    with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
         if entry.is_file():
             stats[entry.name] = entry.stat()
-    except FileNotFoundError:
-        pass
 
 
 def _series(writer: int, points: Columns) -> Series:

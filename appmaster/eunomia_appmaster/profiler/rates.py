@@ -1,0 +1,171 @@
+"""Iteration times from logs, and from them the slowdown S by locality (Themis §4.3.1, footnote 3)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eunomia.errors import InputError
+from eunomia.forecasts import ASSUMED_SLOWDOWN
+from eunomia.units import Locality
+from eunomia_appmaster.profiler.log_folder import LogFolder, Series
+
+STEP_SECONDS_TAG = "eunomia/step_seconds"
+"""Tag under which the training helper logs seconds per step, the device synchronised."""
+
+Sizes = Mapping[int, tuple[int, Locality]]
+"""GPUs and locality of each incarnation."""
+
+
+class RateBasis(StrEnum):
+    """What an iteration time was measured from."""
+
+    STEP_SECONDS = "step_seconds"
+    """Logged, synchronised step times."""
+    WALL_TIME = "wall_time"
+    """Differences of time stamps between the points of one tag: CUDA being asynchronous, the weaker source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Median seconds per iteration on ``gpus`` GPUs at one locality, over ``samples`` samples."""
+
+    gpus: int
+    locality: Locality
+    seconds_per_iteration: float
+    samples: int
+    basis: RateBasis
+
+    @property
+    def iterations_per_second(self) -> float:
+        """The rate itself."""
+        return 1.0 / self.seconds_per_iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """Which samples of an incarnation do not count.
+
+    warm_up: how many of its first samples are left out (caches fill, buckets are rebuilt); pause_factor: a sample above
+    so many medians is a pause (evaluation, checkpoint, a suspended process); least: fewer samples make no rate.
+    """
+
+    warm_up: int = 2
+    pause_factor: float = 5.0
+    least: int = 3
+
+    def __post_init__(self) -> None:
+        if self.warm_up < 0 or self.least < 1 or not self.pause_factor > 1:
+            rule = "a trim must have warm_up of at least 0, pause_factor above 1 and least of at least 1"
+            raise InputError(rule, value=f"{self.warm_up}, {self.pause_factor} and {self.least}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowdown:
+    """Measured S(G) of ``gpus`` GPUs at one locality, at least 1."""
+
+    gpus: int
+    locality: Locality
+    slowdown: float
+
+
+def measure_rates(logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim: Trim | None = None) -> list[Rate]:
+    """Return the iteration time at each GPU count and locality that the job ran at, sorted by both.
+
+    Logged step seconds are preferred. Where a size has none, time stamps of one tag serve: ``tag``, else the one with
+    the most points in the incarnation. Points that a newer writer undid still tell how long their steps took.
+
+    Args:
+        logs: polled by the caller.
+        sizes: incarnations that are missing in it are left out.
+        tag: for time stamps; one logged every few steps will do.
+        trim: which samples do not count; None: `Trim()`.
+    """
+    trim = trim or Trim()
+    samples: dict[tuple[tuple[int, Locality], RateBasis], list[NDArray[np.float64]]] = defaultdict(list)
+    for writer in logs.writers():
+        if writer in sizes:
+            for basis, found in _samples(logs, writer, tag).items():
+                samples[sizes[writer], basis].append(_trimmed(found, trim))
+    rates: dict[tuple[int, Locality], Rate] = {}
+    for (gpus, locality), basis in sorted(samples):  # step_seconds come before wall_time
+        pooled = np.concatenate(samples[(gpus, locality), basis])
+        if len(pooled) >= trim.least and (gpus, locality) not in rates:
+            seconds, count = float(np.median(pooled)), len(pooled)
+            rate = Rate(gpus=gpus, locality=locality, seconds_per_iteration=seconds, samples=count, basis=basis)
+            rates[gpus, locality] = rate
+    return list(rates.values())
+
+
+def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> list[Slowdown]:
+    """Return S(G) = iter_time(G) · |G| / iter_time_serial for each rate that has a reference (Themis §4.3.1, note 3).
+
+    Args:
+        rates: of one job, at most one a size and locality.
+        relative_to_machine: where the same count was measured within a machine, that is the reference, so that S is the
+            price of distance alone and what is lost to the size is left to the size's own rate. False: always the
+            serial time, as Equation 1 with nothing but a serial time to start from wants it.
+    """
+    known = {(rate.gpus, rate.locality): rate.seconds_per_iteration for rate in rates}
+    serial = min((seconds for (gpus, _), seconds in known.items() if gpus == 1), default=None)
+    result = []
+    for (gpus, locality), seconds in sorted(known.items()):
+        reference = None if serial is None else serial / gpus
+        local = [known[gpus, near] for near in (Locality.MACHINE, Locality.ISLAND) if (gpus, near) in known]
+        if relative_to_machine and local:
+            reference = local[0]
+        if reference is not None:
+            result.append(Slowdown(gpus=gpus, locality=locality, slowdown=max(1.0, seconds / reference)))
+    return result
+
+
+def slowdown_by_locality(
+    rates: Iterable[Rate],
+    *,
+    relative_to_machine: bool = True,
+    assumed: tuple[float, float, float, float] = ASSUMED_SLOWDOWN,
+) -> tuple[float, float, float, float] | None:
+    """Return S by locality (island, machine, rack, cluster): the median over the sizes measured there.
+
+    Where nothing was measured the assumed value stands, raised to that of a nearer locality if it would be less; None
+    where nothing was measured at all.
+    """
+    measured: dict[Locality, list[float]] = defaultdict(list)
+    for one in slowdowns(rates, relative_to_machine=relative_to_machine):
+        measured[one.locality].append(one.slowdown)
+    if not measured:
+        return None
+    result: list[float] = []
+    for locality in Locality:
+        found = measured.get(locality)
+        result.append(median(found) if found else max(assumed[locality], *result, 1.0))
+    return result[0], result[1], result[2], result[3]
+
+
+def _samples(logs: LogFolder, writer: int, tag: str | None) -> dict[RateBasis, NDArray[np.float64]]:
+    """Return the seconds per iteration that one incarnation logged, by basis, in the order written."""
+    tag = _busiest_tag(logs, writer) if tag is None else tag
+    found = {RateBasis.STEP_SECONDS: logs.as_written(STEP_SECONDS_TAG, writer=writer).value}
+    if tag is not None:
+        found[RateBasis.WALL_TIME] = _seconds_between(logs.as_written(tag, writer=writer))
+    return found
+
+
+def _busiest_tag(logs: LogFolder, writer: int) -> str | None:
+    counts = {tag: len(logs.as_written(tag, writer=writer)) for tag in logs.tags() if tag != STEP_SECONDS_TAG}
+    return max(counts, key=lambda tag: counts[tag], default=None)
+
+
+def _seconds_between(series: Series) -> NDArray[np.float64]:
+    steps = np.diff(series.step)
+    return np.asarray(np.diff(series.wall_time)[steps > 0] / steps[steps > 0], dtype=np.float64)
+
+
+def _trimmed(samples: NDArray[np.float64], trim: Trim) -> NDArray[np.float64]:
+    rest = samples[trim.warm_up :]
+    rest = rest[np.isfinite(rest) & (rest > 0)]
+    return rest[rest <= trim.pause_factor * np.median(rest)] if len(rest) else rest
