@@ -1,0 +1,313 @@
+"""The app file: a hyperparameter search or a single training run in TOML, checked as a whole before anything starts.
+
+Every error names the rule, the value and the place; all of a file come together. Importing this module imports
+pydantic; whoever only sometimes needs an app file imports it there.
+"""
+
+import getpass
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from eunomia.errors import InputError, InputErrors
+from eunomia_appmaster.app_tables import DISTRIBUTIONS, PARAMETER, AppTable, JobTable, Slots, TunerTable
+from eunomia_appmaster.command import PLACEHOLDERS, Command
+from eunomia_appmaster.space import Distribution, grid_size
+from eunomia_appmaster.tuner import TUNERS, Search, Tuner, load_tuner
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class AppFile:
+    """A checked app file.
+
+    Attributes:
+        app: ``[app]``.
+        user: whose app it is.
+        job: ``[job]``.
+        space: the search space by parameter.
+        tuner: ``[tuner]``.
+        command: the job's command, ready to be filled in.
+        search: what the tuner is made of.
+        tuner_type: the tuner's class.
+        tuner_options: its own options.
+    """
+
+    def __init__(
+        self,
+        *,
+        app: AppTable,
+        user: str,
+        job: JobTable,
+        tuner: TunerTable,
+        command: Command,
+        search: Search,
+        tuner_type: type[Tuner],
+        tuner_options: BaseModel,
+    ) -> None:
+        self.app = app
+        self.user = user
+        self.job = job
+        self.space = search.space
+        self.tuner = tuner
+        self.command = command
+        self.search = search
+        self.tuner_type = tuner_type
+        self.tuner_options = tuner_options
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        place: str,
+        folder: Path,
+        tuners: Mapping[str, str] = TUNERS,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> Self:
+        """Read and check an app file.
+
+        Args:
+            text: its TOML.
+            place: how errors name it, such as ``resnet.toml``.
+            folder: the working folder of its jobs; relative scripts are looked for there.
+            tuners: ``module:class`` by kind, the built-in ones and those of plugins.
+            env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
+            user: whose app it is where the file names none; None: the login name.
+
+        Raises:
+            InputErrors: all that is wrong with it.
+        """
+        reader = _Reader(place)
+        raw = reader.toml(text)
+        app = reader.table(AppTable, raw, "app")
+        job = reader.table(JobTable, raw, "job")
+        space = reader.space(raw)
+        tuner = reader.table(TunerTable, raw, "tuner")
+        command = reader.command(job, raw.get("space", {}), folder, env)
+        found = reader.tuner(raw, tuner, job, space, tuners)
+        reader.finish()
+        if app is None or job is None or tuner is None or command is None or found is None:
+            raise InputErrors([InputError("an app file must have [app] and [job]", place=place)])
+        search, tuner_type, options = found
+        return cls(
+            app=app,
+            user=app.user or user or getpass.getuser(),
+            job=job,
+            tuner=tuner,
+            command=command,
+            search=search,
+            tuner_type=tuner_type,
+            tuner_options=options,
+        )
+
+    def make_tuner(self) -> Tuner:
+        """Return a new tuner at its beginning."""
+        return self.tuner_type.create(self.search, self.tuner_options)
+
+
+class _Reader:
+    """Collects the errors of one file; a table with errors reads as None, and what depends on it is left unchecked."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.errors: list[InputError] = []
+
+    def finish(self) -> None:
+        if self.errors:
+            raise InputErrors(self.errors)
+
+    def note(self, rule: str, *, key: str, value: str | None = None) -> None:
+        self.errors.append(InputError(rule, value=value, place=f"{self.place}, {key}"))
+
+    def toml(self, text: str) -> dict[str, Any]:
+        try:
+            raw = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputErrors([InputError("an app file must be TOML", value=str(error), place=self.place)]) from error
+        known = ("app", "job", "space", "tuner")
+        for key in raw:
+            if key not in known:
+                self.note(
+                    "an app file must hold [app], [job], [space] and [tuner] only", key=key, value=_quote(key, known)
+                )
+        return raw
+
+    def table(self, model: type[M], raw: dict[str, Any], name: str) -> M | None:
+        return self.model(model, raw.get(name, {}), f"[{name}]")
+
+    def model(self, model: type[M], content: object, key: str) -> M | None:
+        if not isinstance(content, dict):
+            self.note(f"{key} must be a table", key=key, value=_show(content))
+            return None
+        try:
+            return model.model_validate(content)
+        except ValidationError as error:
+            self.errors += _explain(error, model, f"{self.place}, {key}")
+            return None
+
+    def space(self, raw: dict[str, Any]) -> dict[str, Distribution] | None:
+        """Return the space; None where something in it is wrong."""
+        before = len(self.errors)
+        tables = raw.get("space", {})
+        if not isinstance(tables, dict):
+            self.note("[space] must be a table", key="[space]", value=_show(tables))
+            return None
+        space = {name: self.distribution(name, content) for name, content in tables.items()}
+        return (
+            None if len(self.errors) > before else {name: found for name, found in space.items() if found is not None}
+        )
+
+    def distribution(self, name: str, content: object) -> Distribution | None:
+        key = f"[space].{name}"
+        if not PARAMETER.fullmatch(name) or name in PLACEHOLDERS:
+            rule = "a parameter must be named with letters, digits, dashes and underscores, and not " + ", ".join(
+                PLACEHOLDERS
+            )
+            self.note(rule, key="[space]", value=_show(name))
+            return None
+        kind = content.get("type") if isinstance(content, dict) else None
+        model = DISTRIBUTIONS.get(kind) if isinstance(kind, str) else None
+        if model is None:
+            self.note(
+                'type must be "float", "int" or "categorical"', key=f"{key}.type", value=_quote(kind, DISTRIBUTIONS)
+            )
+            return None
+        table = self.model(model, content, key)
+        try:
+            return None if table is None else table.distribution()
+        except ValueError as error:
+            self.note(str(error), key=key, value=_show(content))
+            return None
+
+    def command(
+        self, job: JobTable | None, space: object, folder: Path, env: Mapping[str, str] | None
+    ) -> Command | None:
+        if job is None or not isinstance(space, dict):
+            return None
+        place = f"{self.place}, [job].command"
+        try:
+            command = Command.parse(job.command, parameters=tuple(space), place=place)
+            command.check(folder, env=env, place=place)
+        except InputErrors as several:
+            self.errors += several.errors
+            return None
+        except InputError as error:
+            self.errors.append(error)
+            return None
+        return command
+
+    def tuner(
+        self,
+        raw: dict[str, Any],
+        tuner: TunerTable | None,
+        job: JobTable | None,
+        space: dict[str, Distribution] | None,
+        kinds: Mapping[str, str],
+    ) -> tuple[Search, type[Tuner], BaseModel] | None:
+        """Check what needs several tables at once: the tuner's own options, and whether it can be made."""
+        if tuner is None:
+            return None
+        try:
+            found = load_tuner(tuner.kind, kinds, place=f"{self.place}, [tuner].kind")
+        except InputError as error:
+            self.errors.append(error)
+            return None
+        own = {key: content for key, content in raw.get("tuner", {}).items() if key not in TunerTable.model_fields}
+        options = self.model(found.options_type, own, "[tuner]")
+        if job is None or space is None:
+            return None
+        trials = self.trials(tuner, space)
+        if found.needs_metric and tuner.metric is None:
+            self.note(
+                f'metric must name a TensorBoard tag for tuner "{tuner.kind}"', key="[tuner].metric", value="none"
+            )
+        if found.needs_max_iterations and job.max_iterations is None:
+            rule = f'max_iterations must be given for tuner "{tuner.kind}"'
+            self.note(rule, key="[job].max_iterations", value="none")
+        if self.errors or options is None or trials is None:
+            return None
+        search = _search(tuner, job, space, trials)
+        try:
+            found.create(search, options)
+        except InputError as error:
+            self.note(error.rule, key="[tuner]", value=error.value)
+            return None
+        return search, found, options
+
+    def trials(self, tuner: TunerTable, space: dict[str, Distribution]) -> int | None:
+        """Return how many trials: as given, else all of a grid, else the single job."""
+        if tuner.trials is not None or not space:
+            return tuner.trials or 1
+        if tuner.sampler == "grid":
+            try:
+                return grid_size(space)
+            except InputError as error:
+                self.note(error.rule, key="[space]", value=error.value)
+                return None
+        self.note("trials must be given where there is a [space]", key="[tuner].trials", value="none")
+        return None
+
+
+def _search(tuner: TunerTable, job: JobTable, space: dict[str, Distribution], trials: int) -> Search:
+    return Search(
+        space=space,
+        metric=tuner.metric,
+        mode=tuner.mode,
+        trials=trials,
+        sampler=tuner.sampler,
+        seed=tuner.seed,
+        least=job.slots.min,
+        most=job.slots.max,
+        max_iterations=job.max_iterations,
+    )
+
+
+# -- pydantic's errors in our words
+
+
+def _explain(error: ValidationError, model: type[BaseModel], place: str) -> list[InputError]:
+    return [_one(dict(found), model, place) for found in error.errors(include_url=False)]
+
+
+def _one(found: dict[str, Any], model: type[BaseModel], place: str) -> InputError:
+    path = [str(part) for part in found["loc"]]
+    key = ".".join(path)
+    where = f"{place}.{key}" if key else place
+    kind, given = found["type"], found["input"]
+    if kind == "extra_forbidden":
+        return InputError(
+            f"{place.rpartition(', ')[2]} must hold known keys only", value=_quote(path[-1], _keys(model)), place=where
+        )
+    if kind == "missing":
+        return InputError(f"{path[-1]} must be given", value="none", place=where)
+    if kind == "value_error":
+        return InputError(str(found["ctx"]["error"]), value=_show(given), place=where)
+    message = str(found["msg"]).removeprefix("Input should be ").removeprefix("a valid ")
+    return InputError(f"{path[0] if path else key} must be {message}", value=_show(given), place=where)
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    shared = list(TunerTable.model_fields) if model not in (AppTable, JobTable, Slots) else []
+    return [*model.model_fields, *shared]
+
+
+def _quote(word: object, known: "Mapping[str, Any] | tuple[str, ...] | list[str]") -> str:
+    if not isinstance(word, str):
+        return _show(word)
+    close = get_close_matches(word, list(known), n=1)
+    return _show(word) + (f'; did you mean "{close[0]}"?' if close else "")
+
+
+def _show(given: object) -> str:
+    """Show a value short enough for a line, without what a terminal would obey."""
+    if given is None:
+        return "none"
+    text = f'"{given}"' if isinstance(given, str) else repr(given)
+    text = "".join(letter if letter.isprintable() else "�" for letter in text)
+    return text if len(text) <= 200 else text[:197] + "..."

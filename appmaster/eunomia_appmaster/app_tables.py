@@ -1,0 +1,244 @@
+"""The tables of an app file as pydantic models: what each key may hold, and the rule it breaks where it does not."""
+
+import itertools
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from eunomia.errors import InputError
+from eunomia.units import parse_duration
+from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What an app or user may be called: it becomes a folder's name and part of job ids."""
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES")
+"""What the launcher sets for a worker and an app file may not."""
+MOST_SLOTS = 65_536
+MOST_TRIALS = 10_000
+MOST_ITERATIONS = 10**12
+
+
+# -- checks of single values: each raises ValueError(rule), and the reader adds value and place
+
+
+def _name(what: str) -> BeforeValidator:
+    def check(given: object) -> object:
+        if not isinstance(given, str) or not NAME.fullmatch(given):
+            raise ValueError(f"{what} must be 1 to 64 letters, digits, dots, dashes or underscores, the first no sign")
+        return given
+
+    return BeforeValidator(check)
+
+
+def _whole(what: str, least: int, most: int) -> BeforeValidator:
+    def check(given: object) -> object:
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            raise ValueError(f"{what} must be a whole number from {least} to {most}")
+        return given
+
+    return BeforeValidator(check)
+
+
+def _number(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise ValueError("low, high and step must be finite numbers")
+    return float(given)
+
+
+def _weight(given: object) -> object:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1e6:
+        raise ValueError("weight must be a number above 0, at most 1000000")
+    return float(given)
+
+
+def _seconds(given: object) -> float:
+    try:
+        return float(parse_duration(given, name="checkpoint_every"))
+    except InputError as error:
+        raise ValueError(error.rule) from error
+
+
+def _text(what: str) -> BeforeValidator:
+    def check(given: object) -> object:
+        if not isinstance(given, str) or not given.strip() or not given.isprintable() or len(given) > 4096:
+            raise ValueError(f"{what} must be a line of text")
+        return given
+
+    return BeforeValidator(check)
+
+
+def _choice(what: str, choices: tuple[str, ...]) -> BeforeValidator:
+    def check(given: object) -> object:
+        if given not in choices:
+            raise ValueError(f"{what} must be " + " or ".join(f'"{choice}"' for choice in choices))
+        return given
+
+    return BeforeValidator(check)
+
+
+def _milestones(given: object) -> object:
+    rule = "milestones must be iterations in ascending order"
+    if not isinstance(given, list) or any(isinstance(step, bool) or not isinstance(step, int) for step in given):
+        raise ValueError(rule)
+    if any(step < 1 for step in given) or any(late <= early for early, late in itertools.pairwise(given)):
+        raise ValueError(rule)
+    return tuple(given)
+
+
+def _env(given: object) -> object:
+    if not isinstance(given, dict):
+        raise ValueError('env must be a table of variables, such as { OMP_NUM_THREADS = "1" }')
+    for variable, setting in given.items():
+        if not VARIABLE.fullmatch(variable) or OWN_VARIABLES.fullmatch(variable):
+            raise ValueError(f'env must name variables that are not set by the launcher, "{variable}" is none')
+        if not isinstance(setting, str) or "\0" in setting:
+            raise ValueError(f"env must give {variable} a text in quotes")
+    return given
+
+
+# -- the tables of the file
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AppTable(_Table):
+    """``[app]``."""
+
+    name: Annotated[str, _name("name")]
+    """Name of the app; the service makes it unique."""
+    user: Annotated[str, _name("user")] | None = None
+    """None: who submits it."""
+    weight: Annotated[float, BeforeValidator(_weight)] = 1.0
+    """For policies that weigh apps."""
+
+
+class Slots(_Table):
+    """How many slots a job runs on."""
+
+    min: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
+    max: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
+
+
+def _slots(given: object) -> object:
+    rule = f"slots must be a whole number from 1 to {MOST_SLOTS}, or {{ min = 1, max = 4 }}"
+    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SLOTS:
+        return {"min": given, "max": given}
+    if not isinstance(given, dict) or not {"min", "max"} <= set(given):
+        raise ValueError(rule)
+    return given
+
+
+def _ordered(given: Slots) -> Slots:
+    if given.min > given.max:
+        raise ValueError("slots must have a min that is at most its max")
+    return given
+
+
+class JobTable(_Table):
+    """``[job]``: what each trial runs."""
+
+    command: Annotated[str, _text("command")]
+    slots: Annotated[Slots, BeforeValidator(_slots), AfterValidator(_ordered)] = Slots(min=1, max=1)
+    max_iterations: Annotated[int, _whole("max_iterations", 1, MOST_ITERATIONS)] | None = None
+    """A job's whole work in optimizer steps; None: until the script ends."""
+    checkpoint_every: Annotated[float, BeforeValidator(_seconds)] | None = None
+    """Seconds between periodic checkpoints; None: only when told to leave."""
+    retries: Annotated[int, _whole("retries", 0, 100)] = 2
+    """How often a failed job is tried again."""
+    milestones: Annotated[tuple[int, ...], BeforeValidator(_milestones)] = ()
+    """Iterations at which the learning rate drops."""
+    env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default_factory=dict)
+
+
+class FloatTable(_Table):
+    """A distribution of ``type = "float"``."""
+
+    type: Literal["float"]
+    low: Annotated[float, BeforeValidator(_number)]
+    high: Annotated[float, BeforeValidator(_number)]
+    log: bool = False
+    step: Annotated[float, BeforeValidator(_number)] | None = None
+
+    def distribution(self) -> Distribution:
+        """Return the distribution.
+
+        Raises:
+            ValueError: the bounds, the step and log do not go together.
+        """
+        _check_range(self.low, self.high, self.log, self.step)
+        return Float(low=self.low, high=self.high, log=self.log, step=self.step)
+
+
+class IntTable(_Table):
+    """A distribution of ``type = "int"``."""
+
+    type: Literal["int"]
+    low: Annotated[int, _whole("low", -(2**53), 2**53)]
+    high: Annotated[int, _whole("high", -(2**53), 2**53)]
+    log: bool = False
+    step: Annotated[int, _whole("step", 1, 2**53)] = 1
+
+    def distribution(self) -> Distribution:
+        """Return the distribution; see ``FloatTable``."""
+        _check_range(self.low, self.high, self.log, None if self.step == 1 else self.step)
+        return Int(low=self.low, high=self.high, log=self.log, step=self.step)
+
+
+class CategoricalTable(_Table):
+    """A distribution of ``type = "categorical"``."""
+
+    type: Literal["categorical"]
+    choices: list[bool | int | float | str]
+
+    def distribution(self) -> Distribution:
+        """Return the distribution.
+
+        Raises:
+            ValueError: there is nothing to choose, or something that cannot stand on a command line.
+        """
+        if not self.choices:
+            raise ValueError("choices must name at least one value")
+        if any(isinstance(choice, float) and not math.isfinite(choice) for choice in self.choices):
+            raise ValueError("choices must be finite")
+        if any(isinstance(choice, str) and "\0" in choice for choice in self.choices):
+            raise ValueError("choices must be printable")
+        return Categorical(choices=tuple(self.choices))
+
+
+def _check_range(low: float, high: float, log: bool, step: float | None) -> None:
+    if low > high:
+        raise ValueError("low must be at most high")
+    if log and low <= 0:
+        raise ValueError("low must be above 0 where log is true")
+    if log and step is not None:
+        raise ValueError("log and step must not be given together")
+    if step is not None and step <= 0:
+        raise ValueError("step must be above 0")
+
+
+DISTRIBUTIONS: Mapping[str, type[FloatTable | IntTable | CategoricalTable]] = {
+    "float": FloatTable,
+    "int": IntTable,
+    "categorical": CategoricalTable,
+}
+
+
+class TunerTable(_Table):
+    """``[tuner]``: what all tuners share; further keys are the chosen tuner's own options."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    kind: Annotated[str, _text("kind")] = "none"
+    metric: Annotated[str, _text("metric")] | None = None
+    """A TensorBoard tag."""
+    mode: Annotated[Literal["min", "max"], _choice("mode", ("min", "max"))] = "max"
+    trials: Annotated[int, _whole("trials", 1, MOST_TRIALS)] | None = None
+    sampler: Annotated[Literal["random", "grid"], _choice("sampler", SAMPLERS)] = "random"
+    seed: Annotated[int, _whole("seed", 0, 2**63 - 1)] = 0

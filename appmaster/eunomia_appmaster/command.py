@@ -1,0 +1,145 @@
+"""A job's command: split once, without a shell, its placeholders filled in for each trial."""
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
+
+from eunomia.errors import InputError, InputErrors
+from eunomia.shapes import value
+from eunomia_appmaster.space import Parameters, arguments, text_of
+
+PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")
+"""Words in braces that are filled in, beside the parameters of the space; ``{{lr}}`` stands for ``{lr}`` itself."""
+_BRACES = re.compile(r"\{(\{[A-Za-z_][\w-]*\})\}|\{([A-Za-z_][\w-]*)\}")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_PYTHON_FLAGS_WITH_VALUE = ("-W", "-X")
+
+
+@value
+class Filling:
+    """What the placeholders of one trial stand for."""
+
+    parameters: Parameters
+    seed: int
+    max_iterations: int | None
+    log_dir: Path
+    checkpoint_dir: Path
+
+
+@value
+class Command:
+    """A command as words; ``fill`` makes the argument list of a trial."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str, *, parameters: Sequence[str], place: str | None = None) -> Self:
+        """Split a command line as a shell would, but for expansion, pipes and the like.
+
+        Raises:
+            InputErrors: open quotes, no word at all, an unknown placeholder, or ``{args}`` inside a word.
+        """
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            raise InputErrors(
+                [InputError("command must close its quotes", value=f'"{text}" ({error})', place=place)]
+            ) from error
+        errors = [] if words else [InputError("command must name a program", value=f'"{text}"', place=place)]
+        for word in words:
+            errors += _check_word(word, parameters, place)
+        if errors:
+            raise InputErrors(errors)
+        return cls(words=words)
+
+    def check(self, folder: Path, *, env: Mapping[str, str] | None = None, place: str | None = None) -> None:
+        """Refuse a command that cannot start.
+
+        Args:
+            folder: the working folder of the job.
+            env: the submitter's ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
+            place: for the error.
+
+        Raises:
+            InputError: its program or its Python script does not exist.
+        """
+        program = self.words[0]
+        if _BRACES.search(program):
+            return
+        found = shutil.which(_in(folder, program), path=None if env is None else env.get("PATH"))
+        if not _PYTHON.fullmatch(program) and found is None:
+            raise InputError("command must start a program that exists", value=f'"{program}"', place=place)
+        script = self.script()
+        if script is not None and not _BRACES.search(script) and not (folder / script).is_file():
+            rule = f"command must name a script that exists in {folder}"
+            raise InputError(rule, value=f'"{script}"', place=place)
+
+    def script(self) -> str | None:
+        """Return the script of ``python SCRIPT``; None for ``python -m``, ``python -c`` and other programs."""
+        if not _PYTHON.fullmatch(Path(self.words[0]).name):
+            return None
+        words = iter(self.words[1:])
+        for word in words:
+            if word in ("-m", "-c") or word.startswith(("-m", "-c")):
+                return None
+            if word in _PYTHON_FLAGS_WITH_VALUE:
+                next(words, None)
+            elif not word.startswith("-"):
+                return word
+        return None
+
+    def fill(self, filling: Filling, *, virtual_env: str | None = None) -> list[str]:
+        """Return the argument list of a trial.
+
+        Args:
+            filling: what the placeholders stand for.
+            virtual_env: the submitter's; ``python`` is its interpreter, without one this process' own.
+        """
+        known = {name: text_of(parameter) for name, parameter in filling.parameters.items()} | {
+            "seed": str(filling.seed),
+            "max_iterations": "" if filling.max_iterations is None else str(filling.max_iterations),
+            "log_dir": str(filling.log_dir),
+            "checkpoint_dir": str(filling.checkpoint_dir),
+        }
+        words: list[str] = []
+        for word in self.words:
+            if word == "{args}":
+                words += arguments(filling.parameters)
+            else:
+                words.append(_BRACES.sub(lambda match: match[1] or known[match[2]], word))
+        if _PYTHON.fullmatch(words[0]):
+            words[0] = interpreter(virtual_env)
+        return words
+
+
+def interpreter(virtual_env: str | None) -> str:
+    """Return what ``python`` means: the submitter's virtual environment's, else this process' own."""
+    own = sys.executable
+    if virtual_env:
+        theirs = Path(virtual_env) / "bin" / "python"
+        return str(theirs) if theirs.exists() else own
+    return own
+
+
+def _in(folder: Path, program: str) -> str:
+    return str(folder / program) if "/" in program else program
+
+
+def _check_word(word: str, parameters: Sequence[str], place: str | None) -> list[InputError]:
+    errors = []
+    known = (*PLACEHOLDERS, *parameters)
+    for match in _BRACES.finditer(word):
+        name = match[2]
+        if name == "args" and word != "{args}":
+            errors.append(InputError("{args} must stand alone in command", value=f'"{word}"', place=place))
+        elif name is not None and name not in known:
+            close = get_close_matches(name, known, n=1)
+            meant = f'; did you mean "{{{close[0]}}}"?' if close else ""
+            rule = "command must use known placeholders: " + " ".join(f"{{{word}}}" for word in known)
+            errors.append(InputError(rule, value=f'"{{{name}}}"{meant}', place=place))
+    return errors

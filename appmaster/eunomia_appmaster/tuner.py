@@ -1,0 +1,283 @@
+"""The tuner port: what a hyperparameter search tells the app master, in Syne Tune's words and Themis' Figure 7.
+
+A tuner is a state machine without clock, threads or files. The app master calls it from one thread: it tells what
+became of trials, and asks which trials shall run now and up to which iteration. Everything that a tuner knows is in
+``state()``, plain values for JSON, so that a restarted app master goes on with nothing lost. A simulator drives the
+same object in virtual time.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from enum import Enum
+from importlib import import_module
+from statistics import median_low
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+
+from eunomia.errors import InputError
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.shapes import value
+from eunomia_appmaster.space import Parameters, Sampler, Space, grid_point, grid_size, random_point, trial_seed
+
+Mode = Literal["min", "max"]
+JsonState = dict[str, Any]
+"""Plain values: dicts, lists, strings, numbers (no NaN), booleans, None."""
+
+TUNERS: Mapping[str, str] = {
+    "none": "eunomia_hpo_adapters.none:NoTuner",
+    "successive_halving": "eunomia_hpo_adapters.successive_halving:SuccessiveHalving",
+}
+"""Built-in tuners as ``module:class`` by the kind that an app file names; plugins add theirs by ``eunomia_tuners``."""
+
+
+class Action(Enum):
+    """What shall become of a trial that has just reported a metric."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    """Suspend it now; the tuner may name it again later, and it then goes on from its checkpoint."""
+    STOP = "stop"
+    """End it now, for good."""
+
+
+@value
+class Trial:
+    """One job of the search."""
+
+    number: int
+    """From 1."""
+    parameters: Parameters
+    seed: int
+
+
+@value
+class Run:
+    """A trial that the tuner wants to run now."""
+
+    trial: int
+    stop_at: int | None = None
+    """The iteration at which it pauses by itself (a rung), counted from the trial's start; None: to its end."""
+    least: int = 1
+    most: int = 1
+    """Fewest and most slots that are of use to it now."""
+
+
+@value
+class JobInfo:
+    """One job of a phase, Themis' ``JobInfo``; its time by iteration is filled in by ``forecast``."""
+
+    trial: int | None
+    """None: not chosen yet, the median trial stands for it."""
+    iterations_left: float
+    """Iterations that this phase still asks of it."""
+    least: int
+    most: int
+
+
+@value
+class Speed:
+    """How fast a trial is known to be."""
+
+    seconds_per_iteration: float
+    """On one slot, nothing slowed down."""
+    slowdown: tuple[float, float, float, float] | None = None
+    """Measured S by locality (island, machine, rack, cluster); None: not measured."""
+
+
+@value
+class Search:
+    """What a tuner is made of, beside its own options."""
+
+    space: Space
+    metric: str | None
+    mode: Mode
+    trials: int
+    sampler: Sampler
+    seed: int
+    least: int
+    most: int
+    """Fewest and most slots of a trial."""
+    max_iterations: int | None
+    """A trial's whole work; None: until its script ends."""
+
+    def trial(self, number: int) -> Trial:
+        """Return trial ``number`` (from 1) as the sampler gives it."""
+        parameters = (
+            grid_point(self.space, number) if self.sampler == "grid" else random_point(self.space, self.seed, number)
+        )
+        return Trial(number=number, parameters=parameters, seed=trial_seed(self.seed, number))
+
+    def better_first(self, metric: float) -> float:
+        """Return a key that sorts the better metric first, and what is not finite last."""
+        if not math.isfinite(metric):
+            return math.inf
+        return -metric if self.mode == "max" else metric
+
+
+@runtime_checkable
+class Tuner(Protocol):
+    """A tuner. ``done`` maps trial numbers to iterations done, as the app master knows them at this moment."""
+
+    options_type: ClassVar[type]
+    """A pydantic model: the keys of ``[tuner]`` that are this tuner's own."""
+    needs_metric: ClassVar[bool]
+    needs_max_iterations: ClassVar[bool]
+
+    @classmethod
+    def create(cls, search: Search, options: Any) -> Self:
+        """Make the tuner at its beginning.
+
+        Raises:
+            InputError: the options do not fit the search, such as rungs of less than an iteration.
+        """
+        ...
+
+    def trials(self) -> Sequence[Trial]:
+        """Return all trials so far by number; a tuner may add some later, and never takes one back."""
+        ...
+
+    def on_result(self, trial: int, iteration: int, metric: float) -> Action:
+        """Hear of a metric of a running trial, perhaps NaN; called once for each point, in order of iteration."""
+        ...
+
+    def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
+        """Hear that a trial paused at its ``stop_at`` with this last metric; None: it never logged any."""
+        ...
+
+    def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
+        """Hear that a trial's script ended well, wherever its ``stop_at`` was."""
+        ...
+
+    def on_failed(self, trial: int) -> None:
+        """Hear that a trial failed for good: all its retries are used up."""
+        ...
+
+    def runs(self) -> Sequence[Run]:
+        """Return the trials that shall run now, the first in line first; running ones stay in the list.
+
+        A trial that was listed and is listed no more shall not run now: it is paused if it runs.
+        """
+        ...
+
+    def ended(self) -> Sequence[int]:
+        """Return the trials that are over: finished, failed, or stopped by the tuner."""
+        ...
+
+    def is_done(self) -> bool:
+        """Return whether no trial will run any more."""
+        ...
+
+    def rung(self, trial: int) -> int | None:
+        """Return the rung that a trial is in or ended in, from 0; None where there are none."""
+        ...
+
+    def best(self) -> int | None:
+        """Return the best trial so far; None where nothing finite was reported."""
+        ...
+
+    def num_phases(self) -> int:
+        """Return how many phases remain, the current one included (Figure 7); 0 when done."""
+        ...
+
+    def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
+        """Return the jobs of a remaining phase; 0 is the current one (Figure 7)."""
+        ...
+
+    def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
+        """Return the jobs that are not over, each with the iterations to where it is expected to end (Figure 7)."""
+        ...
+
+    def state(self) -> JsonState:
+        """Return all that ``restore`` needs."""
+        ...
+
+    def restore(self, state: JsonState) -> None:
+        """Go on from a ``state()`` of a tuner made of the same search and options."""
+        ...
+
+
+def load_tuner(kind: str, kinds: Mapping[str, str] = TUNERS, *, place: str | None = None) -> type[Tuner]:
+    """Import the tuner of a kind.
+
+    Raises:
+        InputError: no such kind, or its package cannot be imported.
+    """
+    if kind not in kinds:
+        close = get_close_matches(kind, kinds, n=1)
+        meant = f'; did you mean "{close[0]}"?' if close else ""
+        raise InputError("kind must name a tuner: " + ", ".join(sorted(kinds)), value=f'"{kind}"{meant}', place=place)
+    module, _, name = kinds[kind].partition(":")
+    try:
+        found: type[Tuner] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f'tuner "{kind}" must be importable from {kinds[kind]}', value=str(error), place=place
+        ) from error
+    return found
+
+
+def forecast(
+    tuner: Tuner, done: Mapping[int, float], speeds: Mapping[int, Speed], *, otherwise: Speed
+) -> Forecast | None:
+    """Fill a core ``Forecast`` through the API of Themis' Figure 7.
+
+    Jobs that are not chosen yet are copies of the median trial by time per iteration (§4.3.2), the lower one of two.
+    The work in all (B) is what the trials have done, stopped ones included, and what the phases still ask.
+
+    Args:
+        tuner: the search.
+        done: iterations done by trial.
+        speeds: what is known of each trial's speed.
+        otherwise: stands in for a trial whose speed is not known, where no other's is; else their median does.
+
+    Returns:
+        None where the work of a job is not known.
+    """
+    median = _median(tuner, speeds, otherwise)
+
+    def speed(trial: int | None) -> Speed:
+        return median if trial is None else speeds.get(trial, median)
+
+    def job(info: JobInfo) -> JobForecast:
+        known = speed(info.trial)
+        return JobForecast(
+            iterations_left=info.iterations_left,
+            seconds_per_iteration=known.seconds_per_iteration,
+            least=info.least,
+            most=info.most,
+            slowdown=known.slowdown,
+        )
+
+    phases = tuple(
+        Phase(jobs=tuple(job(info) for info in tuner.jobs_in_phase(phase, done))) for phase in range(tuner.num_phases())
+    )
+    if any(math.isnan(job.iterations_left) for phase in phases for job in phase.jobs):
+        return None
+    left = sum(job.iterations_left * job.seconds_per_iteration for phase in phases for job in phase.jobs)
+    past = sum(iterations * speed(trial).seconds_per_iteration for trial, iterations in done.items())
+    most = max((sum(job.most for job in phase.jobs if job.iterations_left > 0) for phase in phases), default=0)
+    return Forecast(phases=phases, total_gpu_seconds=past + left, most=max(most, 1))
+
+
+def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Speed:
+    """The median by time per iteration of the trials that are still in the search, else of all that are known."""
+    ended = set(tuner.ended())
+    alive = {trial: speed for trial, speed in speeds.items() if trial not in ended} or speeds
+    if not alive:
+        return otherwise
+    middle = median_low(speed.seconds_per_iteration for speed in alive.values())
+    return next(speed for speed in alive.values() if speed.seconds_per_iteration == middle)
+
+
+def check_grid(search: Search, *, place: str | None = None) -> None:
+    """Refuse a grid that has no end, or fewer points than trials.
+
+    Raises:
+        InputError: either of them.
+    """
+    if search.sampler == "grid":
+        points = grid_size(search.space, place=place)
+        if search.trials > points:
+            raise InputError(
+                f"trials must be at most the grid's {points} points", value=str(search.trials), place=place
+            )

@@ -1,0 +1,39 @@
+"""What trials have reported: the last metric of each, and the best of all."""
+
+import math
+
+from eunomia_appmaster.tuner import JsonState, Search
+
+
+class Scoreboard:
+    """The last metric of each trial; metrics that are not finite rank last, ties go to the lower number."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._last: dict[int, float] = {}
+
+    def note(self, trial: int, metric: float | None) -> None:
+        """Keep a trial's last metric; None changes nothing."""
+        if metric is not None:
+            self._last[trial] = metric
+
+    def ranking(self, trials: "list[int]") -> list[int]:
+        """Sort trials, best first; those without a metric last."""
+        return sorted(trials, key=lambda trial: (self._search.better_first(self._last.get(trial, math.nan)), trial))
+
+    def is_finite(self, trial: int) -> bool:
+        """Return whether the trial's last metric is a finite number."""
+        return math.isfinite(self._last.get(trial, math.nan))
+
+    def best(self) -> int | None:
+        """Return the best trial; None where nothing finite was reported."""
+        finite = [trial for trial in self._last if self.is_finite(trial)]
+        return self.ranking(finite)[0] if finite else None
+
+    def state(self) -> JsonState:
+        """Return the last metrics by trial; null stands for what is not finite."""
+        return {str(trial): metric if math.isfinite(metric) else None for trial, metric in self._last.items()}
+
+    def restore(self, state: JsonState) -> None:
+        """Go on from ``state``."""
+        self._last = {int(trial): math.nan if metric is None else metric for trial, metric in state.items()}
