@@ -66,7 +66,7 @@ class Accumulation:
     def gate_other(self, thing: Any) -> None:
         """Let a scheduler's `step()` and a scaler's methods act after the last piece only."""
         if isinstance(thing, torch.optim.lr_scheduler.LRScheduler):
-            _gate(thing, "step", self._complete)
+            _gate_scheduler(thing, self._complete)
         elif hasattr(thing, "unscale_"):
             for name in ("step", "update", "unscale_"):
                 _gate(thing, name, self._complete)
@@ -98,3 +98,14 @@ def _gate(thing: Any, name: str, is_open: Callable[[], bool]) -> None:
         return method(*args, **kwargs) if is_open() else None
 
     setattr(thing, name, gated)
+
+
+def _gate_scheduler(scheduler: torch.optim.lr_scheduler.LRScheduler, is_open: Callable[[], bool]) -> None:
+    # A scheduler's attributes are its state, so the gate must stand in its class.
+    ungated: Any = type(scheduler)
+
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        if is_open():
+            ungated.step(self, *args, **kwargs)
+
+    scheduler.__class__ = type(ungated.__name__, (ungated,), {"step": step})
