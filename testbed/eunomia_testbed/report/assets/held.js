@@ -1,0 +1,80 @@
+// Part 3: a row a slot, by machine. data: rows [{machine, slot}], bars [row, start, end, app, job, activity, note],
+// rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
+const ROW = 30;
+
+function drawHeld(parent, data) {
+  const top = 26;
+  parent.append(heldLegend());
+  new Chart(parent, {
+    describe: `${data.rows.length} slots, ${data.bars.length} bars; arrows step through them`,
+    height: () => top + data.rows.length * ROW + 34,
+    margin: { left: 92, top },
+    time: () => true,
+    y: () => ({ domain: [data.rows.length, 0] }),
+    draw: (chart) => {
+      drawRows(chart, data.rows);
+      drawRounds(chart, data.rounds);
+      data.bars.forEach((bar) => drawBar(chart, data.rows, bar));
+      data.faults.forEach((fault) => drawFault(chart, fault));
+    },
+  });
+}
+
+function heldLegend() {
+  const item = (name, text) => html("span", {}, svg("svg", { width: 24, height: 13, "aria-hidden": "true" },
+    svg("rect", { width: 24, height: 13, rx: 2, class: "sample " + name }),
+    svg("rect", { width: 24, height: 13, fill: `url(#hatch-${name})` })), text);
+  return html("p", { class: "key" }, item("run", "run"), item("start", "start"), item("restore", "restore"),
+    item("save", "save"), item("idle", "held, idle"), item("free", "free"), html("span", {}, "▾ round"), html("span", { class: "fault" }, "✕ fault"));
+}
+
+function drawRows(chart, rows) {
+  const { left, right } = chart.area;
+  rows.forEach(({ machine, slot }, at) => {
+    const y = chart.y(at);
+    chart.back.append(
+      svg("rect", { x: left, y: y + 3, width: right - left, height: ROW - 6, rx: 3, class: "track" }),
+      svg("text", { x: left - 8, y: y + ROW / 2 + 4, class: "tick end" }, `slot ${slot}`));
+    if (at && rows[at - 1].machine !== machine) chart.back.append(svg("line", { x1: 0, x2: right, y1: y, y2: y, class: "machine" }));
+    if (!at || rows[at - 1].machine !== machine) chart.back.append(svg("text", { x: 0, y: y + ROW / 2 + 4, class: "name" }, machine));
+  });
+}
+
+function drawRounds(chart, rounds) {
+  const { top, bottom } = chart.area;
+  let labelled = -Infinity;
+  for (const [time, round, trigger, free, changes, fault] of rounds) {
+    const x = chart.x(time);
+    chart.plot.append(svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" }), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
+    if (x - labelled > 26) {
+      chart.plot.append(svg("text", { x, y: top - 12, class: "tick middle" }, round));
+      labelled = x;
+    }
+    const text = [`round ${round} at ${seconds(time, 2)}`, trigger && `because: ${trigger.replaceAll("_", " ")}`, free !== null && `${free} slots free`, changes, fault && `fault: ${fault}`];
+    chart.mark({ box: { left: x - 4, right: x + 4, top: 0, bottom: top - 1 }, text });
+  }
+}
+
+function drawBar(chart, rows, [row, start, end, app, job, activity, note]) {
+  const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + 3, bottom: chart.y(row) + ROW - 3 };
+  if (box.right < chart.area.left || box.left > chart.area.right) return;
+  const place = { x: box.left, y: box.top, width: Math.max(box.right - box.left, 0.6), height: box.bottom - box.top };
+  const faded = isFaded(app) ? " faded" : "";
+  chart.plot.append(svg("rect", { ...place, fill: paint(app), class: `bar ${activity}${faded}` }));
+  if (["start", "restore", "save"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
+  const label = job.startsWith(app + "/") ? job.slice(app.length + 1) : job;
+  const room = Math.min(box.right, chart.area.right) - Math.max(box.left, chart.area.left);
+  if (activity === "run" && room > label.length * 6.6 + 6) {
+    const middle = (Math.min(box.right, chart.area.right) + Math.max(box.left, chart.area.left)) / 2;
+    chart.plot.append(svg("text", { x: middle, y: box.bottom - 8, fill: look(app).ink, class: "inside middle" + faded }, label));
+  }
+  const where = `${rows[row].machine}, slot ${rows[row].slot}`;
+  const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...note.split("; ")];
+  chart.mark({ box, app, text });
+}
+
+function drawFault(chart, [time, text, app]) {
+  const [x, y] = [chart.x(time), chart.area.top - 5];
+  chart.plot.append(svg("text", { x, y: y + 6, class: "fault middle" }, "✕"));
+  chart.mark({ box: { left: x - 6, right: x + 6, top: y - 8, bottom: y + 8 }, app, text: ["fault", `at ${seconds(time, 2)}`, text] });
+}

@@ -1,0 +1,86 @@
+// Small helpers: elements, colours of apps, scales and ticks. Text is always set as text, never as markup.
+const NAMESPACE = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothing is fetched
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(NAMESPACE, name), attributes, children);
+}
+
+function html(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+// Okabe and Ito's colours without yellow and black; an app's colour is its rank by name. After six come two kinds of
+// hatching (dashes for lines), after eighteen grey, until the app is chosen.
+const HUES = ["#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"];
+const DARK_INK = [true, true, false, false, false, true];
+const DASHES = [null, "7 3", "2 3"];
+
+function look(app) {
+  const rank = run.apps.indexOf(app);
+  const grey = rank < 0 || (rank >= 18 && app !== chosen.app);
+  const hue = grey ? "var(--grey)" : HUES[rank % 6];
+  const weave = grey || rank >= 18 ? 0 : Math.floor(rank / 6);
+  return { hue, dash: DASHES[weave], ink: !grey && DARK_INK[rank % 6] ? "#1b1b1b" : "#fff", weave };
+}
+
+function paint(app) {
+  const { hue, weave } = look(app);
+  return weave ? `url(#weave-${weave}-${HUES.indexOf(hue)})` : hue;
+}
+
+// Patterns that all drawings share: hatchings of apps, and of what a slot does beside running.
+function patterns() {
+  const weaves = [1, 2].flatMap((weave) => HUES.map((hue, at) =>
+    svg("pattern", { id: `weave-${weave}-${at}`, width: 7, height: 7, patternUnits: "userSpaceOnUse" },
+      svg("rect", { width: 7, height: 7, fill: hue }),
+      weave === 1 ? svg("path", { d: "M0 3.5H7", class: "weft" }) : svg("circle", { cx: 3.5, cy: 3.5, r: 1.5, class: "knot" }))));
+  const hatches = { start: "M-1 1L1 -1M0 6L6 0M5 7L7 5", restore: "M-1 5L1 7M0 0L6 6M5 -1L7 1", save: "M1.5 0V6M4.5 0V6" };
+  const overlays = Object.entries(hatches).map(([name, path]) =>
+    svg("pattern", { id: "hatch-" + name, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, svg("path", { d: path, class: "hatch" })));
+  return svg("svg", { width: 0, height: 0, class: "patterns", "aria-hidden": "true" }, svg("defs", {}, ...weaves, ...overlays));
+}
+
+function scale([from, to], [left, right], log = false) {
+  const map = log ? Math.log : (value) => value;
+  const [a, b] = [map(from), map(to)];
+  const at = (value) => left + ((map(value) - a) / (b - a || 1)) * (right - left);
+  at.invert = (pixel) => from + ((pixel - left) / (right - left)) * (to - from);
+  at.domain = [from, to];
+  return at;
+}
+
+// Round numbers within the range, about as many as asked for.
+function ticks([from, to], wanted) {
+  const rough = (to - from) / Math.max(wanted, 1) || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough * 0.999);
+  const found = [];
+  for (let at = Math.ceil(from / step - 1e-9); at * step <= to + step * 1e-9; at += 1) found.push(at * step);
+  return { step, values: found };
+}
+
+function logTicks([from, to]) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(from)); power <= Math.ceil(Math.log10(to)); power += 1) {
+    [1, 2, 5].map((each) => each * 10 ** power).filter((each) => each >= from && each <= to).forEach((each) => found.push(each));
+  }
+  return { step: 0.1, values: found };
+}
+
+// A range around the values, with some room, that holds `include` too.
+function around(values, include = [], room = 0.06) {
+  const known = [...values, ...include].filter((value) => Number.isFinite(value));
+  const [low, high] = [known.reduce((a, b) => Math.min(a, b), Infinity), known.reduce((a, b) => Math.max(a, b), -Infinity)];
+  if (!known.length) return [0, 1];
+  const margin = (high - low || Math.abs(high) || 1) * room;
+  return [low - margin, high + margin];
+}

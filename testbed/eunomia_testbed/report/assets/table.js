@@ -1,0 +1,80 @@
+// Sortable tables, filtered by the chosen app. `app` and `group` are positions of columns.
+const FIRST_ROWS = 40;
+
+class SortableTable {
+  constructor(parent, spec) {
+    this.spec = spec;
+    this.sorted = { column: null, down: false };
+    this.all = spec.rows.length <= FIRST_ROWS + 10;
+    this.body = html("tbody");
+    this.heads = spec.columns.map((column, at) => this.head(column, at));
+    const table = html("table", {}, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
+    this.more = html("button", { class: "more", onclick: () => this.showAll() });
+    const content = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title }, table);
+    parent.append(spec.folded
+      ? html("details", {}, html("summary", {}, spec.title), content, this.more)
+      : html("div", {}, html("h3", {}, spec.title), content, this.more));
+    onChange(() => this.redraw());
+  }
+
+  head(column, at) {
+    const button = html("button", { title: column.hint || null, onclick: () => this.sortBy(at) }, column.label);
+    return html("th", { class: column.kind, "aria-sort": "none", scope: "col" }, button);
+  }
+
+  sortBy(column) {
+    const numeric = ["number", "seconds", "percent", "flag"].includes(this.spec.columns[column].kind);
+    const again = this.sorted.column === column;
+    this.sorted = { column, down: again ? !this.sorted.down : numeric };
+    this.heads.forEach((head, at) => {
+      head.setAttribute("aria-sort", at !== column ? "none" : this.sorted.down ? "descending" : "ascending");
+    });
+    this.redraw();
+  }
+
+  showAll() {
+    this.all = true;
+    this.redraw();
+  }
+
+  rows() {
+    const { rows, app } = this.spec;
+    const shown = rows.filter((row) => app === null || !isFaded(row[app]));
+    const { column, down } = this.sorted;
+    if (column === null) return shown;
+    const compare = (a, b) => {
+      if (a === null || b === null) return (a === null) - (b === null); // what is unknown comes last, either way
+      const order = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+      return down ? -order : order;
+    };
+    return [...shown].sort((one, two) => compare(one[column], two[column]));
+  }
+
+  redraw() {
+    const { columns, group } = this.spec;
+    const rows = this.rows();
+    const shown = this.all ? rows : rows.slice(0, FIRST_ROWS);
+    const grouped = group !== null && (this.sorted.column === null || this.sorted.column === group);
+    this.body.replaceChildren(...shown.map((row, at) => {
+      const begins = grouped && at > 0 && row[group] !== shown[at - 1][group];
+      return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place])));
+    }));
+    if (!rows.length) this.body.append(html("tr", {}, html("td", { colspan: columns.length, class: "none" }, "nothing for this app")));
+    this.more.hidden = shown.length === rows.length;
+    this.more.textContent = `Show all ${number(rows.length)} rows`;
+  }
+
+  cell(value, column) {
+    const text = cellText(value, column);
+    if (column.kind === "app" && value !== null) return html("td", { class: "app" }, appButton(value));
+    return html("td", { class: column.kind + (value === null ? " none" : "") }, column.kind === "code" ? html("code", {}, text) : text);
+  }
+}
+
+// The app's name as a button that filters the page.
+function appButton(app) {
+  const { hue, weave } = look(app);
+  const swatch = html("span", { class: `swatch weave-${weave}`, style: `background-color:${hue}` });
+  const pressed = String(app === chosen.app);
+  return html("button", { class: "app", "aria-pressed": pressed, title: `Show ${app} alone`, onclick: () => toggleApp(app) }, swatch, app);
+}

@@ -1,0 +1,79 @@
+"""Part 8, decisions: the plugins' own records, the rounds, and what deciding took."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, table_of
+from eunomia_testbed.report.words import count
+from eunomia_testbed.results.run_data import RunData
+
+MOST_ROWS = 2000
+
+
+def decisions(run: RunData) -> Part | None:
+    """The part; None where there were no rounds and no plugin left a record."""
+    if run.rounds.is_empty() and not run.records:
+        return None
+    tables = [_record(name, frame) for name, frame in run.records.items() if frame.height]
+    if run.rounds.height:
+        shown = run.rounds.sort("round").head(MOST_ROWS)
+        tables.append(table_of(shown, f"Rounds, {run.rounds.height}", folded=bool(tables)))
+    if run.timings.height:
+        tables.append(_timings(run.timings))
+    payments = [_payments(name, frame) for name, frame in run.records.items()]
+    return Part(
+        name="decisions",
+        title="Decisions",
+        question="Does the policy do what it claims?",
+        data={"payments": [each for each in payments if each is not None]},
+        tables=tables,
+    )
+
+
+def _record(name: str, frame: pl.DataFrame) -> Table:
+    rounds = f", {count(frame['round'].n_unique(), 'round')}" if "round" in frame.columns else ""
+    shown = frame.head(MOST_ROWS)
+    if "c" in shown.columns:
+        shown = shown.with_columns((1 - pl.col("c")).alias("pays 1 - c"))
+    return table_of(shown, f"Record of {name}{rounds}")
+
+
+def _payments(name: str, frame: pl.DataFrame) -> Json:
+    """Points (seconds or round, app, share paid, slots won) of a record with a hidden payment ``c`` by app."""
+    if not {"round", "app", "c"} <= set(frame.columns):
+        return None
+    paid = frame.filter(pl.col("c").is_not_null())
+    timed = "time_seconds" in frame.columns
+    points = [
+        [
+            row["time_seconds" if timed else "round"],
+            row["app"],
+            rounded(1 - row["c"]),
+            row.get("won_slots"),
+            row["round"],
+        ]
+        for row in paid.head(MOST_ROWS).iter_rows(named=True)
+    ]
+    return {"plugin": name, "timed": timed, "points": points} if points else None
+
+
+def _timings(timings: pl.DataFrame) -> Table:
+    wall = pl.col("wall_seconds") * 1000
+    by_stage = timings.group_by("stage", "plugin", maintain_order=True).agg(
+        pl.len(), pl.col("cpu_seconds").sum() * 1000, wall.sum().alias("sum"), wall.median().alias("median"),
+        wall.max().alias("max"),
+    )  # fmt: skip
+    return Table(
+        title="What deciding took",
+        columns=[
+            Column(label="stage"),
+            Column(label="plugin", kind="code"),
+            Column(label="calls", kind="number"),
+            Column(label="CPU ms", kind="number", digits=2),
+            Column(label="wall ms", kind="number", digits=2),
+            Column(label="median ms", kind="number", digits=3),
+            Column(label="most ms", kind="number", digits=3),
+        ],
+        rows=[[rounded(value) for value in row] for row in by_stage.iter_rows()],
+    )

@@ -1,0 +1,93 @@
+"""What a part of the page is made of: markup, tables, and data for its drawing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import polars as pl
+
+Json: TypeAlias = Any
+"""What goes to the page as JSON: the scripts under ``assets`` say what they read."""
+
+Kind: TypeAlias = Literal["text", "app", "code", "number", "seconds", "percent", "flag"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table on the page; ``digits`` after the point, ``hint`` as its tooltip."""
+
+    label: str
+    kind: Kind = "text"
+    digits: int = 0
+    hint: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A sortable table; ``app`` and ``group`` are the positions of the columns to filter and to group by."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Json]]
+    app: int | None = None
+    group: int | None = None
+    folded: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A section of the page.
+
+    ``html`` is markup in which everything from users is escaped; ``data`` goes to the script that draws the part.
+    """
+
+    name: str
+    title: str
+    question: str
+    html: str = ""
+    data: Json = None
+    tables: Sequence[Table] = ()
+
+
+def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
+    """Any frame as a table: without policy and seed, and without columns in which nothing is known."""
+    kept = [
+        name for name in frame.columns if name not in ("policy", "seed") and frame[name].null_count() < frame.height
+    ]
+    shown = frame.select(kept)
+    return Table(
+        title=title,
+        columns=[_column(shown[name]) for name in kept],
+        rows=[[rounded(value) for value in row] for row in shown.iter_rows()],
+        app=kept.index("app") if "app" in kept else None,
+        group=kept.index("round") if "round" in kept and "app" in kept else None,
+        folded=folded,
+    )
+
+
+def rounded(value: object, digits: int = 4) -> Json:
+    """A value for the page: floats cut to a few digits, what JSON cannot hold as null, other types as text."""
+    if isinstance(value, float):
+        return round(value, digits) if value - value == 0 else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def rounded_all(values: Iterable[object]) -> list[Json]:
+    """``rounded`` over a row."""
+    return [rounded(value) for value in values]
+
+
+def _column(values: pl.Series) -> Column:
+    name = values.name
+    label = name.removesuffix("_seconds").replace("_", " ").replace("rho", "ρ")
+    if name.endswith("_seconds"):
+        return Column(label=label, kind="seconds", digits=2)
+    if name == "app":
+        return Column(label=label, kind="app")
+    if values.dtype == pl.Boolean:
+        return Column(label=label, kind="flag")
+    if values.dtype.is_float():
+        return Column(label=label, kind="number", digits=3)
+    return Column(label=label, kind="number" if values.dtype.is_integer() else "text")

@@ -1,0 +1,194 @@
+"""Part 7, searches: metric curves by trial with rungs and pauses, and the best so far against slot time."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections import defaultdict
+from typing import NamedTuple
+
+import polars as pl
+
+from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, rounded_all
+from eunomia_testbed.report.thin import thin
+from eunomia_testbed.results.run_data import RunData
+
+MOST_POINTS, MOST_CURVES = 120, 400
+
+
+class Search(NamedTuple):
+    """What an app looks for."""
+
+    app: str
+    metric: str
+    mode: str
+
+
+def searches(run: RunData) -> Part | None:
+    """The part; None where no app logged the metric that it looks for."""
+    logged = {str(app) for app in run.metrics["app"].unique()}
+    found = [search for search in _searches(run) if search.app in logged]
+    if not found:
+        return None
+    slot_time = _SlotTime(run)
+    most = max(MOST_CURVES // len(found), 1)
+    return Part(
+        name="searches",
+        title="Searches",
+        question="Did stopping early pay off?",
+        data={"panels": [_panel(run, search, slot_time, most) for search in found]},
+        tables=[_gains(run, found), _trials(run)] if run.trials.height else [],
+    )
+
+
+def _searches(run: RunData) -> list[Search]:
+    """As the run says; where it does not, the tag that an app logged most, accuracy upwards and all else down."""
+    said = [Search(*map(str, row)) for row in run.searches.sort("app").select("app", "metric", "mode").iter_rows()]
+    unsaid = run.metrics.filter(~pl.col("app").is_in([search.app for search in said]))
+    counted = unsaid.group_by("app", "tag").len().sort("app", "len", "tag", descending=[False, True, False])
+    guessed = [
+        Search(str(app), str(tag), "max" if "acc" in str(tag).lower() else "min")
+        for app, tag in counted.unique("app", keep="first", maintain_order=True).select("app", "tag").iter_rows()
+    ]
+    return sorted(said + guessed)
+
+
+def _panel(run: RunData, search: Search, slot_time: _SlotTime, most: int) -> Json:
+    """One app: its curves, its rungs, and the best value so far by the slot time it had taken."""
+    logged = run.metrics.filter((pl.col("app") == search.app) & (pl.col("tag") == search.metric))
+    logged = logged.sort("time_seconds", "job", "step", nulls_last=True)
+    trials = {str(row["job"]): row for row in run.trials.filter(pl.col("app") == search.app).iter_rows(named=True)}
+    rungs = run.rungs.filter(pl.col("app") == search.app).sort("job", "rung")
+    jobs = sorted(logged["job"].unique().to_list(), key=lambda job: (not trials.get(job, {}).get("best"), job))[:most]
+    return {
+        "app": search.app,
+        "metric": search.metric,
+        "mode": search.mode,
+        "curves": [_curve(run, logged.filter(pl.col("job") == job), job, trials.get(job, {})) for job in jobs],
+        "rungs": [
+            rounded_all(row)
+            for row in rungs.select("job", "rung", "iterations", "time_seconds", "metric", "verdict").iter_rows()
+        ],
+        "best": _best_so_far(logged, search, slot_time),
+    }
+
+
+def _curve(run: RunData, logged: pl.DataFrame, job: str, trial: dict[str, Json]) -> Json:
+    """Points (seconds, step, value, 1 after a pause), with what the trial was."""
+    starts = run.segments.filter((pl.col("job") == job) & (pl.col("activity") == "start"))["start_seconds"]
+    moments = sorted(set(starts.to_list()))
+    points: list[tuple[Json, ...]] = []
+    seen = -1
+    for time, step, value in logged.sort("step").select("time_seconds", "step", "value").iter_rows():
+        begun = bisect.bisect_right(moments, time) if time is not None else seen
+        points.append((rounded(time, 3), step, rounded(value, 5), int(bool(points) and begun != seen)))
+        seen = begun
+    return {
+        "job": job,
+        "best": bool(trial.get("best")),
+        "state": trial.get("state"),
+        "params": params_in_words(trial.get("params")),
+        "points": thin(points, at_most=MOST_POINTS, value=2),
+    }
+
+
+def _best_so_far(logged: pl.DataFrame, search: Search, slot_time: _SlotTime) -> list[Json]:
+    """Points (slot seconds of the app, best value, job), one for each time that the best became better."""
+    better = max if search.mode == "max" else min
+    best: float | None = None
+    points: list[Json] = []
+    spent = 0.0
+    for time, given, job, value in logged.select("time_seconds", "slot_seconds", "job", "value").iter_rows():
+        if value is None or time is None:
+            continue
+        spent = max(spent, given if given is not None else slot_time.at(search.app, time))
+        if best is None or (value != best and better(value, best) == value):
+            best = value
+            points.append([rounded(spent, 2), rounded(value, 5), job])
+    if points:
+        points.append([rounded(max(spent, slot_time.total(search.app)), 2), *points[-1][1:]])
+    return points
+
+
+class _SlotTime:
+    """Slot time that each app had had at any moment, from the leases."""
+
+    def __init__(self, run: RunData) -> None:
+        self._leases: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for app, start, end in run.leases.select("app", "start_seconds", "end_seconds").iter_rows():
+            self._leases[app].append((start, float("inf") if end is None else end))
+
+    def at(self, app: str, moment: float) -> float:
+        """Seconds of slots held until the moment."""
+        return sum(max(0.0, min(end, moment) - start) for start, end in self._leases[app])
+
+    def total(self, app: str) -> float:
+        """Seconds of slots held in all."""
+        return sum(end - start for start, end in self._leases[app] if end != float("inf"))
+
+
+def params_in_words(params: object) -> str:
+    """A JSON object as ``lr 0.07, width 64``; what is none comes back as it is."""
+    try:
+        found = json.loads(str(params)) if params else {}
+    except ValueError:
+        return str(params)
+    if not isinstance(found, dict):
+        return str(params)
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in found.items()
+    )
+
+
+def _gains(run: RunData, found: list[Search]) -> Table:
+    """What each search spent, against training every trial as far as the furthest one."""
+    rows: list[list[Json]] = []
+    for search in found:
+        trials = run.trials.filter(pl.col("app") == search.app)
+        if trials.height < 2:
+            continue
+        done, furthest = trials["iterations"].sum(), trials["iterations"].max()
+        full = furthest * trials.height if isinstance(furthest, int) else 0
+        top = next(iter(trials.filter(pl.col("best")).iter_rows(named=True)), {})
+        facts = [search.app, trials.height, trials.filter(pl.col("state") == "finished").height, done]
+        facts += [done / full if full else None, top.get("metric"), top.get("job"), params_in_words(top.get("params"))]
+        rows.append([rounded(each) for each in facts])
+    return Table(
+        title="What stopping early saved",
+        columns=[
+            Column(label="app", kind="app"),
+            Column(label="trials", kind="number"),
+            Column(label="to the end", kind="number", hint="trials that were trained to the end"),
+            Column(label="iterations", kind="number"),
+            Column(label="of all to the end", kind="percent", hint="iterations done, of those of training every trial"),
+            Column(label="best", kind="number", digits=4),
+            Column(label="in trial", kind="code"),
+            Column(label="with", kind="code"),
+        ],
+        rows=rows,
+        app=0,
+    )
+
+
+def _trials(run: RunData) -> Table:
+    columns = run.trials.select("app", "job", "params", "state", "rung", "iterations", "metric", "best")
+    rows = [
+        [app, job, params_in_words(params), state, rung, iterations, rounded(metric), best]
+        for app, job, params, state, rung, iterations, metric, best in columns.iter_rows()
+    ]
+    return Table(
+        title=f"Trials, {len(rows)}",
+        columns=[
+            Column(label="app", kind="app"),
+            Column(label="trial", kind="code"),
+            Column(label="parameters", kind="code"),
+            Column(label="state"),
+            Column(label="rung", kind="number"),
+            Column(label="iterations", kind="number"),
+            Column(label="best value", kind="number", digits=4),
+            Column(label="best of app", kind="flag"),
+        ],
+        rows=rows,
+        app=0,
+        folded=True,
+    )

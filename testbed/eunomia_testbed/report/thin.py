@@ -1,0 +1,30 @@
+"""Long series made short, so that the page stays small: what stands out is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Point = TypeVar("Point", bound=Sequence[float | int | None])
+
+
+def thin(points: Sequence[Point], *, at_most: int, value: int = 1) -> list[Point]:
+    """The first and last point, and the lowest and highest of each bucket between, in their order.
+
+    Args:
+        points: in order; unknown values (None) count as in the middle.
+        at_most: points to keep, at least 4; fewer points than that come back as they are.
+        value: position of the value within a point.
+    """
+    if len(points) <= at_most:
+        return list(points)
+    inner = range(1, len(points) - 1)
+    buckets = (at_most - 2) // 2
+    kept = {0, len(points) - 1}
+    for at in range(buckets):
+        bucket = inner[at * len(inner) // buckets : (at + 1) * len(inner) // buckets]
+        known = [index for index in bucket if points[index][value] is not None]
+        if known:
+            kept.add(min(known, key=lambda index: points[index][value] or 0.0))
+            kept.add(max(known, key=lambda index: points[index][value] or 0.0))
+    return [points[index] for index in sorted(kept)]

@@ -1,0 +1,55 @@
+"""Numbers and reasons in words, the same in every part of the page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REASONS: Final[dict[str, str]] = {
+    "no_size_fits": "no size on its menu fits the cluster",
+    "no_gpu_of_type": "no GPU of a type that it can use",
+    "fragmented": "enough was free, but not where it could be used together",
+    "cpus_short": "too few CPUs were free beside the slots",
+    "memory_short": "too little memory was free beside the slots",
+    "outranked": "others came first",
+    "not_offered": "not offered: others were worse off",
+    "outbid": "outbid: others gained more from the slots",
+    "held_back": "won, and held back as payment",
+    "share_used_up": "its share was used up",
+    "planned_later": "planned for later",
+    "awaiting_release": "the last holder had not let go yet",
+    "paused_by_app": "paused by its own tuner",
+    "not_profiled": "not profiled yet",
+    "backing_off": "failed a moment before",
+    "awaiting_round": "the next round had not come yet",
+    "plugin_fault": "a plugin failed",
+}
+"""Why a job waits, by the word of ``eunomia.verdicts.Reason``."""
+
+
+def reason_in_words(reason: str) -> str:
+    """What a reason means; an unknown one as it is."""
+    return REASONS.get(reason, reason.replace("_", " "))
+
+
+def duration(seconds: float | None) -> str:
+    """Such as ``4.2 s``, ``2 min 27 s`` or ``3 h 7 min``."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def percent(share: float | None) -> str:
+    """A share of 1 as ``93.7 %``."""
+    return "unknown" if share is None else f"{100 * share:.1f} %"
+
+
+def count(number: int, noun: str) -> str:
+    """Such as ``1 app``, ``4 apps`` or ``no apps``."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
