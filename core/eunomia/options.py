@@ -1,0 +1,163 @@
+"""Options of plugins: typed, described by their docstrings, checked when a profile is loaded."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.units import Seconds, format_duration, parse_duration
+
+
+class PluginOptions(BaseModel):
+    """Base of a plugin's options: frozen, nothing extra; the docstring under an option is its description."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, arbitrary_types_allowed=True
+    )
+
+
+def _duration(given: object) -> object:
+    """Read a duration with its unit; a number of seconds is taken from code, never from text."""
+    if isinstance(given, str):
+        try:
+            return float(parse_duration(given, name="it", zero=True))
+        except InputError as error:
+            raise ValueError(error.rule.removeprefix("it ")) from error
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ValueError(_DURATION_RULE)
+    return float(given)
+
+
+_DURATION_RULE = 'must be a duration with a unit, such as "10m"'
+
+Duration = Annotated[
+    Seconds,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    Field(ge=0.0),
+]
+"""Seconds in code, ``"10m"`` in a profile."""
+
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+"""A part of a whole: 0 to 1."""
+
+
+class NoOptions(PluginOptions):
+    """A plugin without options."""
+
+
+def make_options(kind: type[PluginOptions], given: Mapping[str, object], *, place: str) -> PluginOptions:
+    """Check what a profile gives for a plugin.
+
+    Args:
+        kind: the plugin's options.
+        given: option to value, as read from TOML.
+        place: up to the option's name, such as ``mixed.toml, [plugins.themis]``.
+
+    Raises:
+        InputErrors: every option that is unknown or out of bounds.
+    """
+    from eunomia.errors import InputErrors
+
+    if not isinstance(given, Mapping):
+        raise InputErrors([InputError("options of a plugin must be a table", value=shown(given), place=place)])
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        names = list(kind.model_fields)
+        raise InputErrors([_translated(item, kind, names, place) for item in error.errors()]) from error
+
+
+def shown(given: object) -> str:
+    """A value as it would stand in a profile."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    return f'"{given}"' if isinstance(given, str) else str(given)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """``; did you mean "x"?`` where a known word is close to what was given, else nothing."""
+    close = difflib.get_close_matches(given, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def list_of(names: Iterable[str]) -> str:
+    """Names in a sentence: ``"a", "b" or "c"``."""
+    quoted = [f'"{name}"' for name in names]
+    return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]])) if quoted else "nothing"
+
+
+def _translated(item: ErrorDetails, kind: type[PluginOptions], names: list[str], place: str) -> InputError:
+    location = [str(part) for part in item["loc"]]
+    path = ".".join(location)
+    given = item["input"]
+    if item["type"] == "extra_forbidden":
+        hint = did_you_mean(location[-1], names)
+        known = "" if hint else f"; it has {', '.join(names) or 'no options'}"
+        return InputError("an option must be one that the plugin has", value=f'"{path}"{hint}{known}', place=place)
+    if item["type"] == "missing":
+        return InputError(f"{path} must be given", place=f"{place}.{path}")
+    return InputError(f"{path} {_rule(item, kind)}", value=shown(given), place=f"{place}.{path}")
+
+
+_TYPES = {
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be a text",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+}
+_BOUNDS = {"greater_than_equal", "greater_than", "less_than_equal", "less_than"}
+
+
+def _rule(item: ErrorDetails, kind: type[PluginOptions]) -> str:
+    context: dict[str, Any] = item.get("ctx") or {}
+    if item["type"] in _TYPES:
+        return _TYPES[item["type"]]
+    if item["type"] == "literal_error":
+        return f"must be {context['expected'].replace(chr(39), chr(34))}"
+    if item["type"] == "value_error":
+        message = str(context.get("error", item["msg"]))
+        return message if message.startswith("must") else f"must be valid: {message}"
+    if item["type"] in _BOUNDS:
+        return f"must be {_bounds(kind, str(item['loc'][0])) or item['msg'].removeprefix('Input should be ')}"
+    return "must be " + item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+
+
+def _bounds(kind: type[PluginOptions], name: str) -> str:
+    """The bounds of an option in words: ``between 0 and 1``, ``at least 1``."""
+    import annotated_types as at
+
+    field = kind.model_fields.get(name)
+    words: dict[str, float] = {}
+    for item in field.metadata if field else []:
+        for bound, attribute in ((at.Ge, "ge"), (at.Gt, "gt"), (at.Le, "le"), (at.Lt, "lt")):
+            if isinstance(item, bound):
+                words[attribute] = getattr(item, attribute)
+    if set(words) == {"ge", "le"}:
+        return f"between {words['ge']:g} and {words['le']:g}"
+    text = {"ge": "at least {:g}", "gt": "greater than {:g}", "le": "at most {:g}", "lt": "less than {:g}"}
+    return " and ".join(text[key].format(words[key]) for key in ("ge", "gt", "le", "lt") if key in words)
+
+
+def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
+    """Options by name with type or choices, bounds, default and description, as plain values for ``--json``."""
+    schema = kind.model_json_schema(mode="serialization")
+    properties: dict[str, dict[str, object]] = schema.get("properties", {})
+    return {
+        name: {key: item for key, item in entry.items() if key not in ("title", "$ref")}
+        for name, entry in properties.items()
+    }
+
+
+__all__ = ["Duration", "EunomiaError", "NoOptions", "PluginOptions", "Share", "describe", "make_options"]

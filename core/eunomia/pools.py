@@ -1,0 +1,127 @@
+"""The GPUs that a placement may use, and a working copy of them by machine from which it takes."""
+
+import numpy as np
+
+from eunomia.allocations import Allocation
+from eunomia.claims import Claims
+from eunomia.leases import GpuState
+from eunomia.offers import Offer
+from eunomia.snapshot import Snapshot
+from eunomia.units import NONE, Bools, Ints, Reals, Rest, Rows, Unit
+
+
+def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
+    """By GPU, the index of the claim that holds it; -1: nobody does, or nobody among these claims."""
+    column = snapshot.holdings.job if claims.unit is Unit.JOB else snapshot.holdings.app
+    row = column[gpus]
+    if claims.unit in (Unit.USER, Unit.GROUP):
+        row = np.where(row >= 0, snapshot.apps.user[row], NONE)
+    rows = claims.rows
+    index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
+    index[rows] = np.arange(rows.size)
+    found: Ints = index[row]  # row -1 reads the last entry, which belongs to no row
+    return found
+
+
+def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
+    """GPUs of the offer that nobody keeps or is promised but, if anybody, one of these claims keeps."""
+    holdings = snapshot.holdings
+    kept = (holdings.app[offer.gpus] >= 0) & (holdings.state[offer.gpus] != GpuState.LEAVING)
+    promised = holdings.successor[offer.gpus] >= 0
+    if not kept.any() and not promised.any():
+        return offer.gpus
+    return offer.gpus[~promised & (~kept | (holders(snapshot, claims, offer.gpus) >= 0))]
+
+
+def available(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Ints:
+    """GPUs of the offer that a placement may use: with ``Rest.KEEP`` those not named keep what they hold of it."""
+    return offer.gpus if allocation.rest is Rest.RELEASE else usable(snapshot, offer, allocation.claims)
+
+
+class Pool:
+    """A working copy of free GPUs, and of the CPUs and memory beside them, by machine.
+
+    Attributes:
+        free: [machine] GPUs left.
+        cpus: [machine] CPUs left beside those GPUs; inf: unknown, and so not checked.
+        memory_gib: [machine] memory left; inf: unknown.
+    """
+
+    def __init__(self, snapshot: Snapshot, gpus: Ints) -> None:
+        self._cluster = cluster = snapshot.cluster
+        self._mask: Bools = np.zeros(cluster.gpus, dtype=bool)
+        self._mask[gpus] = True
+        self._whole_islands = int(cluster.island[-1]) + 1 == len(cluster.machines)
+        machines = len(cluster.machines)
+        self.free: Ints = np.bincount(cluster.machine[gpus], minlength=machines).astype(np.int64)
+        others = ~self._mask
+        where = cluster.machine[others]
+        self.cpus = _left(cluster.machine_cpus, where, snapshot.holdings.cpus[others])
+        self.memory_gib = _left(cluster.machine_memory_gib, where, snapshot.holdings.memory_gib[others])
+
+    @property
+    def gpus(self) -> int:
+        """GPUs left in all."""
+        return int(self.free.sum())
+
+    def room(self, gpu_type: int = NONE, cpus: float = np.nan, memory_gib: float = np.nan) -> Ints:
+        """[machine] how many GPUs of a type fit, with so many CPUs and so much memory each (NaN: none asked)."""
+        room = self.free
+        if gpu_type != NONE:
+            room = np.where(self._cluster.machine_type == gpu_type, room, 0)
+        for left, each in ((self.cpus, cpus), (self.memory_gib, memory_gib)):
+            if each > 0.0:
+                room = np.minimum(room, np.floor(np.minimum(left / each + 1e-9, 1e9))).astype(np.int64)
+        return room
+
+    def fair(self, machine: int, left: Reals, total: Reals) -> float:
+        """What a GPU of this machine gets of ``left`` where its job names no amount: in proportion to GPUs."""
+        whole = int(self._cluster.machine_start[machine + 1] - self._cluster.machine_start[machine])
+        if np.isnan(total[machine]):
+            return 0.0
+        return max(0.0, min(float(total[machine]) / whole, float(left[machine]) / max(1, int(self.free[machine]))))
+
+    def holds(self, gpus: Ints) -> Bools:
+        """Say of each GPU whether it is still there."""
+        return self._mask[gpus]
+
+    def on(self, machine: int) -> Ints:
+        """GPUs left on a machine, ascending."""
+        start = int(self._cluster.machine_start[machine])
+        return np.flatnonzero(self._mask[start : int(self._cluster.machine_start[machine + 1])]) + start
+
+    def choose(self, machine: int, count: int) -> Ints:
+        """``count`` GPUs of a machine that sit in as few islands as can be; they are not taken yet."""
+        here = self.on(machine)
+        if self._whole_islands or count >= here.size or count == 0:
+            return here[:count]
+        _, inverse, sizes = np.unique(self._cluster.island[here], return_inverse=True, return_counts=True)
+        chosen: list[Ints] = []
+        while count > 0:
+            fits = np.flatnonzero(sizes >= count)
+            best = int(fits[np.argmin(sizes[fits])]) if fits.size else int(np.argmax(sizes))
+            part = here[inverse == best][:count]
+            chosen.append(part)
+            count -= part.size
+            sizes[best] = 0
+        return np.sort(np.concatenate(chosen))
+
+    def take(self, gpus: Ints) -> None:
+        """Take these GPUs out of the pool."""
+        self._mask[gpus] = False
+        if gpus.size == 1:
+            self.free[self._cluster.machine[gpus[0]]] -= 1
+        else:
+            np.subtract.at(self.free, self._cluster.machine[gpus], 1)
+
+    def spend(self, gpus: Ints, cpus: Reals, memory_gib: Reals) -> None:
+        """Take the CPUs and memory that stand beside these GPUs."""
+        machines = self._cluster.machine[gpus]
+        np.subtract.at(self.cpus, machines, cpus)
+        np.subtract.at(self.memory_gib, machines, memory_gib)
+
+
+def _left(total: Reals, machines: Rows, used: Reals) -> Reals:
+    """[machine] what is left of ``total`` beside what others use; inf where the total is unknown."""
+    spent = np.bincount(machines, weights=np.nan_to_num(used), minlength=total.size)
+    return np.where(np.isnan(total), np.inf, total - spent)

@@ -1,0 +1,1 @@
+"""Shipped for tests of policies, ours and strangers': builders, drivers, a conformance suite."""

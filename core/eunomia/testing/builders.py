@@ -1,0 +1,276 @@
+"""A snapshot built by hand, for tests of one stage without an arbiter.
+
+```python
+town = World("2x4 V100").app("ana").job("ana/1", gpus=(1, 4)).holds("ana/1", 0, 1, ends_at=600.0)
+menus = fixed.eunomia_elasticity(town.snapshot(now=60.0))
+```
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.columns import Table
+from eunomia.forecasts import Forecast
+from eunomia.leases import GpuState, Holdings
+from eunomia.ledger import AppLedger, JobLedger, Ledger
+from eunomia.memos import Memo, Memos
+from eunomia.offers import Offer
+from eunomia.snapshot import Changes, Measured, Snapshot
+from eunomia.units import (
+    NEVER,
+    NONE,
+    Cause,
+    Ints,
+    Locality,
+    OfferId,
+    Rows,
+    Scope,
+    Seconds,
+    Stage,
+    Version,
+)
+from eunomia.workload import Apps, Jobs, JobState, Users
+
+
+class World:
+    """A cluster with apps, jobs and holders. Methods that add return the world, so that they chain.
+
+    Args:
+        cluster: a cluster, or its short form such as ``"2x4 V100"``.
+        seed: what ``snapshot.rng`` draws from.
+    """
+
+    def __init__(self, cluster: Cluster | str = "1x4 V100", *, seed: int = 0) -> None:
+        self.cluster = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
+        self.seed = seed
+        self._users: Table[Users] = Table(Users)
+        self._apps: Table[Apps] = Table(Apps)
+        self._jobs: Table[Jobs] = Table(Jobs)
+        self._app_ledger: Table[AppLedger] = Table(AppLedger)
+        self._job_ledger: Table[JobLedger] = Table(JobLedger, widths={"gpu_types": len(self.cluster.gpu_types)})
+        self._holdings: Table[Holdings] = Table(Holdings, capacity=max(1, self.cluster.gpus))
+        for _ in range(self.cluster.gpus):
+            self._holdings.add()
+        self._user_rows: dict[str, int] = {}
+        self._app_rows: dict[str, int] = {}
+        self._job_rows: dict[str, int] = {}
+        self._kinds: dict[str, int] = {}
+        self._forecasts: dict[int, Forecast] = {}
+        self._measured: dict[int, tuple[Measured, ...]] = {}
+        self._memos: dict[tuple[str, Stage], Memo] = {}
+        self._leases = 0
+
+    def row(self, name: str) -> int:
+        """Row of a job, or of an app where no job has that name."""
+        return self._job_rows[name] if name in self._job_rows else self._app_rows[name]
+
+    def app(
+        self,
+        name: str,
+        *,
+        user: str = "ana",
+        weight: float = 1.0,
+        arrived: float = 0.0,
+        forecast: Forecast | None = None,
+        contention: float = 1.0,
+    ) -> Self:
+        """Add an app; its user is added with it."""
+        if user not in self._user_rows:
+            self._user_rows[user] = self._users.add(id=user)
+        row = self._apps.add(id=name, user=self._user_rows[user], weight=weight, arrived=arrived)
+        self._app_ledger.add(contention=contention)
+        self._app_rows[name] = row
+        if forecast is not None:
+            self._forecasts[row] = forecast
+        return self
+
+    def job(
+        self,
+        name: str,
+        *,
+        gpus: int | tuple[int, int] = 1,
+        arrived: float = 0.0,
+        gpu_type: str | None = None,
+        kind: str = "",
+        received: float | Sequence[float] = 0.0,
+        state: JobState = JobState.WAITING,
+        **columns: float,
+    ) -> Self:
+        """Add a job ``app/number``; its app is added where it is not there.
+
+        Args:
+            name: the job; what stands before the first ``/`` is its app.
+            gpus: size of its gang, or least and most.
+            arrived: seconds since the arbiter's start.
+            gpu_type: the only type that it runs on.
+            kind: jobs of a kind share a menu.
+            received: GPU-seconds that it got, of the first type, or by type.
+            state: where it stands.
+            **columns: further columns of ``Jobs``: ``cpus``, ``iterations``, ``seconds_per_iteration``, ...
+        """
+        app = name.split("/", 1)[0]
+        if app not in self._app_rows:
+            self.app(app, arrived=arrived)
+        least, most = gpus if isinstance(gpus, tuple) else (gpus, gpus)
+        self._job_rows[name] = self._jobs.add(
+            id=name,
+            app=self._app_rows[app],
+            job_kind=self._kinds.setdefault(kind or name, len(self._kinds)),
+            state=int(state),
+            least=least,
+            most=most,
+            gpu_type=NONE if gpu_type is None else self.cluster.gpu_types.index(gpu_type),
+            arrived=arrived,
+            **columns,
+        )
+        by_type = np.zeros(len(self.cluster.gpu_types))
+        by_type[: np.size(received)] = received
+        self._job_ledger.add(received=by_type)
+        return self
+
+    def jobs(self, count: int, *, app: str = "many", gpus: int | tuple[int, int] = 1, **columns: Any) -> Self:
+        """Add many jobs alike, which arrive a second apart."""
+        for number in range(count):
+            self.job(f"{app}/{number}", gpus=gpus, arrived=float(number), **columns)
+        return self
+
+    def holds(
+        self,
+        name: str,
+        *gpus: int,
+        ends_at: float = NEVER,
+        protected_until: float = -NEVER,
+        cpus: float = 0.0,
+        memory_gib: float = 0.0,
+    ) -> Self:
+        """Let a job, or an app that divides, hold GPUs under one lease."""
+        job = self._job_rows.get(name, NONE)
+        held = self._holdings.live
+        for gpu in gpus:
+            held.app[gpu] = self._jobs.live.app[job] if job != NONE else self._app_rows[name]
+            held.job[gpu] = job
+            held.lease[gpu] = held.epoch[gpu] = self._leases
+            held.ends_at[gpu], held.protected_until[gpu] = ends_at, protected_until
+            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+            held.state[gpu] = int(GpuState.HELD)
+        self._leases += 1
+        if job != NONE:
+            self._jobs.live.state[job] = int(JobState.RUNNING)
+        return self
+
+    def down(self, *gpus: int) -> Self:
+        """Let GPUs be down."""
+        self._holdings.live.state[list(gpus)] = int(GpuState.DOWN)
+        return self
+
+    def measures(
+        self, job: str, gpus: int, rate: float, *, locality: Locality = Locality.ISLAND, gpu_type: str | None = None
+    ) -> Self:
+        """Let a rate of a job be measured, in iterations a second."""
+        row = self._job_rows[job]
+        kind = self.cluster.gpu_types[0] if gpu_type is None else gpu_type
+        point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate)
+        self._measured[row] = (*self._measured.get(row, ()), point)
+        return self
+
+    def remembers(self, plugin: str, stage: Stage, memo: Memo) -> Self:
+        """Let a plugin find a memo."""
+        self._memos[plugin, stage] = memo
+        return self
+
+    def active(self) -> Rows:
+        """Rows of jobs that are not paused, by arrival."""
+        states = self._jobs.live.state[: self._jobs.used]
+        rows = np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED))
+        return rows[np.argsort(self._jobs.live.arrived[rows], kind="stable")].astype(np.int32)
+
+    def snapshot(self, now: float = 0.0, *, causes: frozenset[Cause] = frozenset(), round: int = 1) -> Snapshot:
+        """The world at ``now``."""
+        apps = np.arange(self._apps.used)
+        by_arrival = np.argsort(self._apps.live.arrived[: self._apps.used], kind="stable")
+        return Snapshot(
+            now=Seconds(now),
+            round=round,
+            version=Version(round),
+            causes=causes,
+            cluster=self.cluster,
+            users=self._users.view,
+            apps=self._apps.view,
+            jobs=self._jobs.view,
+            active=self.active(),
+            active_apps=apps[by_arrival].astype(np.int32),
+            holdings=self._holdings.view,
+            forecasts=self._forecasts,
+            measured=self._measured,
+            ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view),
+            memos=Memos(self._memos),
+            kinds=tuple(self._kinds),
+            seed=self.seed,
+            find_changes=_built_anew,
+            narrow=lambda app: self._only(app).snapshot(now, causes=causes, round=round),
+        )
+
+    def offer(self, now: float = 0.0, *, scope: Scope = Scope.FREE, lease: float = NEVER) -> Offer:
+        """What may be touched at ``now``: free GPUs and ended leases, or with ``ALL`` all that is not protected."""
+        held = self._holdings.live
+        up = held.state[: self.cluster.gpus] != GpuState.DOWN
+        open_to_all = held.ends_at[: self.cluster.gpus] <= now
+        if scope is Scope.ALL:
+            open_to_all = held.protected_until[: self.cluster.gpus] <= now
+        free = (held.app[: self.cluster.gpus] == NONE) | open_to_all
+        gpus = np.flatnonzero(up & free).astype(np.int64)
+        kept = np.flatnonzero(up & ~free)
+        candidates = np.setdiff1d(self.active(), held.job[kept], assume_unique=False)
+        order = self.active()
+        return Offer(
+            id=OfferId(1),
+            scope=scope,
+            made_at=Seconds(now),
+            gpus=gpus,
+            candidates=order[np.isin(order, candidates)],
+            free_gpus=int(gpus.size),
+            lease=Seconds(lease),
+            capacity=self._capacity(up),
+            contention=self._app_ledger.live.contention.copy(),
+            named=np.unique(self.cluster.machine[kept]).astype(np.int64),
+        )
+
+    def _capacity(self, up: "np.ndarray[Any, np.dtype[np.bool_]]") -> Ints:
+        return np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(np.int64)
+
+    def _only(self, app: int) -> "World":
+        """The world as the app's master sees it: its own app as row 0, its own jobs, no other holders."""
+        own = World(self.cluster, seed=self.seed)
+        name = str(self._apps.live.id[app])
+        own.app(
+            name,
+            user=str(self._users.live.id[self._apps.live.user[app]]),
+            weight=float(self._apps.live.weight[app]),
+            arrived=float(self._apps.live.arrived[app]),
+            forecast=self._forecasts.get(app),
+            contention=float(self._app_ledger.live.contention[app]),
+        )
+        own._kinds = dict(self._kinds)
+        moved: dict[int, int] = {NONE: NONE}
+        for row in np.flatnonzero(self._jobs.live.app[: self._jobs.used] == app).tolist():
+            columns: dict[str, Any] = {field.name: getattr(self._jobs.live, field.name)[row] for field in fields(Jobs)}
+            moved[row] = own._jobs.add(**{**columns, "app": 0})
+            own._job_ledger.add(received=self._job_ledger.live.received[row])
+            own._job_rows[str(columns["id"])] = moved[row]
+            if row in self._measured:
+                own._measured[moved[row]] = self._measured[row]
+        for gpu in np.flatnonzero(self._holdings.live.app == app).tolist():
+            for field in fields(Holdings):
+                getattr(own._holdings.live, field.name)[gpu] = getattr(self._holdings.live, field.name)[gpu]
+            own._holdings.live.app[gpu] = 0
+            own._holdings.live.job[gpu] = moved[int(self._holdings.live.job[gpu])]
+        return own
+
+
+def _built_anew(since: Version) -> Changes | None:
+    """Tell every cache that its version is too old."""
+    return None

@@ -1,0 +1,1 @@
+"""Allocations that any profile can use."""

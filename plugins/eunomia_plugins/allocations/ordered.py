@@ -1,0 +1,180 @@
+"""Serve jobs in an order: each the largest size on its menu that is still free."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    Cause,
+    Contract,
+    Feature,
+    Menus,
+    Misfit,
+    Offer,
+    PluginOptions,
+    Promise,
+    Reason,
+    Scores,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    hookimpl,
+)
+from eunomia.allocations import Grants
+from eunomia.claims import Claims
+from eunomia.pools import usable
+from eunomia.units import Ints, Rows
+from eunomia.verdicts import Verdicts
+
+
+class OrderedOptions(PluginOptions):
+    """Options of ``ordered``."""
+
+    on_misfit: Literal["skip", "stop"] = "skip"
+    """When a job's smallest size is not free: serve those behind it, or let them wait with it."""
+    preemptive: bool = False
+    """Rank running jobs too, and stop those that others have overtaken; else only what is free is given out."""
+
+
+EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
+
+
+class Ordered:
+    """Any order goes with it: scores of jobs, or of apps or users, whose jobs then go by arrival."""
+
+    name = "ordered"
+    api = 1
+    options_type = OrderedOptions
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self.options = options
+        promises = frozenset({Promise.WORK_CONSERVING} if options.on_misfit == "skip" else ())
+        self.contracts = {
+            Stage.ALLOCATION: Contract(
+                needs=frozenset({Feature.SCORES}),
+                gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+                promises=promises,
+            )
+        }
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return Triggers(on=EVENTS, all_on=frozenset(Cause) if self.options.preemptive else frozenset())
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Go down the order; who comes too late waits, outranked."""
+        jobs = _ranked(snapshot, offer.candidates, valuations)
+        least, most = _ends(menus, jobs)
+        kind = snapshot.jobs.gpu_type[jobs]
+        reasons = _reasons(least, kind, offer.capacity)
+        claims = Claims(unit=Unit.JOB, rows=jobs)
+        types = len(snapshot.cluster.gpu_types)
+        free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
+        turn = np.flatnonzero(reasons == int(Reason.OUTRANKED))
+        stop = self.options.on_misfit == "stop"
+        sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind), free, stop=stop)
+        late = np.flatnonzero(sizes == 0)
+        return Allocation(
+            claims=claims,
+            amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
+            order=np.flatnonzero(sizes > 0).astype(np.int32),
+            on_misfit=Misfit(self.options.on_misfit),
+            verdicts=Verdicts(rows=jobs[late], reasons=reasons[late]),
+        )
+
+
+class Wanted(NamedTuple):
+    """By ranked job: smallest and largest size on its menu, and the GPU type that it asks for (-1: any)."""
+
+    least: Ints
+    most: Ints
+    kind: Rows
+
+
+def _ranked(snapshot: Snapshot, candidates: Rows, valuations: Valuations) -> Rows:
+    """Candidates, first served first; those that the valuation does not name come last, by arrival."""
+    ranking = valuations.form(Scores).ranking()
+    claims = valuations.claims
+    if claims.unit is Unit.JOB and claims.rows is candidates:
+        return candidates[ranking]
+    owner = candidates
+    if claims.unit is not Unit.JOB:
+        owner = snapshot.jobs.app[candidates]
+    if claims.unit in (Unit.USER, Unit.GROUP):
+        owner = snapshot.apps.user[owner]
+    place = np.full(1 + max(int(owner.max(initial=0)), int(claims.rows.max(initial=0))), ranking.size, np.int64)
+    place[claims.rows[ranking]] = np.arange(ranking.size)
+    return candidates[np.lexsort((snapshot.jobs.arrived[candidates], place[owner]))]
+
+
+def _ends(menus: Menus, jobs: Rows) -> tuple[Ints, Ints]:
+    """The smallest and largest size on each job's menu; 0 where it has none."""
+    points = menus.points
+    curve = menus.curve[jobs]
+    empty = curve < 0
+    start, end = points.start[curve], points.start[curve + 1]
+    empty |= end <= start
+    if points.gpus.size == 0:
+        return np.zeros(jobs.size, np.int64), np.zeros(jobs.size, np.int64)
+    least = np.where(empty, 0, points.gpus[np.where(empty, 0, start)])
+    most = np.where(empty, 0, points.gpus[np.where(empty, 0, end - 1)])
+    return least, most
+
+
+def _reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
+    """Why each job waits if it gets nothing: it cannot run in this cluster at all, or others came first."""
+    limit = np.append(capacity, capacity.max(initial=0))[kind]
+    reasons = np.full(least.size, int(Reason.OUTRANKED), np.int32)
+    reasons[(least <= 0) | (least > limit)] = int(Reason.NO_SIZE_FITS)
+    reasons[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
+    return reasons
+
+
+def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, free: Ints, *, stop: bool) -> tuple[Ints, Rows]:
+    """Give each job, in turn, the largest size that is free of one type; stop looking when nothing fits anybody.
+
+    Args:
+        menus: sizes by job row.
+        jobs: ranked job rows.
+        turn: indices of the jobs that can run at all, in order.
+        wanted: by ranked job.
+        free: free GPUs by type; used up.
+        stop: whether the first job that does not fit ends the service.
+
+    Returns:
+        By ranked job: GPUs, and the type that they are of (-1 with 0 GPUs).
+    """
+    sizes = np.zeros(jobs.size, np.int64)
+    kinds = np.full(jobs.size, -1, np.int32)
+    least, kind = wanted.least[turn], wanted.kind[turn]
+    at = _serve_all(turn, wanted, free, sizes, kinds) if free.size == 1 else 0
+    while at < turn.size and free.any():
+        limit = np.append(free, free.max())
+        fits = least[at:] <= limit[kind[at:]]
+        ahead = int(fits.argmax())
+        if not fits[ahead] or (stop and ahead > 0):
+            break
+        at += ahead
+        index = turn[at]
+        of = int(kind[at]) if kind[at] >= 0 else int(free.argmax())
+        sizes[index] = menus.largest_at_most(int(jobs[index]), int(free[of]))
+        kinds[index] = of
+        free[of] -= sizes[index]
+        at += 1
+    return sizes, kinds
+
+
+def _serve_all(turn: Ints, wanted: Wanted, free: Ints, sizes: Ints, kinds: Rows) -> int:
+    """Serve those at the head whose largest sizes fit all together; return how many they were."""
+    total = np.cumsum(wanted.most[turn])
+    head = int(np.searchsorted(total, free[0], side="right"))
+    served = turn[:head]
+    sizes[served] = wanted.most[served]
+    kinds[served] = 0
+    free[0] -= int(total[head - 1]) if head else 0
+    return head

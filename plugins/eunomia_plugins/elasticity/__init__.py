@@ -1,0 +1,1 @@
+"""Elasticities that any profile can use: which sizes a job can run at, and how fast."""

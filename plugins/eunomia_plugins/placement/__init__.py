@@ -1,0 +1,1 @@
+"""Placements that any profile can use."""

@@ -1,0 +1,259 @@
+"""What placements share: go through the claims in order, keep what stays, and let a rule choose GPUs for the rest."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Allocation, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
+from eunomia.allocations import AmountRange, Grants
+from eunomia.errors import PluginError
+from eunomia.pools import holders
+from eunomia.units import NONE, Bools, Ints, Reals, Rows
+
+
+class Ask(NamedTuple):
+    """What one claim is to get."""
+
+    gpus: int
+    gpu_type: int
+    """-1: any."""
+    cpus: float
+    """CPUs a GPU that it must get; NaN: none named."""
+    memory_gib: float
+    one_type: bool
+    """All its GPUs must be of one type: a gang of one job."""
+    near: Ints
+    """GPUs that it holds and keeps elsewhere, or has here and may keep."""
+
+
+Rule = Callable[[Pool, Ask], Ints | None]
+"""Choose GPUs for a claim, none taken yet; None: it cannot be placed."""
+
+
+def place(snapshot: Snapshot, offer: Offer, allocation: Allocation, rule: Rule, *, pins: bool) -> Placement:
+    """Place the claims of an allocation in its order of service.
+
+    A claim that holds as many GPUs of the offer as it is granted keeps them, before anybody else chooses: nothing
+    moves without need. Claims that hold something of the offer and get nothing are named with no GPUs.
+
+    Args:
+        snapshot: the state of this moment.
+        offer: what may be touched.
+        allocation: whole GPUs.
+        rule: how GPUs are chosen for a claim that moves.
+        pins: whether the machines that a grant names are honoured.
+
+    Raises:
+        PluginError: the allocation holds shares: a refiner is missing.
+    """
+    if not isinstance(allocation.amount, Grants):
+        raise PluginError("a placement must get whole GPUs", value=type(allocation.amount).__name__)
+    return _Plan(snapshot, offer, allocation, allocation.amount, rule, pins=pins).run()
+
+
+class _Plan:
+    """One round's placement in the making."""
+
+    def __init__(
+        self, snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: Grants, rule: Rule, *, pins: bool
+    ) -> None:
+        self.snapshot, self.allocation, self.grants, self.rule = snapshot, allocation, grants, rule
+        gpus = available(snapshot, offer, allocation)
+        self.pool = Pool(snapshot, gpus)
+        self.mine = _by_claim(holders(snapshot, allocation.claims, gpus), gpus)
+        self.pinned = _pinned(grants) if pins and grants.pins is not None else {}
+        self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
+        self.resources = _resources_matter(snapshot, grants)
+        self.chosen: dict[int, Ints] = {}
+        self.beside: dict[int, tuple[Reals, Reals]] = {}
+        self.refused: dict[int, Reason] = {}
+
+    def run(self) -> Placement:
+        order = self.allocation.order.tolist()
+        standby = [] if self.allocation.standby is None else self.allocation.standby.tolist()
+        self._keep([*order, *standby])
+        self._serve(order, stop=self.allocation.on_misfit is Misfit.STOP)
+        self._serve(standby, stop=False)
+        for claim in self.mine:
+            self.chosen.setdefault(claim, np.empty(0, np.int64))
+        return self._answer()
+
+    def _keep(self, claims: list[int]) -> None:
+        """Let those stay who hold just what they are granted, where the grant allows it."""
+        for claim in claims if self.mine else ():
+            held = self.mine.get(claim)
+            if held is None or claim in self.chosen or held.size != self.grants.gpus[claim]:
+                continue
+            if self._allowed(claim, held):
+                self._settle(claim, held, self._current(held) if self.resources else None)
+
+    def _allowed(self, claim: int, gpus: Ints) -> bool:
+        cluster = self.snapshot.cluster
+        wanted = self._type(claim)
+        if wanted != NONE and (cluster.gpu_type[gpus] != wanted).any():
+            return False
+        if claim in self.pinned:
+            machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
+            return dict(zip(machines.tolist(), counts.tolist(), strict=True)) == self.pinned[claim]
+        return True
+
+    def _serve(self, claims: list[int], *, stop: bool) -> None:
+        for turn, claim in enumerate(claims):
+            if claim in self.chosen or self.grants.gpus[claim] <= 0:
+                continue
+            ask = self._ask(claim)
+            gpus = self._at_pins(claim, ask) if claim in self.pinned else self.rule(self.pool, ask)
+            if gpus is not None:
+                self._settle(claim, gpus, self._fair(ask, gpus) if self.resources else None)
+                continue
+            self.refused[claim] = self._reason(ask)
+            self._fall_back(claim)
+            if stop:
+                rest = [other for other in claims[turn + 1 :] if other not in self.chosen]
+                self.refused |= dict.fromkeys(rest, Reason.OUTRANKED)
+                return
+
+    def _fall_back(self, claim: int) -> None:
+        """A job that cannot grow or move stays as it is, if nobody has taken its GPUs."""
+        held = self.mine.get(claim)
+        if held is not None and self.pool.holds(held).all() and claim not in self.pinned:
+            self._settle(claim, held, self._current(held) if self.resources else None)
+
+    def _settle(self, claim: int, gpus: Ints, beside: tuple[Reals, Reals] | None) -> None:
+        self.chosen[claim] = gpus
+        if beside is not None:
+            self.beside[claim] = beside
+            self.pool.spend(gpus, *beside)
+        self.pool.take(gpus)
+
+    def _ask(self, claim: int) -> Ask:
+        gpus = int(self.grants.gpus[claim])
+        held = self.snapshot.holdings
+        if self.jobs is not None:
+            near = np.flatnonzero(held.job == self.jobs[claim]) if claim in self.mine else np.empty(0, np.int64)
+        elif self.allocation.claims.unit is Unit.APP:
+            near = np.flatnonzero(held.app == self.allocation.claims.rows[claim])
+        else:
+            near = self.mine.get(claim, np.empty(0, np.int64))
+        if not self.resources:
+            return Ask(gpus, self._type(claim), np.nan, np.nan, self.jobs is not None, near)
+        cpus, memory_gib = self._needs(claim, gpus)
+        return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near)
+
+    def _type(self, claim: int) -> int:
+        if self.grants.gpu_type is not None and self.grants.gpu_type[claim] >= 0:
+            return int(self.grants.gpu_type[claim])
+        return NONE if self.jobs is None else int(self.snapshot.jobs.gpu_type[self.jobs[claim]])
+
+    def _needs(self, claim: int, gpus: int) -> tuple[float, float]:
+        """CPUs and memory a GPU that the claim must get: the least of its grant, else as its job asks."""
+        table = self.snapshot.jobs
+        asked = (np.nan, np.nan)
+        if self.jobs is not None:
+            asked = (float(table.cpus[self.jobs[claim]]), float(table.memory_gib[self.jobs[claim]]))
+        return (
+            _least(self.grants.cpus, claim, gpus, asked[0]),
+            _least(self.grants.memory_gib, claim, gpus, asked[1]),
+        )
+
+    def _fair(self, ask: Ask, gpus: Ints) -> tuple[Reals, Reals]:
+        """CPUs and memory by GPU: what was asked, else in proportion to the machine's GPUs."""
+        cluster, pool = self.snapshot.cluster, self.pool
+        cpus, memory_gib = np.full(gpus.size, ask.cpus), np.full(gpus.size, ask.memory_gib)
+        if np.isnan(ask.cpus) or np.isnan(ask.memory_gib):
+            for machine in np.unique(cluster.machine[gpus]).tolist():
+                here = cluster.machine[gpus] == machine
+                if np.isnan(ask.cpus):
+                    cpus[here] = pool.fair(machine, pool.cpus, cluster.machine_cpus)
+                if np.isnan(ask.memory_gib):
+                    memory_gib[here] = pool.fair(machine, pool.memory_gib, cluster.machine_memory_gib)
+        return cpus, memory_gib
+
+    def _current(self, gpus: Ints) -> tuple[Reals, Reals]:
+        held = self.snapshot.holdings
+        return held.cpus[gpus].copy(), held.memory_gib[gpus].copy()
+
+    def _at_pins(self, claim: int, ask: Ask) -> Ints | None:
+        room = self.pool.room(ask.gpu_type, ask.cpus, ask.memory_gib)
+        wanted = self.pinned[claim]
+        if any(room[machine] < count for machine, count in wanted.items()):
+            return None
+        return np.concatenate([prefer(self.pool, ask.near, machine, count) for machine, count in wanted.items()])
+
+    def _reason(self, ask: Ask) -> Reason:
+        """Why a claim cannot be placed: too few GPUs, not together, or too little beside them."""
+        if self.pool.gpus < ask.gpus:
+            return Reason.OUTRANKED
+        if self.pool.room(ask.gpu_type).sum() < ask.gpus:
+            return Reason.NO_GPU_OF_TYPE
+        if self.pool.room(ask.gpu_type, ask.cpus).sum() < ask.gpus:
+            return Reason.CPUS_SHORT
+        if self.pool.room(ask.gpu_type, ask.cpus, ask.memory_gib).sum() < ask.gpus:
+            return Reason.MEMORY_SHORT
+        return Reason.FRAGMENTED
+
+    def _answer(self) -> Placement:
+        claims = list(self.chosen)
+        gpus = [self.chosen[claim] for claim in claims]
+        waiting = [claim for claim in self.refused if self.chosen.get(claim, np.empty(0)).size == 0]
+        beside = [self.beside.get(claim, (np.empty(0), np.empty(0))) for claim in claims] if self.resources else None
+        return Placement(
+            claim=np.array(claims, np.int32),
+            gpus=np.concatenate([np.empty(0, np.int64), *gpus]),
+            start=np.cumsum([0, *(part.size for part in gpus)]).astype(np.int64),
+            cpus=None if beside is None else np.concatenate([np.empty(0), *(part[0] for part in beside)]),
+            memory_gib=None if beside is None else np.concatenate([np.empty(0), *(part[1] for part in beside)]),
+            verdicts=Verdicts(
+                rows=self.allocation.claims.rows[np.array(waiting, np.int64)],
+                reasons=np.array([int(self.refused[claim]) for claim in waiting], np.int32),
+            ),
+        )
+
+
+def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
+    """``count`` GPUs of a machine, those of ``near`` first that are still there."""
+    own = near[pool.holds(near)]
+    own = np.intersect1d(own, pool.on(machine))[:count] if own.size else own
+    if own.size == 0:
+        return pool.choose(machine, count)
+    others = np.setdiff1d(pool.on(machine), own)[: count - own.size]
+    return np.sort(np.concatenate([own, others]))
+
+
+def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
+    """GPU types to try: the one asked for, else for a gang every type, the fullest last; -1 is any."""
+    if ask.gpu_type != NONE or not ask.one_type or types == 1:
+        return [ask.gpu_type]
+    free = np.bincount(machine_type, weights=pool.room(NONE, ask.cpus, ask.memory_gib), minlength=types)
+    order = np.argsort(free, kind="stable")
+    return [int(kind) for kind in order if free[kind] >= ask.gpus]
+
+
+def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
+    """GPUs of the offer by the claim that holds them."""
+    owned: Bools = index >= 0
+    return {int(claim): gpus[index == claim] for claim in np.unique(index[owned])}
+
+
+def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
+    pinned: dict[int, dict[int, int]] = {}
+    if grants.pins is not None:
+        columns = (grants.pins.claim, grants.pins.machine, grants.pins.gpus)
+        for claim, machine, gpus in zip(*(column.tolist() for column in columns), strict=True):
+            if gpus > 0:
+                of = pinned.setdefault(claim, {})
+                of[machine] = of.get(machine, 0) + gpus
+    return pinned
+
+
+def _resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
+    """Does anybody name an amount of CPUs or memory? If not, all is in proportion, and the arbiter fills it in."""
+    if grants.cpus is not None or grants.memory_gib is not None:
+        return True
+    table = snapshot.jobs
+    return not (np.isnan(table.cpus).all() and np.isnan(table.memory_gib).all())
+
+
+def _least(amount: AmountRange | None, claim: int, gpus: int, asked: float) -> float:
+    return asked if amount is None else float(amount.least[claim]) / gpus

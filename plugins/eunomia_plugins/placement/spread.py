@@ -1,0 +1,48 @@
+"""Spread: over as many machines as can be, so that one lost machine costs each job little."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from eunomia import Allocation, Cluster, Contract, Feature, Offer, Placement, Pool, Snapshot, Stage, hookimpl
+from eunomia.contracts import Contracts
+from eunomia.units import Ints
+from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
+
+
+class Spread:
+    """Level the machines: each GPU of a claim from a machine that the claim uses least and that has most room."""
+
+    name = "spread"
+    api = 1
+    contracts: ClassVar[Contracts] = {Stage.PLACEMENT: Contract(needs=frozenset({Feature.GRANTS}))}
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+        """Place claims in order of service; who may stay, stays; pinned machines are not looked at."""
+        cluster = snapshot.cluster
+        return place(snapshot, offer, allocation, lambda pool, ask: _spread(cluster, pool, ask), pins=False)
+
+
+def _spread(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
+    for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
+        room = pool.room(kind, ask.cpus, ask.memory_gib)
+        if room.sum() < ask.gpus:
+            continue
+        counts = _level(room, ask.gpus)
+        machines = np.flatnonzero(counts)
+        return np.concatenate([prefer(pool, ask.near, int(machine), int(counts[machine])) for machine in machines])
+    return None
+
+
+def _level(room: Ints, gpus: int) -> Ints:
+    """By machine, how many GPUs to take: an equal number of each that has room, the rest where most is left."""
+    counts = np.zeros_like(room)
+    while gpus > 0:
+        left = room - counts
+        open_machines = np.flatnonzero(left > 0)
+        order = open_machines[np.lexsort((-left[open_machines], counts[open_machines]))]
+        chosen = order[:gpus]
+        counts[chosen] += 1
+        gpus -= chosen.size
+    return counts

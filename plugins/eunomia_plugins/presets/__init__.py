@@ -1,0 +1,1 @@
+"""Profiles that this package ships, a TOML file each."""
