@@ -124,3 +124,8 @@ class Decision:
     """When the next step is due without news."""
     stage_wake_at: Seconds = NEVER
     """When a stage asked for a round."""
+
+    @property
+    def faulty(self) -> bool:
+        """A stage failed, and the round came to nothing; refused events alone are no faulty round."""
+        return any(fault.stage is not None for fault in self.faults)

@@ -86,7 +86,7 @@ def _wake_retries(state: State) -> None:
     accounts, jobs = state.job_accounts.live, state.jobs.live
     backing = np.flatnonzero(accounts.reason[: state.jobs.used] == Reason.BACKING_OFF)
     for job in backing[accounts.ready_at[backing] <= state.now].tolist():
-        if jobs.state[job] == JobState.PAUSED:
+        if jobs.state[job] == JobState.PAUSED and accounts.lease[job] == NONE:
             _await_round(state, job)
 
 
@@ -552,7 +552,7 @@ def _profile_changed(fold: _Fold, event: ProfileChanged) -> None:
 
 
 def _bid(fold: _Fold, event: BidReceived) -> None:
-    state, open_offer = fold.state, fold.state.open
+    open_offer = fold.state.open
     app = fold.app(event.app)
     if open_offer is None or open_offer.offer.id != event.offer:
         standing = "none is open" if open_offer is None else f"{open_offer.offer.id} is open"

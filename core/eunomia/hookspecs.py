@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 
     F = TypeVar("F")
 
-    def hookimpl(function: F) -> F: ...
-    def hookspec(function: F) -> F: ...
-    def stage(function: F) -> F: ...
+    def hookimpl(function: F) -> F:
+        """Mark an implementation of a hook."""
+        return function
+
+    def hookspec(function: F) -> F:
+        """Mark a specification that every plugin may answer."""
+        return function
+
+    def stage(function: F) -> F:
+        """Mark a specification that one plugin answers."""
+        return function
 
 else:
     hookimpl = pluggy.HookimplMarker("eunomia")

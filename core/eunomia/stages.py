@@ -7,6 +7,7 @@ from eunomia.cluster import Cluster
 from eunomia.contracts import NO_CONTRACT, Contract, Contracts, Triggers
 from eunomia.decisions import Decision
 from eunomia.explanations import Explanation
+from eunomia.memos import Memo
 from eunomia.menus import Menus
 from eunomia.offers import Offer
 from eunomia.placements import Placement
@@ -96,7 +97,7 @@ class Rounds:
     protected: Seconds | None = None
     bid_deadline: Seconds | None = None
     """None: valued in process."""
-    suspend_grace: Seconds = Seconds(30.0)  # noqa: RUF009 - a number
+    suspend_grace: Seconds = Seconds(30.0)
     """From the warning to the kill."""
     faults_allowed: int = 3
     """Faulty rounds in a row before the fallback serves."""
@@ -136,6 +137,8 @@ class Stages:
     explain: dict[str, ExplainStage]
     """By plugin."""
     rounds: Rounds
+    memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
+    """Types of memos by plugin and stage, to read them back from a journal."""
 
     def contract(self, stage: Stage) -> Contract:
         """The contract of the plugin behind a stage."""

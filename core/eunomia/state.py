@@ -119,8 +119,6 @@ class State:
         self.leaving: dict[int, set[int]] = {}
         """By lease: GPUs that it still has to give back."""
         self.memos: dict[tuple[str, Stage], Memo] = {}
-        self.unread_memos: dict[tuple[str, Stage], tuple[int, bytes]] = {}
-        """Memos from a journal, until their plugin reads them."""
         self.open: OpenOffer | None = None
         self.causes: set[Cause] = set()
         self.cause_since = NEVER
@@ -232,11 +230,11 @@ class State:
         successor = int(held.successor[gpu])
         held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = NONE, NONE, NONE, NONE
         held.ends_at[gpu], held.protected_until[gpu] = NEVER, -math.inf
-        held.cpus[gpu], held.memory_gib[gpu] = 0.0, 0.0
         held.successor[gpu] = NONE
         held.state[gpu] = GpuState.FREE
         lease = self.leases.get(successor)
         if lease is None:
+            held.cpus[gpu], held.memory_gib[gpu] = 0.0, 0.0
             self.cause(Cause.FREED)
         else:
             self.occupy(gpu, lease)
@@ -383,7 +381,7 @@ def narrowed(state: State, app: int) -> State:
     if app in state.forecasts:
         own.forecasts[row] = state.forecasts[app]
     moved: dict[int, int] = {}
-    mine = np.flatnonzero((state.jobs.live.app[: state.jobs.used] == app))
+    mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     for job in mine[np.argsort(state.job_accounts.live.order[mine], kind="stable")].tolist():
         moved[job] = own.jobs.copy_row(state.jobs, job, app=row)
         own.job_ledger.copy_row(state.job_ledger, job)

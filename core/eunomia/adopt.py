@@ -1,0 +1,166 @@
+"""A decision adopted: the only way, beside the fold of events, in which the state changes. Live and in a replay."""
+
+import math
+
+import numpy as np
+
+from eunomia.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
+from eunomia.fold import revoke
+from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.state import OpenOffer, State
+from eunomia.units import NEVER, NONE, Ints
+from eunomia.verdicts import Reason
+from eunomia.workload import JobState
+
+
+def adopt(state: State, decision: Decision) -> None:
+    """Make the decision the state's target. Memos are the arbiter's to adopt, since only plugins can read them."""
+    state.round = decision.round
+    if decision.closed is not None:
+        close_offer(state)
+    # Those who leave come first: their GPUs are then LEAVING, and newcomers become their successors.
+    leavers = [order for order in decision.transitions if order.kind in _LEAVERS]
+    others = [order for order in decision.transitions if order.kind not in _LEAVERS]
+    for transition in others:
+        if transition.kind is not TransitionKind.START:
+            _let_go(state, state.leases[transition.lease], transition)
+    for transition in leavers:
+        _leave(state, transition)
+    for transition in others:
+        if transition.kind is TransitionKind.START:
+            _start(state, transition)
+        else:
+            _resize(state, transition)
+    for renewal in decision.renewals:
+        _renew(state, renewal)
+    for waiting in decision.waiting:
+        _explain(state, waiting)
+    for job, time in decision.starts_at:
+        if state.job_row(job) != NONE:
+            state.starts_at[state.job_row(job)] = time
+    for offer in decision.offers:
+        state.open = OpenOffer(offer=offer, bids={})
+        state.last_offer = int(offer.id)
+        held = state.holdings.live
+        held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
+    if decision.causes:
+        state.stage_wake_at = decision.stage_wake_at
+    if decision.causes and decision.closed is None:
+        state.causes.clear()
+        state.cause_since = NEVER
+    state.bump()
+
+
+_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
+
+
+def close_offer(state: State) -> None:
+    """GPUs of the open offer are held or free again."""
+    if state.open is None:
+        return
+    held = state.holdings.live
+    gpus = state.open.offer.gpus
+    offered = gpus[held.state[gpus] == GpuState.OFFERED]
+    held.state[offered] = np.where(held.lease[offered] == NONE, GpuState.FREE, GpuState.HELD)
+    state.open = None
+
+
+def _leave(state: State, order: Transition) -> None:
+    lease = state.leases[order.lease]
+    lost = np.setdiff1d(lease.gpus, order.gpus)
+    job = lease.job
+    revoke(state, lease, lost, kind=order.kind, deadline=order.deadline)
+    lease.epoch = order.epoch
+    state.last_epoch = max(state.last_epoch, int(order.epoch))
+    state.holdings.live.epoch[order.leaving] = order.epoch
+    if job != NONE and order.gpus.size:
+        _confirm_again(state, lease, order)
+    _pause_clock(state, job, order.gpus)
+
+
+def _pause_clock(state: State, job: int, gpus: Ints) -> None:
+    """A job that is told to leave goes on until it has left; its progress is what it then reports."""
+    if job != NONE and gpus.size == 0 and state.jobs.live.state[job] == JobState.WAITING:
+        state.jobs.live.since[job] = math.nan
+
+
+def _let_go(state: State, lease: Lease, order: Transition) -> None:
+    """A lease that moves or grows gives up GPUs first, so that they can pass on."""
+    held = state.holdings.live
+    lost = np.setdiff1d(lease.gpus, order.gpus)
+    held.successor[lost[held.successor[lost] == lease.id]] = NONE
+    mine = lost[held.lease[lost] == lease.id]
+    held.state[mine] = GpuState.LEAVING
+    held.epoch[mine] = order.epoch
+    if mine.size:
+        state.leaving.setdefault(lease.id, set()).update(mine.tolist())
+
+
+def _start(state: State, order: Transition) -> None:
+    app = state.app_row(order.app)
+    job = NONE if order.job is None else state.job_row(order.job)
+    lease = Lease(
+        id=int(order.lease),
+        epoch=int(order.epoch),
+        app=app,
+        job=job,
+        gpus=order.gpus,
+        ends_at=order.ends_at,
+        protected_until=order.protected_until,
+        granted_at=state.now,
+    )
+    state.leases[lease.id] = lease
+    state.app_accounts.live.leases[app] += 1
+    state.last_lease = max(state.last_lease, lease.id)
+    state.last_epoch = max(state.last_epoch, lease.epoch)
+    if job != NONE:
+        state.job_accounts.live.lease[job] = lease.id
+        state.jobs.live.state[job] = JobState.STARTING
+        state.job_accounts.live.reason[job] = int(Reason.AWAITING_RELEASE) if order.after.size else 0
+    _settle(state, lease, order)
+
+
+def _resize(state: State, order: Transition) -> None:
+    lease = state.leases[order.lease]
+    lease.gpus = order.gpus
+    _confirm_again(state, lease, order)
+
+
+def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
+    lease.epoch = int(order.epoch)
+    state.last_epoch = max(state.last_epoch, lease.epoch)
+    lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
+    lease.state = LeaseState.PENDING
+    _settle(state, lease, order)
+
+
+def _settle(state: State, lease: Lease, order: Transition) -> None:
+    """Take the GPUs that are free, and become the successor on the others."""
+    held = state.holdings.live
+    for gpu in order.gpus.tolist():
+        if held.lease[gpu] == NONE:
+            state.occupy(gpu, lease)
+        elif held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
+            held.successor[gpu] = lease.id
+        else:
+            held.epoch[gpu] = lease.epoch
+            held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+    held.cpus[order.gpus], held.memory_gib[order.gpus] = order.cpus, order.memory_gib
+    state.refresh(lease)
+    state.watch_end(lease)
+    state.touch(job=lease.job, app=lease.app)
+
+
+def _renew(state: State, renewal: Renewal) -> None:
+    lease = state.leases[renewal.lease]
+    lease.ends_at, lease.protected_until = renewal.ends_at, renewal.protected_until
+    held = state.holdings.live
+    mine = lease.gpus[held.lease[lease.gpus] == lease.id]
+    held.ends_at[mine], held.protected_until[mine] = renewal.ends_at, renewal.protected_until
+    state.watch_end(lease)
+
+
+def _explain(state: State, waiting: Waiting) -> None:
+    row = state.job_row(waiting.job)
+    if row != NONE:
+        state.verdict(row, waiting)

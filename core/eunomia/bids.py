@@ -1,0 +1,68 @@
+"""An offer closed: the bids of app masters beside the rows of the apps that were silent."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.bundles import ByBundle
+from eunomia.claims import Claims
+from eunomia.leases import GpuState
+from eunomia.offers import Offer
+from eunomia.state import State
+from eunomia.units import Ints, Rows, Unit
+from eunomia.valuations import Form, Valuations
+
+
+@dataclasses.dataclass(slots=True)
+class Closing:
+    """An offer whose time is over, without the GPUs that were lost meanwhile."""
+
+    offer: Offer
+    silent: Rows
+    """Apps that the arbiter values from what they last reported."""
+    bids: dict[int, Form]
+    lost: Ints
+    """Machines that went down meanwhile: bid rows that name them are void."""
+
+    def joined(self, valuations: Valuations) -> Valuations:
+        """Put the bids beside the arbiter's own rows, apps in order of row."""
+        tables = [form for form in valuations.forms if isinstance(form, ByBundle)]
+        bidders = sorted(app for app, form in self.bids.items() if isinstance(form, ByBundle))
+        if not tables or not bidders:
+            return valuations
+        own = tables[0]
+        rows = {int(app): own.select([index]) for index, app in enumerate(valuations.claims.rows.tolist())}
+        for app in bidders:
+            bid = self.bids[app]
+            if isinstance(bid, ByBundle):
+                rows[app] = bid.without(self.lost) if self.lost.size else bid
+        order = sorted(rows)
+        weight = None if valuations.claims.weight is None else np.ones(len(order))
+        return dataclasses.replace(
+            valuations,
+            claims=Claims(unit=Unit.APP, rows=np.array(order, dtype=np.int32), weight=weight),
+            forms=(ByBundle.joined(own.classes, [rows[app] for app in order]),),
+        )
+
+
+def closing_of(state: State) -> Closing | None:
+    """The open offer, if it closes now: every bid is in, or its time is over."""
+    if state.open is None:
+        return None
+    offer, bids = state.open.offer, state.open.bids
+    present = [row for row in _asked(state, offer) if not state.app_accounts.live.ended[row]]
+    bidders = [row for row in present if state.apps.live.divides[row]]
+    if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):
+        return None
+    up = state.holdings.live.state[offer.gpus] == GpuState.OFFERED
+    gone = np.unique(state.cluster.machine[offer.gpus[~up]]).astype(np.int64)
+    silent = np.array([row for row in present if row not in bids], dtype=np.int32)
+    kept = offer.gpus[up]
+    offer = dataclasses.replace(offer, gpus=kept, free_gpus=int(kept.size), apps=np.array(present, dtype=np.int32))
+    return Closing(offer=offer, silent=silent, bids=dict(bids), lost=gone)
+
+
+def _asked(state: State, offer: Offer) -> list[int]:
+    if offer.apps is None:
+        return sorted(state.app_rows.values())
+    return [int(row) for row in offer.apps if state.apps.live.id[row] is not None]

@@ -1,0 +1,191 @@
+"""What must hold: of a plan before it is adopted, and of the whole state, in tests and on a timer."""
+
+import numpy as np
+
+from eunomia.allocations import Allocation, Grants
+from eunomia.errors import EunomiaError
+from eunomia.leases import GpuState, LeaseState
+from eunomia.menus import Menus
+from eunomia.offers import Offer
+from eunomia.placements import Placement
+from eunomia.plan import proportional
+from eunomia.state import State
+from eunomia.units import NONE, Ints, Stage, Unit
+from eunomia.workload import JobState
+
+
+class PlanError(EunomiaError):
+    """A plan that breaks an invariant; says which stage's answer did."""
+
+    def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
+        super().__init__(rule, value=value, place=place)
+        self.stage = stage
+
+
+def check_allocation(state: State, allocation: Allocation) -> None:
+    """Refuse an allocation that no placement could serve.
+
+    Raises:
+        PlanError: shares, claims of groups, a claim twice or of nobody, counts that are negative or not whole.
+    """
+    stage = Stage.ALLOCATION
+    if not isinstance(allocation.amount, Grants):
+        kind = type(allocation.amount).__name__
+        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
+    claims, gpus = allocation.claims, allocation.amount.gpus
+    if claims.unit not in (Unit.JOB, Unit.APP):
+        raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
+    if gpus.shape != claims.rows.shape:
+        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {claims.rows.size}")
+    if not np.issubdtype(gpus.dtype, np.integer) or np.any(gpus < 0):
+        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
+    if np.unique(claims.rows).size != claims.rows.size:
+        raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
+    table = state.jobs if claims.unit is Unit.JOB else state.apps
+    ids = table.live.id[: table.used]
+    if claims.rows.size and (claims.rows.min() < 0 or claims.rows.max() >= ids.size):
+        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
+    if any(ids[row] is None for row in claims.rows.tolist()):
+        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
+    if np.any((allocation.order < 0) | (allocation.order >= claims.rows.size)):
+        raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
+
+
+def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+    """Refuse a placement that breaks an invariant: only the rows and machines that it touches are looked at.
+
+    Raises:
+        PlanError: a GPU twice, off the offer, of the wrong type; a size off the menu; pins not honoured; more
+            CPUs or memory than a machine has.
+    """
+    stage = Stage.PLACEMENT
+    if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
+        raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
+    if np.unique(placement.claim).size != placement.claim.size:
+        raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
+    if np.any((placement.claim < 0) | (placement.claim >= allocation.claims.rows.size)):
+        raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
+    if np.unique(placement.gpus).size != placement.gpus.size:
+        raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
+    if not np.all(np.isin(placement.gpus, offer.gpus)):
+        off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
+        raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
+    for index, claim in enumerate(placement.claim.tolist()):
+        _check_claim(state, menus, offer, allocation, claim, placement.of(index))
+    _check_machines(state, placement)
+
+
+def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
+    row = int(allocation.claims.rows[claim])
+    grants = allocation.amount
+    if isinstance(grants, Grants):
+        if gpus.size > grants.gpus[claim]:
+            rule = f"a claim must get at most the {grants.gpus[claim]} GPUs that it was granted"
+            raise PlanError(Stage.PLACEMENT, rule, value=str(gpus.size))
+        if grants.pins is not None and gpus.size:
+            _check_pins(state, grants, claim, gpus)
+    if allocation.claims.unit is Unit.JOB and gpus.size:
+        _check_job(state, menus, offer, row, gpus)
+
+
+def _check_pins(state: State, grants: Grants, claim: int, gpus: Ints) -> None:
+    pins = grants.pins
+    if pins is None:
+        return
+    mine = pins.claim == claim
+    wanted = np.bincount(
+        pins.machine[mine], weights=pins.gpus[mine].astype(float), minlength=len(state.cluster.machines)
+    )
+    placed = np.bincount(state.cluster.machine[gpus], minlength=len(state.cluster.machines))
+    if mine.any() and not np.array_equal(wanted.astype(np.int64), placed):
+        raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(placed))
+
+
+def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -> None:
+    name = state.job_id(job)
+    if job not in offer.candidates and state.job_accounts.live.lease[job] == NONE:
+        standing = JobState(int(state.jobs.live.state[job])).name.lower()
+        raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=name)
+    lease = state.leases.get(int(state.job_accounts.live.lease[job]))
+    outside = 0 if lease is None else int(np.setdiff1d(lease.gpus, offer.gpus).size)
+    size = outside + gpus.size
+    sizes = menus.sizes(job)
+    if size not in sizes:
+        rule = "a gang must run whole, at a size on its menu"
+        raise PlanError(Stage.PLACEMENT, rule, value=f"{size} where {sizes.tolist()} are", place=name)
+    wanted = int(state.jobs.live.gpu_type[job])
+    if wanted != NONE and np.any(state.cluster.gpu_type[gpus] != wanted):
+        raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=name)
+
+
+def _check_machines(state: State, placement: Placement) -> None:
+    """CPUs and memory of the machines touched, those of other holders included."""
+    if placement.cpus is None and placement.memory_gib is None:
+        return
+    cluster, held = state.cluster, state.holdings.live
+    others = held.lease[: cluster.gpus] != NONE
+    others[placement.gpus] = False
+    cpus, memory = proportional(state)
+    for name, mine, own, theirs, limit in (
+        ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
+        ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),
+    ):
+        used = np.where(others, theirs[: cluster.gpus], 0.0)
+        used[placement.gpus] = own[placement.gpus] if mine is None else mine
+        total = np.bincount(cluster.machine, weights=used, minlength=len(cluster.machines))
+        over = np.flatnonzero(total > limit * (1.0 + 1e-9))
+        if over.size:
+            machine = cluster.machines[int(over[0])].name
+            value = f"{total[over[0]]:g} of {limit[over[0]]:g}"
+            raise PlanError(
+                Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
+            )
+
+
+class StateError(EunomiaError):
+    """The state contradicts itself: a fault of the core."""
+
+
+def check_state(state: State) -> None:
+    """Check the whole state.
+
+    Raises:
+        StateError: what does not hold.
+    """
+    held, jobs = state.holdings.live, state.jobs.live
+    promised: set[int] = set()
+    for lease in state.leases.values():
+        for gpu in lease.gpus.tolist():
+            if gpu in promised:
+                raise StateError("a GPU must be promised once", value=f"GPU {gpu}")
+            promised.add(gpu)
+            if held.lease[gpu] != lease.id and held.successor[gpu] != lease.id:
+                raise StateError("a lease must hold or succeed on its GPUs", value=f"lease {lease.id}, GPU {gpu}")
+        if lease.state is LeaseState.ACTIVE and np.any(held.lease[lease.gpus] != lease.id):
+            raise StateError("an active lease must hold its GPUs", value=f"lease {lease.id}")
+        if lease.job != NONE and lease.gpus.size and not _gang(state, lease.job, int(lease.gpus.size)):
+            raise StateError("a gang must be whole", value=f"{lease.gpus.size} GPUs", place=state.job_id(lease.job))
+    for gpu in range(state.cluster.gpus):
+        _check_gpu(state, gpu)
+    running = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.RUNNING)
+    for job in running.tolist():
+        if not np.any(held.job == job):
+            raise StateError("a job that runs must have GPUs", value=state.job_id(job))
+
+
+def _gang(state: State, job: int, gpus: int) -> bool:
+    return bool(state.jobs.live.least[job] <= gpus <= state.jobs.live.most[job])
+
+
+def _check_gpu(state: State, gpu: int) -> None:
+    held = state.holdings.live
+    holder, successor = int(held.lease[gpu]), int(held.successor[gpu])
+    free = held.state[gpu] in (GpuState.FREE, GpuState.DOWN)
+    if free and (holder != NONE or successor != NONE):
+        raise StateError("a GPU that is free or down must have no holder and no successor", value=f"GPU {gpu}")
+    if holder != NONE and holder not in state.leases:
+        raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
+    if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
+        raise StateError("a successor must wait for a holder who leaves", value=f"GPU {gpu}, lease {successor}")
+    if held.state[gpu] == GpuState.LEAVING and gpu not in state.leaving.get(holder, set()):
+        raise StateError("a lease must know the GPUs that it has to give back", value=f"GPU {gpu}")

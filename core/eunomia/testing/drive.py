@@ -1,0 +1,287 @@
+"""A driver in virtual time: carries out an arbiter's decisions with delays, losses and overtaking, and watches.
+
+It holds what is really true: which lease has processes on which GPU. The arbiter hears of it through events only, so
+what the arbiter believes and what is so can be held against each other at every step.
+"""
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from eunomia.arbiter import Arbiter
+from eunomia.decisions import Decision, Transition, TransitionKind
+from eunomia.errors import EunomiaError
+from eunomia.events import AppFinished, Event, JobFinished, JobsDivided, MachineLost, Released, Resized, Started
+from eunomia.leases import GpuState, LeaseState
+from eunomia.units import NONE, AppId, JobId, Seconds
+from eunomia.workload import JobState
+
+
+class TwoHoldersError(EunomiaError):
+    """Two leases had processes on one GPU."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Times of the executor in seconds; each message or change takes a random part of them, half to whole."""
+
+    order: float = 0.0
+    """An order on its way: a later one may overtake it."""
+    start: float = 0.0
+    release: float = 0.0
+    lost: float = 0.0
+    """Part of the acknowledgements that are lost, and sent again."""
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What a script came to."""
+
+    finished: dict[JobId, float] = dataclasses.field(default_factory=dict)
+    decisions: list[Decision] = dataclasses.field(default_factory=list)
+    steps: int = 0
+    events: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class _JobRun:
+    gpus: frozenset[int]
+    since: float
+    turn: int
+
+
+class Drive:
+    """One run of a script.
+
+    Args:
+        arbiter: fresh.
+        work: seconds that each job runs on one GPU; on more GPUs it runs that much faster.
+        delays: of the executor.
+        seed: of the delays.
+        watch: called after every step, such as with a check of invariants.
+        keep: whether to keep every decision.
+    """
+
+    def __init__(
+        self,
+        arbiter: Arbiter,
+        *,
+        work: dict[JobId, float],
+        delays: Delays | None = None,
+        seed: int = 0,
+        watch: Callable[["Drive", Decision], None] | None = None,
+        keep: bool = True,
+    ) -> None:
+        self.arbiter = arbiter
+        self.left = dict(work)
+        self.delays = delays or Delays()
+        self.luck = np.random.default_rng(seed)
+        self.watch = watch
+        self.keep = keep
+        self.outcome = Outcome()
+        self.holders: dict[int, int] = {}
+        """What is true: GPU to the lease whose processes are there."""
+        self._fence: dict[int, int] = {}
+        self._waiting: list[Transition] = []
+        self._runs: dict[JobId, _JobRun] = {}
+        self._queue: list[tuple[float, int, Callable[[float], Event | None]]] = []
+        self._count = itertools.count()
+
+    def at(self, time: float, event: Event) -> None:
+        """Have an event happen."""
+        self._later(time, lambda now: self._happens(event, now))
+
+    def run(self, script: Iterable[tuple[float, Event]], *, until: float = math.inf, steps: int = 100_000) -> Outcome:
+        """Drive until nothing is left to happen.
+
+        Raises:
+            EunomiaError: more steps than allowed, or a step that is due no later than the last one.
+            TwoHoldersError: a GPU really had two holders.
+        """
+        for time, event in script:
+            self.at(time, event)
+        wake_at = 0.0
+        while (now := min(self._queue[0][0] if self._queue else math.inf, wake_at)) <= until and now < math.inf:
+            events = []
+            while self._queue and self._queue[0][0] <= now:
+                event = heapq.heappop(self._queue)[2](now)
+                events += [] if event is None else [event]
+            decision = self.arbiter.step(Seconds(now), events)
+            wake_at = float(decision.wake_at)
+            self._note(decision, len(events), now, steps)
+            self._carry_out(decision, now)
+            self._divide(now)
+            if self.watch is not None:
+                self.watch(self, decision)
+        return self.outcome
+
+    def _note(self, decision: Decision, events: int, now: float, steps: int) -> None:
+        self.outcome.steps += 1
+        self.outcome.events += events
+        if self.keep:
+            self.outcome.decisions.append(decision)
+        if self.outcome.steps > steps or not decision.wake_at > now:
+            raise EunomiaError("a script must end", value=f"{self.outcome.steps} steps", place=f"at {now} s")
+
+    def _later(self, time: float, happens: Callable[[float], Event | None]) -> None:
+        heapq.heappush(self._queue, (time, next(self._count), happens))
+
+    def _some(self, delay: float) -> float:
+        return float(delay * self.luck.uniform(0.5, 1.0)) if delay else 0.0
+
+    def _happens(self, event: Event, now: float) -> Event | None:
+        if isinstance(event, MachineLost):
+            cluster = self.arbiter.state.cluster
+            for gpu in range(cluster.gpus):
+                if cluster.machines[cluster.machine[gpu]].name == event.machine:
+                    self.holders.pop(gpu, None)  # fenced before it counts as lost
+                    for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
+                        self._stop(job, now)
+        return event
+
+    # --- orders ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        for order in (*decision.orders, *decision.transitions):
+            if order.leaving.size:
+                self._later(now + self._some(self.delays.order), lambda then, o=order: self._leave(o, then))  # type: ignore[misc]
+            if order.kind is TransitionKind.SHRINK and order.job is None:
+                continue  # an app goes on with what it keeps
+            if order.gpus.size and order.kind is not TransitionKind.SUSPEND:
+                self._waiting.append(order)
+        leases = self.arbiter.state.leases
+        for order in list(self._waiting):
+            lease = leases.get(order.lease)
+            if lease is None or lease.epoch != order.epoch:
+                self._waiting.remove(order)  # a newer order came
+            elif lease.state is not LeaseState.PENDING:
+                self._waiting.remove(order)
+                self._later(now + self._some(self.delays.order), lambda then, o=order: self._begin(o, then))  # type: ignore[misc]
+
+    def _leave(self, order: Transition, now: float) -> None:
+        """Processes are told to stop; the GPUs come back after a while."""
+        for gpu in order.leaving.tolist():
+            self._fence[gpu] = max(self._fence.get(gpu, 0), order.epoch)
+        if order.job is not None:
+            self._stop(order.job, now)
+        self._later(now + self._some(self.delays.release), lambda then: self._left(order, then))
+
+    def _left(self, order: Transition, now: float) -> Event | None:
+        for gpu in order.leaving.tolist():
+            if self.holders.get(gpu) == order.lease:
+                del self.holders[gpu]
+        event = Released(lease=order.lease, epoch=order.epoch, gpus=tuple(order.leaving.tolist()))
+        if self.luck.random() < self.delays.lost:
+            self._later(now + self._some(max(self.delays.release, 0.1)), lambda then: self._left(order, then))
+            return None
+        return event
+
+    def _begin(self, order: Transition, now: float) -> None:
+        """Processes start, unless a newer order has come to one of the GPUs."""
+        if any(order.epoch < self._fence.get(gpu, 0) for gpu in order.gpus.tolist()):
+            return
+        for gpu in order.gpus.tolist():
+            self._fence[gpu] = order.epoch
+            other = self.holders.get(gpu, order.lease)
+            if other != order.lease:
+                raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {other}, {order.lease}")
+            self.holders[gpu] = order.lease
+        self._later(now + self._some(self.delays.start), lambda then: self._begun(order, then))
+
+    def _begun(self, order: Transition, now: float) -> Event | None:
+        gpus = order.gpus.tolist()
+        if any(self.holders.get(gpu) != order.lease or self._fence[gpu] != order.epoch for gpu in gpus):
+            return None
+        if order.job is not None and order.job in self.left:
+            self._go(order.job, frozenset(gpus), now)
+        kind = Started if order.kind is TransitionKind.START else Resized
+        return kind(lease=order.lease, epoch=order.epoch)
+
+    # --- jobs ------------------------------------------------------------------------------------------------------
+
+    def _go(self, job: JobId, gpus: frozenset[int], now: float) -> None:
+        self._stop(job, now)
+        turn = next(self._count)
+        self._runs[job] = _JobRun(gpus, now, turn)
+        self._later(now + self.left[job] / len(gpus), lambda then: self._end(job, turn, then))
+
+    def _stop(self, job: JobId, now: float) -> None:
+        run = self._runs.pop(job, None)
+        if run is not None and job in self.left:
+            self.left[job] = max(0.0, self.left[job] - (now - run.since) * len(run.gpus))
+
+    def _end(self, job: JobId, turn: int, now: float) -> Event | None:
+        run = self._runs.get(job)
+        if run is None or run.turn != turn:
+            return None
+        del self._runs[job], self.left[job]
+        self.outcome.finished[job] = now
+        app = AppId(job.rpartition("/")[0])
+        if not any(other.rpartition("/")[0] == app for other in self.left):
+            self._later(now, lambda _: AppFinished(app=app))
+        return JobFinished(job=job)
+
+    def _divide(self, now: float) -> None:
+        """Stand in for the tuners of apps whose leases name no job: jobs in order of arrival, who runs stays."""
+        state = self.arbiter.state
+        shared: dict[int, list[int]] = {}
+        for lease in state.leases.values():
+            if lease.job == NONE and lease.state is LeaseState.ACTIVE:
+                good = [gpu for gpu in lease.gpus.tolist() if self.holders.get(gpu) == lease.id]
+                shared.setdefault(lease.app, []).extend(good)
+        for app in sorted(set(shared) | {int(state.jobs.live.app[state.job_row(job)]) for job in self._shared_jobs()}):
+            self._divide_app(app, set(shared.get(app, [])), now)
+
+    def _shared_jobs(self) -> list[JobId]:
+        rows = {job: self.arbiter.state.job_row(job) for job in self._runs}
+        accounts = self.arbiter.state.job_accounts.live
+        return [job for job, row in rows.items() if row != NONE and accounts.lease[row] == NONE]
+
+    def _divide_app(self, app: int, free: set[int], now: float) -> None:
+        state = self.arbiter.state
+        table, held = state.jobs.live, state.holdings.live
+        free = {gpu for gpu in free if held.state[gpu] in (GpuState.HELD, GpuState.OFFERED)}
+        rows = [row for row in state.active().tolist() if table.app[row] == app and state.job_id(row) in self.left]
+        rows = [row for row in rows if state.job_accounts.live.lease[row] == NONE]
+        given: dict[JobId, frozenset[int]] = {}
+        for row in rows:
+            run = self._runs.get(state.job_id(row))
+            if run is not None and run.gpus <= free:
+                given[state.job_id(row)] = run.gpus
+                free -= run.gpus
+        for row in rows:
+            job = state.job_id(row)
+            if job not in given and len(free) >= table.least[row]:
+                given[job] = frozenset(sorted(free)[: int(table.most[row])])
+                free -= given[job]
+        for job in [state.job_id(row) for row in rows]:
+            if job in self._runs and self._runs[job].gpus != given.get(job):
+                self._stop(job, now)
+            if job in given and job not in self._runs:
+                self._go(job, given[job], now)
+        believed = {
+            state.job_id(row): frozenset(np.flatnonzero(held.job == row).tolist())
+            for row in rows
+            if table.state[row] == JobState.RUNNING
+        }
+        if believed != given:
+            gpus = tuple(tuple(sorted(gpus)) for gpus in given.values())
+            self.at(now, JobsDivided(app=state.app_id(app), jobs=tuple(given), gpus=gpus))
+
+
+def drive(
+    arbiter: Arbiter,
+    script: Iterable[tuple[float, Event]],
+    *,
+    work: dict[JobId, float],
+    delays: Delays | None = None,
+    seed: int = 0,
+    watch: Callable[[Drive, Decision], None] | None = None,
+    until: float = math.inf,
+) -> Outcome:
+    """Drive a script to its end; see ``Drive``."""
+    return Drive(arbiter, work=work, delays=delays, seed=seed, watch=watch).run(script, until=until)
