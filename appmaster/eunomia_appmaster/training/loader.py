@@ -61,7 +61,6 @@ class PreparedLoader:
     ) -> None:
         _check(loader)
         self._loader = loader
-        self._index = index
         self._division = division
         self._accumulation = accumulation
         self._pace = pace
@@ -70,6 +69,9 @@ class PreparedLoader:
         self._generators = _own_generators(loader)
         self.index = index
         self.place = place
+        # How many steps the run had made when the pass began, and when a batch was last asked for.
+        self.steps_before = 0
+        self.steps_seen = 0
 
     def __len__(self) -> int:
         return len(self._loader)

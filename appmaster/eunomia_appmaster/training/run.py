@@ -1,16 +1,13 @@
 """A training run: what a script sees of Eunomia."""
 
-import multiprocessing
-import os
+import atexit
 import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,27 +20,15 @@ from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division
-from eunomia_appmaster.training.commands import Commands, Told
+from eunomia_appmaster.training.commands import Told
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
 from eunomia_appmaster.training.kept import ChangedError, KeptModel, KeptOptimizer, KeptOther, is_trained
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number
-from eunomia_appmaster.training.orders import OrderClient
-
-LEFT_WHEN_TOLD = 75  # EX_TEMPFAIL
-ALONE_CHECKPOINT_SECONDS = 60.0
-PROGRESS_SECONDS = 1.0
-
-
-class _At(IntEnum):
-    """Where a worker asks what it is told; all workers must ask at the same place."""
-
-    BATCH = 0
-    EVALUATION = 1
-    EPOCH = 2
-    LOOP_END = 3
+from eunomia_appmaster.training.place import Place
+from eunomia_appmaster.training.supervision import At, Supervision
 
 
 def attach(run_dir: str | Path | None = None) -> "Run":
@@ -94,7 +79,9 @@ class Run:
         self.state = self._keeper.state
         self.log_dir = _ordinary_log_dir() if folder is None else folder / "logs"
         self._set_up_logs(resumable=folder is not None)
-        self._set_up_orders(alone=folder is not None and not environment.attached)
+        self._supervision = Supervision(
+            environment, gang=self._gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
+        )
         self._accumulation = Accumulation()
         self._models: list[nn.Module] = []
         self._counted: Optimizer | None = None
@@ -105,9 +92,11 @@ class Run:
         # The last step boundary that can be saved, and whether steps were made since it was captured.
         self._snapshot: Snapshot | None = self._keeper.loaded_snapshot()
         self._dirty = False
+        # Whether the body that is running has made a step, how many were made at all, how many loops are running.
         self._stepped = False
-        self._steps_in_pass = 0
-        self._in_pass = False
+        self._steps_made = 0
+        self._depth = 0
+        atexit.register(self._logbook.close)
 
     # -- what a script calls
 
@@ -176,6 +165,7 @@ class Run:
         while self._place.epoch < count and (self._resumed_passes or not self._exhausted):
             self._begin_epoch()
             yield self._place.epoch
+            self._resumed_passes.clear()
             self._place.next_epoch()
         self._end_phase()
 
@@ -193,10 +183,11 @@ class Run:
             return
         goal = self._place.phase_start + count
         if not self._resumed_passes:
-            self._hold(self._keeper.capture(self.step))
+            self._hold()
         while self.step < goal and not self._exhausted:
             yield from self._pass_until(loader, goal)
-            self._leave_at_rung()
+            if self.step < goal and not self._exhausted and not self._dirty:
+                self._obey(At.LOOP_END, rung=True)
         self._end_phase()
 
     def log(self, values: Mapping[str, Any]) -> None:
@@ -211,13 +202,13 @@ class Run:
                 return
             numbers = self._mean.take(numbers)
         self._logbook.write(numbers, self.step)
-        if not self._in_pass:
+        if not self._depth:
             # The tuner waits for what an evaluation says.
             self._logbook.flush()
 
     def announce(self, **regime: float) -> None:
         """Tell of a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too."""
-        self._say("announce", regime)
+        self._supervision.say("announce", regime)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
 
     # -- what loaders ask (Pace)
@@ -232,46 +223,39 @@ class Run:
         if resumed:
             self._resumed_passes.discard(loader.index)
             self._restore_at_loop()
-        self._steps_in_pass = 0
-        self._stepped = False
-        self._in_pass = True
+        loader.steps_before = loader.steps_seen = self._steps_made
+        self._depth += 1
         self._clock.start()
         return resumed
 
     def next_batch(self, loader: PreparedLoader) -> bool:
         """The loop's body has ended: count, obey, and say whether the loop goes on."""
         self._mean.clear()
-        stepped, self._stepped = self._stepped, False
-        if stepped:
-            loader.place.trains = True
-            self._tick()
+        stepped = self._take_step(loader)
         if loader.place.trains and self._exhausted:
-            self._stepped = False
             return False
         if stepped:
             self._obey_in_loop()
         elif not self._dirty:
-            self._obey(self._told(_At.BATCH), self._snapshot)
+            self._obey(At.BATCH)
         return True
 
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
         """The loop has ended: what follows it runs again if the worker leaves in it."""
-        if self._stepped:
-            self._stepped = False
-            loader.place.trains = True
-            self._tick()
-        self._in_pass = False
-        self._clock.stop()
-        if not self._steps_in_pass or sys.is_finalizing():
+        self._take_step(loader)
+        self._depth -= 1
+        if not self._depth:
+            self._clock.stop()
+        if self._steps_made == loader.steps_before or sys.is_finalizing():
             return
-        self._hold(self._keeper.capture(self.step))
+        self._hold()
         if not broken_off:
-            self._obey(self._told(_At.LOOP_END), self._snapshot)
+            self._obey(At.LOOP_END)
 
     # -- set-up
 
     @property
-    def _place(self) -> Any:
+    def _place(self) -> Place:
         return self._keeper.place
 
     def _set_up_logs(self, *, resumable: bool) -> None:
@@ -285,17 +269,6 @@ class Run:
             self._logbook.purge_step = self.step + 1 if self._keeper.loaded_step is not None else 0
         self._mean = Mean()
         self._clock = StepClock(self.device)
-        self._progress_said = 0.0
-
-    def _set_up_orders(self, *, alone: bool) -> None:
-        environment = self._environment
-        container = environment.container_dir
-        self._client = None if container is None else OrderClient(container, self.rank)
-        every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
-        self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
-        self._obeys = self._keeper.store is not None
-        if self._obeys:
-            self._commands.obey_sigterm()
 
     def _prepare(self, thing: Any, division: Division, ddp: dict[str, Any]) -> Any:
         if isinstance(thing, DataLoader):
@@ -358,14 +331,27 @@ class Run:
     def _on_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if optimizer is self._counted:
             self.step += 1
-        self._steps_in_pass += 1
+        self._steps_made += 1
         self._stepped = True
         self._dirty = True
+
+    def _take_step(self, loader: PreparedLoader) -> bool:
+        """Return whether the body that has ended made a step, and whether it was this loader's body.
+
+        A loop inside another's body is no boundary, nor is the second of two loaders that are read together.
+        """
+        made, loader.steps_seen = self._steps_made - loader.steps_seen, self._steps_made
+        if not (made and self._stepped):
+            return False
+        self._stepped = False
+        loader.place.trains = True
+        self._tick()
+        return True
 
     def on_forward(self) -> None:
         """A prepared model is called: without gradients and outside of the loops' bodies, orders are obeyed."""
         if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
-            self._obey(self._told(_At.EVALUATION), self._snapshot)
+            self._obey(At.EVALUATION)
 
     def _begin_phase(self) -> bool:
         """One of the script's loops begins; return False where a checkpoint was taken after its end."""
@@ -378,21 +364,15 @@ class Run:
     def _end_phase(self) -> None:
         """The loop has come to its end: save, whatever the orders, for the work is done."""
         self._place.next_phase(self.step)
-        self._hold(self._keeper.capture(self.step))
-        self._save(self._snapshot)
-        self._say_progress()
-        self._logbook.flush()
-        if self._client is not None:
-            self._client.flush()
+        self._supervision.save(self._hold())
+        self._supervision.say_progress(self.step)
+        self._supervision.flush()
 
     def _begin_epoch(self) -> None:
         if self._resumed_passes:
             return
-        self._hold(self._keeper.capture(self.step))
-        told = self._told(_At.EPOCH)
-        if self._rung_reached(told):
-            self._leave(self._snapshot)
-        self._obey(told, self._snapshot)
+        self._hold()
+        self._obey(At.EPOCH, rung=True)
 
     def _pass_until(self, loader: PreparedLoader, goal: int) -> Iterator[Any]:
         batches = iter(loader)
@@ -402,10 +382,6 @@ class Run:
                 break
         del batches
 
-    def _leave_at_rung(self) -> None:
-        if not self._dirty and not self._exhausted and self._rung_reached(self._told(_At.LOOP_END)):
-            self._leave(self._snapshot)
-
     def _restore_at_loop(self) -> None:
         """What the script did before its loop must not count: it had done the same before the checkpoint."""
         if self._rewind:
@@ -413,88 +389,48 @@ class Run:
             self._keeper.rewind(forget=not self._rewind)
 
     def _obey_in_loop(self) -> None:
-        """Obey at a step boundary inside a loop, where the state is that of the boundary."""
-        told = self._told(_At.BATCH)
-        leaves = told.suspend or self._rung_reached(told)
-        if not (leaves or told.checkpoint):
-            return
-        self._clock.stop()
-        self._hold(self._keeper.capture(self.step))
-        if leaves:
-            self._leave(self._snapshot)
-        self._save(self._snapshot)
-        self._clock.start()
+        """Obey at a step boundary inside a loop, where the state as it is now is the boundary's."""
+        told = self._supervision.told(At.BATCH, self.step)
+        leaves = self._leaves(told, rung=True)
+        if leaves or told.checkpoint:
+            self._clock.stop()
+            self._do(told, self._hold(), leaves=leaves)
+            self._clock.start()
 
-    def _obey(self, told: Told, snapshot: Snapshot | None) -> None:
-        """Obey outside of loops' bodies, where the last boundary is the one captured."""
-        if snapshot is None:
+    def _obey(self, at: At, *, rung: bool = False) -> None:
+        """Obey outside of loops' bodies, at the boundary that is held.
+
+        Args:
+            at: where.
+            rung: whether a rung is left here; not before what follows its step has run, which logs its metric.
+        """
+        if self._snapshot is None:
             return
+        told = self._supervision.told(at, self.step)
         try:
-            if told.suspend:
-                self._leave(snapshot)
-            if told.checkpoint:
-                self._save(snapshot)
+            self._do(told, self._snapshot, leaves=self._leaves(told, rung=rung))
         except ChangedError:
             # The script itself has changed parameters after its loop: wait for the next boundary.
             self._dirty = True
 
-    def _rung_reached(self, told: Told) -> bool:
-        return told.stop_at is not None and self.step >= told.stop_at
+    def _leaves(self, told: Told, *, rung: bool) -> bool:
+        return told.suspend or (rung and told.stop_at is not None and self.step >= told.stop_at)
 
-    def _hold(self, snapshot: Snapshot) -> None:
-        self._snapshot, self._dirty = snapshot, False
+    def _do(self, told: Told, snapshot: Snapshot, *, leaves: bool) -> None:
+        if leaves:
+            self._supervision.leave(snapshot)
+        if told.checkpoint:
+            self._supervision.save(snapshot)
 
-    def _told(self, at: _At) -> Told:
-        """Return what the gang is told: every worker asks at the same places."""
-        if not self._obeys:
-            return Told()
-        told = self._commands.collect()
-        if self._gang.alone:
-            return told
-        place = self.step * len(_At) + at
-        main = self.is_main
-        stop_at = told.stop_at + 1 if main and told.stop_at is not None else 0
-        agreed = self._gang.highest([told.suspend, main and told.checkpoint, stop_at, place, -place])
-        self._gang.check_same_place(place, agreed[3], -agreed[4])
-        return Told(suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None)
-
-    # -- saving, leaving, telling
-
-    def _save(self, snapshot: Snapshot | None) -> None:
-        if snapshot is None or self._keeper.store is None or snapshot.saved:
-            return
-        self._keeper.save(snapshot)
-        self._commands.saved()
-        if self.is_main:
-            self._say("saved", {"step": snapshot.step})
-
-    def _leave(self, snapshot: Snapshot | None) -> NoReturn:
-        """Save, acknowledge, exit."""
-        self._save(snapshot)
-        step = self.step if snapshot is None else snapshot.step
-        self._say_progress()
-        self._logbook.close()
-        if self.is_main:
-            sys.stderr.write(f"eunomia: left at step {step}, to go on from its checkpoint\n")
-        self._say("suspended", {"step": step})
-        if self._client is not None:
-            self._client.flush()
-        _exit(LEFT_WHEN_TOLD)
+    def _hold(self) -> Snapshot:
+        """Capture the boundary that has been reached; it stands until the next step."""
+        self._snapshot, self._dirty = self._keeper.capture(self.step), False
+        return self._snapshot
 
     def _tick(self) -> None:
         if self._clock.tick() and (self._environment.attached or self._logbook.is_open):
             self._logbook.write({STEP_SECONDS_TAG: self._clock.step_seconds or 0.0}, self.step)
-        if time.monotonic() - self._progress_said >= PROGRESS_SECONDS:
-            self._say_progress()
-
-    def _say_progress(self) -> None:
-        self._progress_said = time.monotonic()
-        if self.is_main:
-            self._say("progress", {"step": self.step, "seconds_per_step": self._clock.step_seconds})
-
-    def _say(self, kind: str, content: dict[str, Any]) -> None:
-        if self._client is not None:
-            self._client.say(kind, content)
+        self._supervision.say_progress_now_and_then(self.step)
 
 
 class _Poll:
@@ -519,15 +455,6 @@ class _Poll:
 class _NoPoll:
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
         return None
-
-
-def _exit(code: int) -> NoReturn:
-    """End the process at once: leaving a process group in the ordinary way can deadlock (gloo's threads)."""
-    for child in multiprocessing.active_children():
-        child.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _ordinary_log_dir() -> Path:

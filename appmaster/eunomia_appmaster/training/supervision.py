@@ -1,0 +1,130 @@
+"""A run's dealings with who started it: what the gang is told, saving, leaving, progress."""
+
+import multiprocessing
+import os
+import sys
+import time
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from eunomia_appmaster.training.commands import Commands, Told
+from eunomia_appmaster.training.environment import Environment
+from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.keeper import Keeper, Snapshot
+from eunomia_appmaster.training.logbook import Logbook, StepClock
+from eunomia_appmaster.training.orders import OrderClient
+
+LEFT_WHEN_TOLD = 75  # EX_TEMPFAIL
+ALONE_CHECKPOINT_SECONDS = 60.0
+PROGRESS_SECONDS = 1.0
+
+
+class At(IntEnum):
+    """Where a worker asks what it is told; all workers must ask at the same place."""
+
+    BATCH = 0
+    EVALUATION = 1
+    EPOCH = 2
+    LOOP_END = 3
+
+
+class Supervision:
+    """Asks, saves, leaves and tells on behalf of a run.
+
+    A run without a folder to keep checkpoints in obeys nothing.
+    """
+
+    def __init__(
+        self, environment: Environment, *, gang: Gang, keeper: Keeper, logbook: Logbook, clock: StepClock
+    ) -> None:
+        container = environment.container_dir
+        self._gang = gang
+        self._keeper = keeper
+        self._logbook = logbook
+        self._clock = clock
+        self._client = None if container is None else OrderClient(container, gang.rank)
+        self._obeys = keeper.store is not None
+        self._progress_said = 0.0
+        alone = self._obeys and not environment.attached
+        every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
+        self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
+        if self._obeys:
+            self._commands.obey_sigterm()
+
+    def told(self, at: At, step: int) -> Told:
+        """Return what the gang is told: every worker asks at the same places.
+
+        Raises:
+            EunomiaError: another worker asks somewhere else.
+        """
+        if not self._obeys:
+            return Told()
+        told = self._commands.collect()
+        return told if self._gang.alone else self._agreed(told, step * len(At) + at)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint, unless it is written already; every worker must call it.
+
+        Raises:
+            ChangedError: the snapshot's state is no more.
+        """
+        if self._keeper.store is None or snapshot.saved:
+            return
+        self._keeper.save(snapshot)
+        self._commands.saved()
+        if self._gang.rank == 0:
+            self.say("saved", {"step": snapshot.step})
+
+    def leave(self, snapshot: Snapshot) -> NoReturn:
+        """Save, acknowledge, exit 75.
+
+        Raises:
+            ChangedError: the snapshot's state is no more.
+        """
+        self.save(snapshot)
+        self.say_progress(snapshot.step)
+        self._logbook.close()
+        if self._gang.rank == 0:
+            sys.stderr.write(f"eunomia: left at step {snapshot.step}, to go on from its checkpoint\n")
+        self.say("suspended", {"step": snapshot.step})
+        self.flush()
+        _exit(LEFT_WHEN_TOLD)
+
+    def say(self, kind: str, content: dict[str, Any]) -> None:
+        """Tell the launcher, where there is one."""
+        if self._client is not None:
+            self._client.say(kind, content)
+
+    def say_progress(self, step: int) -> None:
+        """Tell how far rank 0 has come, and how fast."""
+        self._progress_said = time.monotonic()
+        if self._gang.rank == 0:
+            self.say("progress", {"step": step, "seconds_per_step": self._clock.step_seconds})
+
+    def say_progress_now_and_then(self, step: int) -> None:
+        """Tell the progress at most once a second."""
+        if time.monotonic() - self._progress_said >= PROGRESS_SECONDS:
+            self.say_progress(step)
+
+    def flush(self) -> None:
+        """Bring logs to the disk and messages to the launcher."""
+        self._logbook.flush()
+        if self._client is not None:
+            self._client.flush()
+
+    def _agreed(self, told: Told, place: int) -> Told:
+        # Rungs and periodic checkpoints are rank 0's to know, a suspend order may reach any worker first.
+        main = self._gang.rank == 0
+        stop_at = told.stop_at + 1 if main and told.stop_at is not None else 0
+        agreed = self._gang.highest([told.suspend, main and told.checkpoint, stop_at, place, -place])
+        self._gang.check_same_place(place, agreed[3], -agreed[4])
+        return Told(suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None)
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process at once: leaving a process group in the ordinary way can deadlock (gloo's threads)."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
