@@ -7,6 +7,7 @@ forward with every table kept and backward with one, since the best without i is
 between the bidders before i and those after. Where counts do not decide what fits, or are too many, HiGHS solves.
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -24,8 +25,8 @@ Table = npt.NDArray[np.float64]
 
 MOST_CELLS: Final = 1 << 20
 """Entries of one table of the dynamic programme."""
-MOST_STORED: Final = 1 << 26
-"""Entries of all tables that are kept: 512 MiB."""
+MOST_KEPT: Final = 1 << 23
+"""Entries of all tables beyond which not all are kept: 64 MiB."""
 MOST_WORK: Final = 1 << 31
 """Entries times rows of bids."""
 
@@ -98,8 +99,7 @@ def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool =
 def _countable(counts: Counts, claim: Ints) -> bool:
     """Is the dynamic programme exact, and small enough."""
     cells = float(np.prod(counts.capacity + 1.0))
-    bidders = np.unique(claim).size
-    small = cells <= MOST_CELLS and cells * bidders <= MOST_STORED and cells * claim.size <= MOST_WORK
+    small = cells <= MOST_CELLS and cells * claim.size <= MOST_WORK
     return small and not counts.uncounted.any()
 
 
@@ -122,54 +122,84 @@ class _Programme:
         self.scratch = np.empty(self.shape)
 
     def solve(self) -> tuple[Ints, Reals]:
-        """[claims] position of the row won, or -1, and fraction kept."""
-        before = [np.zeros(self.shape)]
-        for rows in self.rows:
-            before.append(self._with(before[-1], rows))
-        won = self._trace(before)
-        return won, self._payments(before, won)
+        """[claims] position of the row won, or -1, and fraction kept.
 
-    def _with(self, table: Table, rows: Ints) -> Table:
-        """The table once one more bidder may take one of its rows."""
-        new = table.copy()
-        for row in rows.tolist():
+        One sweep back from the last bidder needs every table of the pass forward. Where they are too many to be
+        kept, only every so manieth is, and those between are made again.
+        """
+        many = len(self.bidders)
+        cells = self.scratch.size
+        block = many if many * cells <= MOST_KEPT else math.isqrt(many - 1) + 1
+        kept = self._forward(block)
+        won, payment = np.full(self.claims, -1, dtype=np.int64), np.ones(self.claims)
+        sweep = _Sweep(self)
+        tables = np.empty((min(block, many) + 1, *self.shape))
+        for start in reversed(range(0, many, block or 1)):
+            stop = min(start + block, many)
+            tables[0] = kept[start // block]
+            for position in range(start, stop):
+                self.admit(tables[position - start], position, tables[position - start + 1])
+            sweep.back(tables, start, stop, won, payment)
+        return won, payment
+
+    def _forward(self, block: int) -> list[Table]:
+        """Return the tables before bidder 0, ``block``, twice ``block`` and so on."""
+        kept = [np.zeros(self.shape)]
+        table, other = np.zeros(self.shape), np.empty(self.shape)
+        for start in range(0, len(self.bidders) - block, block or 1):
+            for position in range(start, start + block):
+                self.admit(table, position, other)
+                table, other = other, table
+            kept.append(table.copy())
+        return kept
+
+    def admit(self, table: Table, position: int, new: Table) -> None:
+        """Fill the table of once one more bidder may take one of its rows."""
+        new[...] = table
+        for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
             sums = np.add(table[rest], self.gain[row], out=self.scratch[to])
             np.maximum(new[to], sums, out=new[to])
-        return new
 
-    def _trace(self, before: list[Table]) -> Ints:
-        """Walk back from the full machines: which row gave each bidder its best."""
-        won = np.full(self.claims, -1, dtype=np.int64)
-        left = np.array(self.shape, dtype=np.int64) - 1
-        for position in range(len(self.bidders) - 1, -1, -1):
-            here = before[position + 1][tuple(left)]
-            table = before[position]
-            if here == table[tuple(left)]:
-                continue
-            for row in self.rows[position].tolist():
-                at = left - self.use[row]
-                if (at >= 0).all() and table[tuple(at)] + self.gain[row] == here:
-                    won[self.bidders[position]] = row
-                    left = at
-                    break
-        return won
 
-    def _payments(self, before: list[Table], won: Ints) -> Reals:
-        """[claims] c_i, by one pass from the last bidder to the first winner."""
-        kept = np.ones(self.claims)
-        total = float(self.gain[won[won >= 0]].sum())
-        behind = np.zeros(self.shape)
-        flip = (slice(None, None, -1),) * len(self.shape)
-        first = next((at for at, one in enumerate(self.bidders) if won[one] >= 0), len(self.bidders))
-        for position in range(len(self.bidders) - 1, first - 1, -1):
-            row = int(won[self.bidders[position]])
+class _Sweep:
+    """From the last bidder to the first: who won what, and what the others could have had without it."""
+
+    def __init__(self, programme: _Programme) -> None:
+        self.programme = programme
+        self.left = np.array(programme.shape, dtype=np.int64) - 1
+        self.behind, self.other = np.zeros(programme.shape), np.empty(programme.shape)
+        self.total = math.nan
+
+    def back(self, tables: Table, start: int, stop: int, won: Ints, kept: Reals) -> None:
+        """Go over bidders ``start`` to ``stop``; ``tables[k]`` is the table before bidder ``start + k``."""
+        programme = self.programme
+        flip = (slice(None, None, -1),) * len(programme.shape)
+        for position in reversed(range(start, stop)):
+            before, after = tables[position - start], tables[position - start + 1]
+            if math.isnan(self.total):
+                self.total = float(after[tuple(self.left)])
+            row = self._row(before, after, position)
             if row >= 0:
-                without = float(np.add(before[position], behind[flip], out=self.scratch).max())
-                kept[self.bidders[position]] = min(1.0, float(np.exp(total - self.gain[row] - without)))
-            if position > first:
-                behind = self._with(behind, self.rows[position])
-        return kept
+                claim = programme.bidders[position]
+                without = float(np.add(before, self.behind[flip], out=programme.scratch).max())
+                won[claim] = row
+                kept[claim] = min(1.0, math.exp(self.total - float(programme.gain[row]) - without))
+            if position:
+                programme.admit(self.behind, position, self.other)
+                self.behind, self.other = self.other, self.behind
+
+    def _row(self, before: Table, after: Table, position: int) -> int:
+        """The row that gave this bidder its best with what is left here, -1: none; it is taken off."""
+        programme, here = self.programme, after[tuple(self.left)]
+        if here == before[tuple(self.left)]:
+            return -1
+        for row in programme.rows[position].tolist():
+            at = self.left - programme.use[row]
+            if (at >= 0).all() and before[tuple(at)] + programme.gain[row] == here:
+                self.left = at
+                return row
+        return -1
 
 
 def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:

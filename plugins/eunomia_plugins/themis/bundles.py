@@ -1,0 +1,140 @@
+"""Which bundles an app bids for: few enough to be bounded, and every locality that an offer has for each size.
+
+For each size: on one machine of every class that can hold it; else over as few machines as possible of a class; of a
+rack; of the cluster. Spreading over more machines than that is never better for the app.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from eunomia.bundles import MOST_PARTS, MachineClasses, Part
+from eunomia.units import Ints, Locality
+
+MOST_ROWS_AN_APP: Final = 96
+"""Rows of one app's table; sizes share them, each keeps its nearest and best fitting ways."""
+FEW_GPUS: Final = 64
+"""Up to so many GPUs on offer, elastic apps bid for their exact largest size beside powers of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to have a number of GPUs.
+
+    Attributes:
+        parts: what is bid for.
+        pieces: GPUs on each machine, descending.
+        locality: how far apart they are, by machine: one machine is MACHINE.
+        racks: racks that they are in.
+    """
+
+    parts: tuple[Part, ...]
+    pieces: tuple[int, ...]
+    locality: Locality
+    racks: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """GPUs in all."""
+        return sum(self.pieces)
+
+
+def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset[int], most: int) -> list[Candidate]:
+    """Ways to have ``size`` GPUs of one type, nearest first, then those that leave the least over.
+
+    Args:
+        classes: the machines on offer.
+        size: GPUs.
+        gpu_type: their type; -1: any, but one type a bundle.
+        own: classes of machines on which the app holds GPUs already; they come first.
+        most: ways to return.
+    """
+    found: dict[tuple[Part, ...], Candidate] = {}
+    for kind in _types(classes, gpu_type):
+        for way in _ways(classes, size, kind):
+            found.setdefault(way.parts, way)
+    ranked = sorted(found.values(), key=lambda way: _rank(way, classes, own))
+    return [way for way in ranked if len(way.parts) <= MOST_PARTS][:most]
+
+
+def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
+    """Bundle sizes an app bids for, so that what it would hold is a size that it can use.
+
+    All of a short list; of a long one the least, the greatest, and those where bundle or holding is a power of two.
+
+    Args:
+        usable: numbers of GPUs that the app can use, ascending.
+        held: GPUs that it holds and keeps.
+        offered: GPUs on offer.
+    """
+    more = usable[(usable > held) & (usable <= held + offered)] - held
+    if more.size <= 2:
+        return [int(size) for size in more]
+    powers = (more & (more - 1)) == 0
+    ends = np.zeros(more.size, dtype=bool)
+    ends[0] = True
+    ends[-1] = offered <= FEW_GPUS
+    chosen = more[powers | ends]
+    if chosen.size == 1:
+        chosen = more[[0, -1]]
+    return [int(size) for size in chosen]
+
+
+def _types(classes: MachineClasses, gpu_type: int) -> Iterable[int]:
+    return np.unique(classes.gpu_type).tolist() if gpu_type < 0 else [gpu_type]
+
+
+def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candidate]:
+    """On one machine of each class, over machines of each class, of each rack, and of all racks."""
+    kinds = np.flatnonzero((classes.gpu_type == gpu_type) & (classes.machines > 0))
+    for kind in kinds.tolist():
+        way = _fill(classes, [kind], size)
+        if way is not None:
+            yield way
+    racks = np.unique(classes.rack[kinds])
+    for rack in racks.tolist():
+        inside = kinds[classes.rack[kinds] == rack]
+        if inside.size > 1 and size > int(classes.free[inside].max()):
+            way = _fill(classes, inside.tolist(), size)
+            if way is not None:
+                yield way
+    if racks.size > 1 and size > int(classes.free[kinds].max()):
+        way = _fill(classes, kinds.tolist(), size)
+        if way is not None:
+            yield way
+
+
+def _fill(classes: MachineClasses, kinds: list[int], size: int) -> Candidate | None:
+    """Take whole machines from the largest down, and what is left of the machine where it fits best."""
+    parts: list[Part] = []
+    room = {kind: int(classes.machines[kind]) for kind in kinds}
+    left = size
+    for kind in sorted(kinds, key=lambda one: (-int(classes.free[one]), -room[one], one)):
+        free = int(classes.free[kind])
+        whole = min(left // free, room[kind])
+        if whole:
+            parts.append(Part(kind, free, whole))
+            room[kind] -= whole
+            left -= whole * free
+    if left:
+        fitting = [kind for kind in kinds if room[kind] and classes.free[kind] > left]
+        if not fitting:
+            return None
+        kind = min(fitting, key=lambda one: (int(classes.free[one]), one))
+        parts.append(Part(kind, left, 1))
+    return _candidate(classes, tuple(sorted(parts)))
+
+
+def _candidate(classes: MachineClasses, parts: tuple[Part, ...]) -> Candidate:
+    pieces = tuple(sorted((part.gpus for part in parts for _ in range(part.machines)), reverse=True))
+    racks = tuple(sorted({int(classes.rack[part.machine_class]) for part in parts}))
+    locality = Locality.MACHINE if len(pieces) == 1 else Locality.RACK if len(racks) == 1 else Locality.CLUSTER
+    return Candidate(parts, pieces, locality, racks)
+
+
+def _rank(way: Candidate, classes: MachineClasses, own: frozenset[int]) -> tuple[bool, int, int, int, tuple[Part, ...]]:
+    left_over = sum(int(classes.free[part.machine_class]) - part.gpus for part in way.parts)
+    elsewhere = not any(part.machine_class in own for part in way.parts)
+    return (elsewhere, int(way.locality), len(way.pieces), left_over, way.parts)

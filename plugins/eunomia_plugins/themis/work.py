@@ -1,0 +1,153 @@
+"""How long an app's remaining work takes with given GPUs (Themis eq. 1 and 2), from its forecast."""
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
+from eunomia.units import Ints, Locality
+
+Slowdown = tuple[float, float, float, float]
+
+
+class RemainingWork:
+    """The seconds that the phases of a forecast take, one after another; a phase ends with its last job.
+
+    Whole GPUs go to the jobs of a phase so that the last one ends as early as possible (§4.3.2 leaves the split to
+    the tuner). With fewer GPUs than the jobs need together, jobs take turns, the longest first.
+
+    Args:
+        forecast: the remaining phases.
+        assumed: S by locality where a job has none measured.
+        sizes: of a single job, the numbers of GPUs it can run at, ascending; None: any from least to most.
+    """
+
+    def __init__(self, forecast: Forecast, *, assumed: Slowdown = ASSUMED_SLOWDOWN, sizes: Ints | None = None) -> None:
+        self._phases = [_active(phase) for phase in forecast.phases]
+        self._phases = [jobs for jobs in self._phases if jobs]
+        self._assumed = assumed
+        self._sizes = sizes
+        self._splits: dict[tuple[int, int], list[int]] = {}
+        self._known: dict[tuple[tuple[int, ...], Locality, Locality], float] = {}
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left."""
+        return not self._phases
+
+    @property
+    def least(self) -> int:
+        """Fewest GPUs with which every phase can go on."""
+        if self._sizes is not None and self._sizes.size:
+            return int(self._sizes[0])
+        return max((job.least for jobs in self._phases for job in jobs), default=1)
+
+    def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
+        """Time to the end of the app if it holds these GPUs until then; inf: they are too few.
+
+        Args:
+            pieces: GPUs on each machine.
+            near: how far apart GPUs of one machine are.
+            far: how far apart the machines are.
+        """
+        key = (tuple(sorted(pieces, reverse=True)), near, far)
+        known = self._known.get(key)
+        if known is None:
+            known = sum(self._phase(number, *key) for number in range(len(self._phases)))
+            self._known[key] = known
+        return known
+
+    def slowest(self, far: Locality) -> float:
+        """Time to the end with the fewest GPUs that are of use, as far apart as can be."""
+        return self.seconds([1] * self.least, far, far)
+
+    def _phase(self, number: int, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
+        jobs, gpus = self._phases[number], sum(pieces)
+        if len(jobs) == 1:
+            return self._single(jobs[0], pieces, near, far)
+        if gpus < sum(job.least for job in jobs):
+            return self._turns(jobs, pieces, near, far)
+        if (number, gpus) not in self._splits:
+            self._splits[number, gpus] = split(jobs, gpus)
+        return self._together(jobs, self._splits[number, gpus], pieces, near, far)
+
+    def _single(self, job: JobForecast, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
+        """One job: all GPUs that it can use, or those of the largest piece alone, whichever is faster."""
+        whole, local = self._fitting(job, sum(pieces)), self._fitting(job, pieces[0] if pieces else 0)
+        apart = near if local == whole else far
+        return min(self._time(job, whole, apart), self._time(job, local, near))
+
+    def _fitting(self, job: JobForecast, gpus: int) -> int:
+        """The largest size the job can run at with so many GPUs; 0: none."""
+        if self._sizes is None:
+            return min(gpus, job.most) if gpus >= job.least else 0
+        fit = int(np.searchsorted(self._sizes, gpus, side="right"))
+        return min(int(self._sizes[fit - 1]), job.most) if fit else 0
+
+    def _time(self, job: JobForecast, gpus: int, locality: Locality) -> float:
+        if gpus < 1:
+            return math.inf
+        apart = Locality.ISLAND if gpus == 1 else locality
+        return job.iterations_left * job.seconds_per_iteration * job.slowdown_at(apart, self._assumed) / gpus
+
+    def _together(
+        self, jobs: list[JobForecast], shares: list[int], pieces: tuple[int, ...], near: Locality, far: Locality
+    ) -> float:
+        """All jobs at once: the largest are packed first; who fits no machine is spread, or takes less on one."""
+        room = list(pieces)
+        last = 0.0
+        for share, job in sorted(zip(shares, jobs, strict=True), key=lambda pair: -pair[0]):
+            fitting = [piece for piece in range(len(room)) if room[piece] >= share]
+            if fitting:
+                room[min(fitting, key=lambda piece: room[piece])] -= share
+                last = max(last, self._time(job, share, near))
+                continue
+            largest = max(room)
+            local = self._time(job, largest, near) if largest >= job.least else math.inf
+            last = max(last, min(self._time(job, share, far), local))
+            _take(room, share)
+        return last
+
+    def _turns(self, jobs: list[JobForecast], pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
+        """Too few GPUs for all: lanes that are wide enough for any job, the longest jobs first."""
+        width = max(job.least for job in jobs)
+        lanes = sum(pieces) // width
+        if lanes == 0:
+            return math.inf
+        locality = near if sum(piece // width for piece in pieces) >= lanes else far
+        busy = [0.0] * lanes
+        for seconds in sorted((self._time(job, min(width, job.most), locality) for job in jobs), reverse=True):
+            heapq.heapreplace(busy, busy[0] + seconds)
+        return max(busy)
+
+
+def split(jobs: Sequence[JobForecast], gpus: int) -> list[int]:
+    """[jobs] whole GPUs for each, so that the last job ends first: one more to whoever is last, while it can use it.
+
+    ``gpus`` are at least the sum of what the jobs need at least.
+    """
+    shares = [job.least for job in jobs]
+    work = [job.iterations_left * job.seconds_per_iteration for job in jobs]
+    queue = [(-work[one] / shares[one], one) for one in range(len(jobs))]
+    heapq.heapify(queue)
+    for _ in range(gpus - sum(shares)):
+        slowest = queue[0][1]
+        if shares[slowest] >= jobs[slowest].most:
+            break
+        shares[slowest] += 1
+        heapq.heapreplace(queue, (-work[slowest] / shares[slowest], slowest))
+    return shares
+
+
+def _active(phase: Phase) -> list[JobForecast]:
+    return [job for job in phase.jobs if job.iterations_left > 0.0]
+
+
+def _take(room: list[int], gpus: int) -> None:
+    """Take GPUs from the largest pieces down."""
+    for piece in sorted(range(len(room)), key=lambda one: -room[one]):
+        taken = min(room[piece], gpus)
+        room[piece] -= taken
+        gpus -= taken
