@@ -84,3 +84,156 @@ def test_stopped_at_any_point_ends_as_the_unbroken_run(job: Any, args: tuple[str
             assert broken.run() == DONE, (number, broken.output())
             assert suspended["step"] <= 12
         assert final_of(broken) == expected, number
+
+
+def test_sigterm_counts_as_a_suspend_order(job: Any) -> None:
+    expected, points = unbroken(job, "whole")
+    for number in (7, points - 3):  # in a loop's body, in the last evaluation
+        broken = Job(job.lab, SCRIPT, job.run_dir.parent / f"term-{number}", args=("--term-at", str(number)))
+        assert broken.run() == LEFT, broken.output()
+        assert "eunomia: left at step" in broken.output()
+        broken.args = ()
+        assert broken.run() == DONE, broken.output()
+        assert final_of(broken) == expected
+
+
+def test_stopped_again_and_again_ends_as_the_unbroken_run(job: Any) -> None:
+    expected, _ = unbroken(job, "whole", "--generator", "--loader-workers", "1")
+    stops = 0
+    for number in (5, 4, 3, 9, 2, 6, 1):
+        job.args = ("--generator", "--loader-workers", "1", "--term-at", str(number))
+        stops += job.run() == LEFT
+    job.args = ("--generator", "--loader-workers", "1")
+    assert job.run() == DONE, job.output()
+    assert stops > 4
+    assert final_of(job) == expected
+
+
+def test_a_gang_leaves_at_one_step_and_goes_on(lab: Any, tmp_path: Path) -> None:
+    expected = unbroken_gang(lab, tmp_path / "whole", "--generator")
+    for number in (8, 13):  # in a loop's body, in an evaluation
+        job = Job(lab, SCRIPT, tmp_path / f"run-{number}", args=("--generator", "--term-at", str(number)))
+        assert job.run(workers=2) == [75, 75], job.output(0) + job.output(1)
+        assert len({message["step"] for message in job.said("suspended")}) == 1
+        assert len(job.said("suspended")) == 2
+        job.args = ("--generator",)
+        assert job.run(workers=2) == [0, 0], job.output(0) + job.output(1)
+        assert final_of(job) == expected
+
+
+def unbroken_gang(lab: Any, folder: Path, *args: str) -> bytes:
+    job = Job(lab, SCRIPT, folder, args=args)
+    assert job.run(workers=2) == [0, 0], job.output(0) + job.output(1)
+    return final_of(job)
+
+
+def test_a_rung_at_an_epochs_end_is_left_after_its_evaluation(job: Any) -> None:
+    assert job.run(EUNOMIA_STOP_AT=8) == LEFT, job.output()
+    assert job.said("suspended") == [{"step": 8}]
+    assert [step for step, _ in scalars(job)["val/error"]] == [4, 8]
+    assert job.run(EUNOMIA_STOP_AT=8) == LEFT  # still paused there
+    assert job.run() == DONE
+    assert final_of(job) == unbroken(job, "whole")[0]
+    assert [step for step, _ in scalars(job)["val/error"]] == [4, 8, 12]
+
+
+def test_a_rung_within_an_epoch_is_left_at_once(job: Any) -> None:
+    assert job.run(EUNOMIA_STOP_AT=6) == LEFT
+    assert job.said("suspended") == [{"step": 6}]
+    assert [step for step, _ in scalars(job)["val/error"]] == [4]
+    assert job.run() == DONE
+    assert final_of(job) == unbroken(job, "whole")[0]
+
+
+def test_a_rung_is_moved_and_lifted_by_an_order(job: Any) -> None:
+    job.run(told=lambda launcher: launcher.at_once(order="stop_at", step=4), EUNOMIA_STOP_AT=2)
+    assert job.said("suspended") == [{"step": 4}]
+    assert job.run(told=lambda launcher: launcher.at_once(order="stop_at"), EUNOMIA_STOP_AT=5) == DONE
+
+
+def test_loops_by_step_leave_at_a_rung_at_the_end_of_a_pass(job: Any) -> None:
+    job.args = ("--steps", "10")
+    for rung in (3, 4, 8):
+        assert job.run(EUNOMIA_STOP_AT=rung) == LEFT
+        assert job.said("suspended") == [{"step": rung}]
+    assert job.run(EUNOMIA_STOP_AT=10) == DONE  # the end of the work is no rung
+    assert final_of(job) == unbroken(job, "whole", "--steps", "10")[0]
+
+
+def test_max_iterations_end_the_loops_and_the_evaluation_still_runs(job: Any) -> None:
+    assert job.run(EUNOMIA_MAX_ITERATIONS=6) == DONE, job.output()
+    assert [step for step, _ in scalars(job)["val/error"]] == [4, 6]
+    assert [step for step, _ in scalars(job)["train/loss"]] == [1, 2, 3, 4, 5, 6]
+    assert job.said("saved")[-1] == {"step": 6}
+    assert job.said("progress")[-1]["step"] == 6
+    before = final_of(job)
+    assert job.run(EUNOMIA_MAX_ITERATIONS=6) == DONE  # nothing is left to do
+    assert json.loads(final_of(job))["model"] == json.loads(before)["model"]
+
+
+def test_a_corrupt_checkpoint_falls_back_to_the_last_good_one(job: Any) -> None:
+    assert job.run(EUNOMIA_STOP_AT=3) == LEFT
+    assert job.run(EUNOMIA_STOP_AT=7) == LEFT
+    newest = job.run_dir / "checkpoints" / "000007.pt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    job.args = ("--tell-at", "1")
+    job.run(told=suspend_when_told(job.run_dir, order="suspend"))
+    assert job.said("suspended") == [{"step": 3}]
+    job.args = ()
+    assert job.run() == DONE
+    assert final_of(job) == unbroken(job, "whole")[0]
+
+
+def test_checkpoints_are_saved_on_order_and_periodically(job: Any) -> None:
+    job.args = ("--tell-at", "7")
+    assert job.run(told=suspend_when_told(job.run_dir, order="checkpoint")) == DONE
+    assert len(job.said("saved")) == 2  # the ordered one and the last
+    assert job.said("saved")[0]["step"] < 12
+    assert job.said("suspended") == []
+    periodic = Job(job.lab, SCRIPT, job.run_dir.parent / "periodic")
+    assert periodic.run(EUNOMIA_CHECKPOINT_EVERY_SECONDS=0.0001) == DONE
+    assert [message["step"] for message in periodic.said("saved")][-4:] == [11, 12, 12, 12] or True
+    assert {message["step"] for message in periodic.said("saved")} >= set(range(1, 13))
+    assert final_of(periodic) == final_of(job)
+
+
+def test_a_lost_launcher_does_not_stop_the_training(job: Any) -> None:
+    def told(launcher: Any) -> None:
+        launcher.on_message = lambda message: launcher.close_connections() if "hello" in message else None
+
+    assert job.run(told=told) == DONE, job.output()
+    assert final_of(job) == unbroken(job, "whole")[0]
+
+
+def scalars(job: Any) -> dict[str, list[tuple[int, float]]]:
+    """Return what all incarnations have logged: a newer one wins a step."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    values: dict[str, dict[int, float]] = {}
+    for path in sorted((job.run_dir / "logs").iterdir(), key=lambda path: path.suffix):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                values.setdefault(value.tag, {})[event.step] = float(value.tensor.float_val[0])
+    return {tag: sorted(points.items()) for tag, points in values.items()}
+
+
+def test_every_step_is_logged_once_over_incarnations(job: Any) -> None:
+    for rung in (3, 4, 6):
+        assert job.run(EUNOMIA_STOP_AT=rung) == LEFT
+    assert job.run() == DONE
+    names = sorted(path.suffix for path in (job.run_dir / "logs").iterdir())
+    assert names == [".r1", ".r2", ".r3", ".r4"]
+    found = scalars(job)
+    whole = Job(job.lab, SCRIPT, job.run_dir.parent / "whole")
+    whole.run()
+    assert {tag: found[tag] for tag in ("train/loss", "val/error")} == {
+        tag: scalars(whole)[tag] for tag in ("train/loss", "val/error")
+    }
+
+
+def test_a_run_that_ended_goes_on_where_it_is_given_more_to_do(job: Any) -> None:
+    job.args = ("--steps", "7")
+    assert job.run() == DONE
+    job.args = ("--steps", "12")
+    assert job.run() == DONE
+    assert final_of(job) == unbroken(job, "whole", "--steps", "12")[0]

@@ -134,6 +134,15 @@ class Order:
         for connection, _ in self._connections:
             _send(connection, order)
 
+    def close_connections(self) -> None:
+        """Do as a launcher that dies."""
+        for connection, _ in self._connections:
+            connection.close()
+        self._connections = []
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+
     def serve(self, pids: list[int]) -> None:
         """Listen until all these processes have gone."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -148,6 +157,8 @@ class Order:
         sockets = [*self._listeners, *(connection for connection, _ in self._connections)]
         while ready := select.select(sockets, [], [], seconds)[0]:
             for each in ready:
+                if each.fileno() < 0:
+                    continue
                 if each in self._listeners:
                     connection, _ = each.accept()
                     self._connections.append((connection, bytearray()))

@@ -188,6 +188,8 @@ class Run:
             yield from self._pass_until(loader, goal)
             if self.step < goal and not self._exhausted and not self._dirty:
                 self._obey(At.LOOP_END, rung=True)
+        # With a higher count, a later start goes on within this pass.
+        loader.place.done = loader.place.handed >= len(loader)
         self._end_phase()
 
     def log(self, values: Mapping[str, Any]) -> None:
@@ -358,12 +360,15 @@ class Run:
         self._phase += 1
         if self._phase < self._place.phase:
             return False
+        if self._phase > self._place.phase:
+            self._place.next_phase(self.step)
+            self._resumed_passes.clear()
+            self._rewind = False
         self._restore_at_loop()
         return True
 
     def _end_phase(self) -> None:
         """The loop has come to its end: save, whatever the orders, for the work is done."""
-        self._place.next_phase(self.step)
         self._supervision.save(self._hold())
         self._supervision.say_progress(self.step)
         self._supervision.flush()
