@@ -8,7 +8,7 @@ import math
 import random
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from eunomia_testbed.results import ResultFolder, RunFacts
@@ -38,7 +38,7 @@ class Trial:
     run_seconds: float = 0.0
     wait_from: float | None = 0.0
     waited: float = 0.0
-    last_slots: list[int] = field(default_factory=list)
+    reached: float = 0.0
 
 
 class Sample:
@@ -169,10 +169,7 @@ class Sample:
         )
         if trial.done >= goal:
             trial.state = "rung"
-            self.rows["rungs"].append(
-                t.RungRow(app=trial.app, job=trial.job, rung=trial.rung, iterations=goal, time_seconds=at,
-                          metric=trial.metric, verdict=None)
-            )  # fmt: skip
+            trial.reached = at
 
     def log(self, trial: Trial, at: float, seconds: float) -> None:
         before = trial.done
@@ -208,6 +205,12 @@ class Sample:
             keep = max(1, len(here) // 2) if level + 1 < len(here[0].rungs) else 0
             for place, trial in enumerate(here):
                 self.wait(trial, now, "paused_by_app")
+                last = level + 1 == len(trial.rungs)
+                verdict = "promoted" if place < keep else "finished" if last else "stopped"
+                self.rows["rungs"].append(
+                    t.RungRow(app=app, job=trial.job, rung=level, iterations=trial.rungs[level],
+                              time_seconds=trial.reached, metric=trial.metric, verdict=verdict)
+                )  # fmt: skip
                 if place < keep:
                     trial.state, trial.rung = "waiting", level + 1
                 else:

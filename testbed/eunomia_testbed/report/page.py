@@ -97,7 +97,10 @@ def _span(run: RunData) -> list[float]:
 
 
 def _title(run: RunData) -> str:
-    return run.name if run.facts is None else f"{run.facts.kind}, {', '.join(run.facts.profiles) or run.name}"
+    if run.facts is None:
+        return run.name
+    policies = ", ".join(run.facts.profiles)
+    return run.facts.kind if policies in ("", run.facts.kind) else f"{run.facts.kind}: {policies}"
 
 
 def _subtitle(run: RunData) -> str:

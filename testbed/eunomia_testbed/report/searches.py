@@ -13,7 +13,7 @@ from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, roun
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results.run_data import RunData
 
-MOST_POINTS, MOST_CURVES = 120, 400
+MOST_POINTS, MOST_CURVES, MOST_TRIALS = 120, 400, 2_000
 
 
 class Search(NamedTuple):
@@ -174,10 +174,10 @@ def _trials(run: RunData) -> Table:
     columns = run.trials.select("app", "job", "params", "state", "rung", "iterations", "metric", "best")
     rows = [
         [app, job, params_in_words(params), state, rung, iterations, rounded(metric), best]
-        for app, job, params, state, rung, iterations, metric, best in columns.iter_rows()
+        for app, job, params, state, rung, iterations, metric, best in columns.head(MOST_TRIALS).iter_rows()
     ]
     return Table(
-        title=f"Trials, {len(rows)}",
+        title=f"Trials, {run.trials.height}",
         columns=[
             Column(label="app", kind="app"),
             Column(label="trial", kind="code"),

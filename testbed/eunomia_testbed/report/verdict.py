@@ -63,12 +63,14 @@ def _fair(run: RunData, summary: Summary) -> Statement | None:
         return None
     app = summary.rho_worst_app or ""
     above = round(summary.rho_above_1_share * apps_or_jobs(run)["rho"].drop_nulls().len())
-    because = [f"{above or 'none'} of {summary.apps} above 1, slower than on an equal share of its own"]
+    because = [
+        f"{above or 'none'} of {count(summary.apps, 'app')} above 1, which is slower than on an equal share of its own"
+    ]
     waited = waiting_by_app(run).get(app)
     if waited is not None:
         because.append(
-            f"{app} waited {duration(waited.seconds)} (jobs added up), longest because {waited.words} "
-            f"({duration(waited.reason_seconds)}{', says ' + waited.plugin if waited.plugin else ''})"
+            f"the jobs of {app} waited {duration(waited.seconds)} in all, "
+            f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
     mark: Literal["good", "poor", "bad"] = (
         "good" if summary.rho_worst <= UNFAIR_RHO else "poor" if summary.rho_worst <= 1.5 else "bad"
@@ -97,14 +99,14 @@ def _cost(summary: Summary) -> Statement | None:
     named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
     cost = sum(share for _, share in named)
     because = [
-        ", ".join(f"{name} {percent(share)}" for name, share in named),
-        f"{count(summary.suspensions, 'suspension')}, {count(summary.restarts, 'resume')}",
+        ", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held",
+        f"{count(summary.suspensions, 'suspension')}, {count(summary.restarts, 'restart')}",
         f"{count(summary.iterations_lost, 'iteration')} done twice",
     ]
     return Statement(
         mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
         question="What did sharing cost?",
-        answer=f"{percent(cost)} of the held slot time",
+        answer=f"{percent(cost)} of slot time",
         because=_sentence(because),
     )
 
@@ -112,7 +114,7 @@ def _cost(summary: Summary) -> Statement | None:
 def _trust(run: RunData, summary: Summary) -> Statement | None:
     if run.leases.is_empty():
         return None
-    twice = f"{count(summary.slots_held_twice, 'slot')} held twice"
+    twice = f"{summary.slots_held_twice or 'no'} slot{'s' if summary.slots_held_twice > 1 else ''} held twice"
     faults = count(summary.faults, "fault")
     because = [f"{count(run.leases.height, 'lease')} checked over {count(summary.rounds, 'round')}"]
     return Statement(

@@ -24,7 +24,7 @@ class Waiting:
 
     @property
     def words(self) -> str:
-        """Such as ``outbid: others gained more from the slots``."""
+        """Such as ``it was outbid: others gained more from the slots``."""
         return reason_in_words(self.reason)
 
 

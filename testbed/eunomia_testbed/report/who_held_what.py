@@ -13,7 +13,7 @@ from eunomia_testbed.report.part import Json, Part, rounded, table_of
 from eunomia_testbed.report.words import count, duration, reason_in_words
 from eunomia_testbed.results.run_data import RunData
 
-MOST_ROWS, MOST_BARS = 64, 15_000
+MOST_ROWS, MOST_BARS, MOST_EVENTS = 64, 10_000, 2_000
 """Above these a Gantt chart is neither readable nor small."""
 
 
@@ -34,11 +34,11 @@ def who_held_what(run: RunData) -> Part | None:
             app,
             job,
             activity,
-            notes.of(machine, slot, job, end),
+            notes.number(machine, slot, job, end),
         ]
         for machine, slot, start, end, app, job, activity in columns.iter_rows()
     ]
-    events = run.events.sort("time_seconds", maintain_order=True)
+    events = run.events.sort("time_seconds", maintain_order=True).head(MOST_EVENTS)
     return Part(
         name="held",
         title="Who held what",
@@ -46,10 +46,11 @@ def who_held_what(run: RunData) -> Part | None:
         data={
             "rows": [{"machine": machine, "slot": slot} for machine, slot in rows],
             "bars": drawn,
+            "notes": notes.texts,
             "rounds": list(_rounds(run)),
             "faults": list(_faults(run)),
         },
-        tables=[table_of(events, f"What happened, {count(events.height, 'event')}", folded=True)]
+        tables=[table_of(events, f"What happened, {count(run.events.height, 'event')}", folded=True)]
         if events.height
         else [],
     )
@@ -85,6 +86,7 @@ class _Notes:
     """What a bar's tooltip says of the end of its lease and of the wait after it."""
 
     def __init__(self, run: RunData) -> None:
+        self._numbers: dict[str, int] = {}
         self._leases: dict[tuple[str, int], list[tuple[float, float, str]]] = defaultdict(list)
         columns = run.leases.sort("start_seconds").select("machine", "slot", "start_seconds", "end_seconds", "ended_by")
         for machine, slot, start, end, ended_by in columns.iter_rows():
@@ -96,7 +98,17 @@ class _Notes:
         starts = run.leases.drop_nulls("job").sort("start_seconds").group_by("job", maintain_order=True)
         self._starts = {str(key[0]): group["start_seconds"].to_list() for key, group in starts}
 
-    def of(self, machine: str, slot: int, job: str, moment: float) -> str:
+    def number(self, machine: str, slot: int, job: str, moment: float) -> int:
+        """Place of the text in ``texts``, where each text stands once."""
+        text = self._of(machine, slot, job, moment)
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts by number."""
+        return list(self._numbers)
+
+    def _of(self, machine: str, slot: int, job: str, moment: float) -> str:
         """Such as ``lease expired at 41.2 s; then waited 6.1 s: outbid ...``; empty where nothing is known."""
         leases = self._leases[machine, slot]
         at = bisect.bisect_left(leases, moment - 1e-6, key=lambda lease: lease[1])
@@ -118,4 +130,4 @@ class _Notes:
                 spent[reason, plugin] += overlap
         for (reason, plugin), seconds in sorted(spent.items(), key=lambda item: -item[1])[:2]:
             says = f" (says {plugin})" if plugin else ""
-            yield f"then waited {duration(seconds)}: {reason_in_words(reason)}{says}"
+            yield f"then waited {duration(seconds)} because {reason_in_words(reason)}{says}"

@@ -6,24 +6,24 @@ from typing import Final
 
 REASONS: Final[dict[str, str]] = {
     "no_size_fits": "no size on its menu fits the cluster",
-    "no_gpu_of_type": "no GPU of a type that it can use",
+    "no_gpu_of_type": "there is no GPU of a type that it can use",
     "fragmented": "enough was free, but not where it could be used together",
     "cpus_short": "too few CPUs were free beside the slots",
     "memory_short": "too little memory was free beside the slots",
     "outranked": "others came first",
-    "not_offered": "not offered: others were worse off",
-    "outbid": "outbid: others gained more from the slots",
-    "held_back": "won, and held back as payment",
+    "not_offered": "the slots were offered to others, who were worse off",
+    "outbid": "it was outbid: others gained more from the slots",
+    "held_back": "what it won was held back as payment",
     "share_used_up": "its share was used up",
-    "planned_later": "planned for later",
+    "planned_later": "it was planned for later",
     "awaiting_release": "the last holder had not let go yet",
-    "paused_by_app": "paused by its own tuner",
-    "not_profiled": "not profiled yet",
-    "backing_off": "failed a moment before",
+    "paused_by_app": "its own tuner paused it",
+    "not_profiled": "it was not profiled yet",
+    "backing_off": "it had failed a moment before",
     "awaiting_round": "the next round had not come yet",
     "plugin_fault": "a plugin failed",
 }
-"""Why a job waits, by the word of ``eunomia.verdicts.Reason``."""
+"""Why a job waits, by the word of ``eunomia.verdicts.Reason``: clauses that follow "because"."""
 
 
 def reason_in_words(reason: str) -> str:

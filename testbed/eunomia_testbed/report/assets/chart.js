@@ -17,11 +17,11 @@ function hideTip() {
 
 class Chart {
   // options: title, describe, height, time (its x axis is the run's), x and y ({domain, label, format, log}),
-  // margin ({left, right, top, bottom}), draw(chart)
+  // margin ({left, right, top, bottom}), app (if it shows one alone), wide, draw(chart)
   constructor(parent, options) {
     this.options = options;
-    this.margin = { left: 44, right: 14, top: 10, bottom: 34, ...options.margin };
-    this.root = html("figure", { class: "chart" }, options.title ? html("figcaption", {}, options.title) : null);
+    this.margin = { left: 44, right: 14, top: 10, bottom: options.x ? 36 : 22, ...options.margin };
+    this.root = html("figure", { class: options.wide ? "chart wide" : "chart" }, options.title ? html("figcaption", {}, options.title) : null);
     this.frame = svg("svg", { tabindex: 0, role: "img", "aria-label": `${options.title || ""}. ${options.describe || ""}` });
     this.clip = "clip-" + Chart.made;
     Chart.made += 1;
@@ -35,6 +35,8 @@ class Chart {
 
   redraw() {
     const { options, margin } = this;
+    this.root.hidden = isFaded(options.app);
+    if (this.root.hidden) return;
     const width = Math.max(this.root.clientWidth, 260);
     const height = typeof options.height === "function" ? options.height() : options.height;
     this.width = this.root.clientWidth;
@@ -49,7 +51,7 @@ class Chart {
     this.back = svg("g");
     this.plot = svg("g", { "clip-path": `url(#${this.clip})` });
     this.front = svg("g");
-    const clip = svg("clipPath", { id: this.clip }, svg("rect", { x: left, y: 0, width: Math.max(right - left, 1), height }));
+    const clip = svg("clipPath", { id: this.clip }, svg("rect", { x: left - 8, y: 0, width: Math.max(right - left, 1) + 16, height }));
     this.frame.replaceChildren(clip, this.back, this.plot, this.front);
     this.zoomable = time;
     this.axes(time ? { label: "", format: moment } : options.x(), options.y());
@@ -145,11 +147,12 @@ class Chart {
   listen() {
     const { frame } = this;
     frame.addEventListener("pointerdown", (event) => {
-      this.dragged = event.button === 0 ? this.place(event)[0] : null;
+      if (event.button !== 0) return;
+      this.dragged = this.place(event)[0];
+      addEventListener("pointerup", (up) => this.release(up), { once: true }); // wherever the button is let go
     });
     frame.addEventListener("pointermove", (event) => this.hover(event));
     frame.addEventListener("pointerleave", () => this.point(null));
-    frame.addEventListener("pointerup", (event) => this.release(event));
     frame.addEventListener("dblclick", () => choose({ zoom: null }));
     frame.addEventListener("keydown", (event) => this.press(event));
     frame.addEventListener("blur", () => this.point(null));
@@ -161,7 +164,6 @@ class Chart {
       if (!this.selection) {
         this.selection = svg("rect", { class: "selection", y: this.area.top, height: this.area.bottom - this.area.top });
         this.frame.append(this.selection);
-        this.frame.setPointerCapture(event.pointerId);
       }
       this.selection.setAttribute("x", Math.min(x, this.dragged));
       this.selection.setAttribute("width", Math.abs(x - this.dragged));

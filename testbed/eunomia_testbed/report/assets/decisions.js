@@ -5,16 +5,18 @@ function drawDecisions(parent, data) {
 
 function drawPayments(parent, { plugin, timed, points }) {
   const paid = points.map((point) => point[2]);
+  const apps = run.apps.filter((app) => points.some((point) => point[1] === app));
   new Chart(parent, {
     title: `Hidden payments of ${plugin}: share 1 - c of what an app won and did not get`,
     describe: `${points.filter((point) => point[2] > 0).length} payments`,
-    height: 200,
+    height: 190,
     margin: { top: 16 },
     time: () => timed,
     x: () => ({ domain: around(points.map((point) => point[0])), label: "round", format: (value) => number(value) }),
     y: () => ({ domain: [Math.min(0, ...paid) - 0.02, Math.max(...paid, 0.1) * 1.1], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => points.forEach(([at, app, share, won, round]) => {
-      const [x, y] = [chart.x(at), chart.y(share)];
+      const aside = apps.length <= 8 ? (apps.indexOf(app) - (apps.length - 1) / 2) * 5 : 0; // so that none hides another
+      const [x, y] = [chart.x(at) + aside, chart.y(share)];
       const faded = isFaded(app) ? " faded" : "";
       chart.plot.append(
         svg("line", { x1: x, x2: x, y1: chart.y(0), y2: y, stroke: look(app).hue, class: "stem" + faded }),

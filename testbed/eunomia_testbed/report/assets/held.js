@@ -1,4 +1,5 @@
-// Part 3: a row a slot, by machine. data: rows [{machine, slot}], bars [row, start, end, app, job, activity, note],
+// Part 3: a row a slot, by machine. data: rows [{machine, slot}], bars [row, start, end, app, job, activity, number of
+// its note], notes,
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
 const ROW = 30;
 
@@ -7,14 +8,14 @@ function drawHeld(parent, data) {
   parent.append(heldLegend());
   new Chart(parent, {
     describe: `${data.rows.length} slots, ${data.bars.length} bars; arrows step through them`,
-    height: () => top + data.rows.length * ROW + 34,
+    height: () => top + data.rows.length * ROW + 22,
     margin: { left: 92, top },
     time: () => true,
     y: () => ({ domain: [data.rows.length, 0] }),
     draw: (chart) => {
       drawRows(chart, data.rows);
       drawRounds(chart, data.rounds);
-      data.bars.forEach((bar) => drawBar(chart, data.rows, bar));
+      data.bars.forEach((bar) => drawBar(chart, data, bar));
       data.faults.forEach((fault) => drawFault(chart, fault));
     },
   });
@@ -45,6 +46,7 @@ function drawRounds(chart, rounds) {
   let labelled = -Infinity;
   for (const [time, round, trigger, free, changes, fault] of rounds) {
     const x = chart.x(time);
+    if (x < chart.area.left - 1 || x > chart.area.right + 1) continue;
     chart.plot.append(svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" }), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
     if (x - labelled > 26) {
       chart.plot.append(svg("text", { x, y: top - 12, class: "tick middle" }, round));
@@ -55,7 +57,7 @@ function drawRounds(chart, rounds) {
   }
 }
 
-function drawBar(chart, rows, [row, start, end, app, job, activity, note]) {
+function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, note]) {
   const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + 3, bottom: chart.y(row) + ROW - 3 };
   if (box.right < chart.area.left || box.left > chart.area.right) return;
   const place = { x: box.left, y: box.top, width: Math.max(box.right - box.left, 0.6), height: box.bottom - box.top };
@@ -69,7 +71,7 @@ function drawBar(chart, rows, [row, start, end, app, job, activity, note]) {
     chart.plot.append(svg("text", { x: middle, y: box.bottom - 8, fill: look(app).ink, class: "inside middle" + faded }, label));
   }
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
-  const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...note.split("; ")];
+  const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...notes[note].split("; ")];
   chart.mark({ box, app, text });
 }
 

@@ -54,7 +54,7 @@ class SortableTable {
     const { columns, group } = this.spec;
     const rows = this.rows();
     const shown = this.all ? rows : rows.slice(0, FIRST_ROWS);
-    const grouped = group !== null && (this.sorted.column === null || this.sorted.column === group);
+    const grouped = group !== null && chosen.app === null && (this.sorted.column === null || this.sorted.column === group);
     this.body.replaceChildren(...shown.map((row, at) => {
       const begins = grouped && at > 0 && row[group] !== shown[at - 1][group];
       return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place])));

@@ -1,0 +1,48 @@
+// Uses a report as a reader does, with mouse and keyboard, and writes what it saw into the page as JSON.
+const found = { errors: window.errors };
+const tip = () => { const box = document.getElementById("tip"); return box.hidden ? null : box.innerText; };
+const held = document.querySelector("#held svg[role=img]");
+const send = (target, type, options) => {
+  const Kind = type.startsWith("key") ? KeyboardEvent : PointerEvent;
+  target.dispatchEvent(new Kind(type, { bubbles: true, ...options }));
+};
+const over = (bar) => {
+  const box = bar.getBoundingClientRect();
+  return { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 };
+};
+const bars = () => [...held.querySelectorAll("rect.bar.run")];
+found.bars = held.querySelectorAll("rect.bar").length;
+found.drawings = document.querySelectorAll("svg[role=img]").length;
+found.tables = document.querySelectorAll("table").length;
+found.broken = document.querySelectorAll('[d*="NaN"], [x*="NaN"], [y*="NaN"], [cx*="NaN"], [cy*="NaN"]').length;
+send(held, "pointermove", over(bars()[0]));
+found.tip = tip();
+send(held, "pointerdown", { ...over(bars()[0]), button: 0 });
+send(held, "pointerup", { ...over(bars()[0]), button: 0 });
+found.filtered = location.hash;
+found.faded = held.querySelectorAll("rect.bar.faded").length;
+found.rowsOfApp = document.querySelectorAll("#verdict tbody tr").length;
+const [from, to] = [over(bars()[2]), over(bars()[20])];
+send(held, "pointerdown", { ...from, button: 0 });
+send(held, "pointermove", { ...to, buttons: 1 });
+send(held, "pointerup", { ...to, button: 0 });
+found.zoomed = location.hash;
+found.fewer = held.querySelectorAll("rect.bar").length;
+send(document.body, "keydown", { key: "Escape" });
+found.reset = location.hash;
+found.again = held.querySelectorAll("rect.bar").length;
+held.focus();
+send(held, "keydown", { key: "ArrowRight" });
+found.walked = tip();
+send(held, "keydown", { key: "+" });
+found.keyZoom = location.hash;
+send(document.body, "keydown", { key: "Escape" });
+const head = [...document.querySelectorAll("#verdict th button")].find((each) => each.textContent === "ρ");
+head.click();
+found.sorted = [...document.querySelectorAll("#verdict tbody tr")].map((row) => row.children[3].textContent);
+found.aria = head.parentElement.getAttribute("aria-sort");
+found.apps = [...document.querySelectorAll("#legend button.app")].map((each) => each.textContent);
+const result = document.createElement("pre");
+result.id = "result";
+result.textContent = JSON.stringify(found);
+document.body.append(result);
