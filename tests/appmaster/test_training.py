@@ -2,7 +2,10 @@
 
 import importlib.util
 import json
+import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,7 +74,7 @@ def unbroken(job: Any, name: str, *args: str) -> tuple[bytes, int]:
 def test_stopped_at_any_point_ends_as_the_unbroken_run(job: Any, args: tuple[str, ...]) -> None:
     expected, points = unbroken(job, "whole", *args)
     assert points > 30
-    for number in range(1, points + 1):
+    for number in range(1, points + 1, 2 if args else 1):
         broken = Job(job.lab, SCRIPT, job.run_dir.parent / f"broken-{number}")
         broken.args = (*args, "--tell-at", str(number))
         order = suspend_when_told(broken.run_dir, order="suspend", deadline_seconds=30.0)
@@ -111,7 +114,7 @@ def test_stopped_again_and_again_ends_as_the_unbroken_run(job: Any) -> None:
 
 def test_a_gang_leaves_at_one_step_and_goes_on(lab: Any, tmp_path: Path) -> None:
     expected = unbroken_gang(lab, tmp_path / "whole", "--generator")
-    for number in (8, 13):  # in a loop's body, in an evaluation
+    for number in (8, 12, 14):  # in a loop's body, in an evaluation, between epochs
         job = Job(lab, SCRIPT, tmp_path / f"run-{number}", args=("--generator", "--term-at", str(number)))
         assert job.run(workers=2) == [75, 75], job.output(0) + job.output(1)
         assert len({message["step"] for message in job.said("suspended")}) == 1
@@ -192,7 +195,6 @@ def test_checkpoints_are_saved_on_order_and_periodically(job: Any) -> None:
     assert job.said("suspended") == []
     periodic = Job(job.lab, SCRIPT, job.run_dir.parent / "periodic")
     assert periodic.run(EUNOMIA_CHECKPOINT_EVERY_SECONDS=0.0001) == DONE
-    assert [message["step"] for message in periodic.said("saved")][-4:] == [11, 12, 12, 12] or True
     assert {message["step"] for message in periodic.said("saved")} >= set(range(1, 13))
     assert final_of(periodic) == final_of(job)
 
@@ -237,3 +239,22 @@ def test_a_run_that_ended_goes_on_where_it_is_given_more_to_do(job: Any) -> None
     job.args = ("--steps", "12")
     assert job.run() == DONE
     assert final_of(job) == unbroken(job, "whole", "--steps", "12")[0]
+
+
+def test_the_script_without_the_helper_resumes_after_a_sigterm(lab: Any, tmp_path: Path) -> None:
+    script = SCRIPT.parent.parent.parent / "docs" / "examples" / "digits" / "train_plain.py"
+    args = ("--logdir", str(tmp_path / "logs"), "--ckpt", str(tmp_path / "last.pt"))
+
+    def start(steps: int) -> int:
+        output = tmp_path / "output"
+        return lab.start(script, *args, "--steps", str(steps), env={}, cwd=tmp_path, output=output)
+
+    pid = start(1_000_000)
+    while not list(tmp_path.glob("logs/*")):
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGTERM)
+    assert lab.wait(pid) == 75
+    step = torch.load(tmp_path / "last.pt", weights_only=True)["step"]
+    assert 0 < step < 1_000_000
+    assert lab.wait(start(step + 5)) == 0
+    assert torch.load(tmp_path / "last.pt", weights_only=True)["step"] == step + 5

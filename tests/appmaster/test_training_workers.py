@@ -3,14 +3,17 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from eunomia_appmaster.training.batches import Division, divide
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from eunomia_appmaster.training.batches import Division, divide
 
 _spec = importlib.util.spec_from_file_location("training_lab", Path(__file__).parent / "training_lab.py")
 lab_module = sys.modules.setdefault("training_lab", importlib.util.module_from_spec(_spec))
@@ -53,6 +56,79 @@ def test_workers_times_micro_batches_make_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path, workers: int, micro_batches: int
 ) -> None:
     job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batches", str(micro_batches)))
-    found = deviation(whole, trained(job, workers=workers))
-    print(workers, micro_batches, found)
-    assert found < TOLERANCE
+    assert deviation(whole, trained(job, workers=workers)) < TOLERANCE
+
+
+def test_resized_between_incarnations_it_makes_the_same_steps(
+    lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batch-size", "16"))
+    assert job.run(workers=1, EUNOMIA_STOP_AT=100) == [75]
+    assert job.run(workers=3, EUNOMIA_STOP_AT=253) == [75] * 3  # 253 = 11 epochs
+    assert job.said("saved") == [{"step": 253}]
+    assert deviation(whole, trained(job, workers=2)) < TOLERANCE
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_last_batch_smaller_than_the_gang_counts_as_it_should(lab: Any, tmp_path: Path, workers: int) -> None:
+    # 5 batches an epoch, the last of one sample; gradients are cleared after the step, which micro-batches must bear.
+    args = ("--samples", "33", "--batch-size", "8", "--epochs", "3", "--clear-after")
+    alone = Job(lab, DIGITS, tmp_path / "alone", args=args)
+    assert alone.run() == [0]
+    gang = Job(lab, DIGITS, tmp_path / "gang", args=(*args, "--micro-batches", "3"))
+    assert gang.run(workers=workers) == [0] * workers, gang.output()
+    finals = [torch.load(job.run_dir / "final.pt", weights_only=True) for job in (alone, gang)]
+    assert finals[0]["step"] == finals[1]["step"] == 15
+    assert deviation(finals[0]["model"], finals[1]["model"]) < TOLERANCE
+
+
+def test_what_micro_batches_log_is_their_mean(lab: Any, tmp_path: Path) -> None:
+    args = ("--samples", "33", "--batch-size", "8", "--epochs", "2")
+    jobs = [
+        Job(lab, DIGITS, tmp_path / "whole", args=args),
+        Job(lab, DIGITS, tmp_path / "cut", args=(*args, "--micro-batch-size", "3")),
+    ]
+    losses = []
+    for job in jobs:
+        assert job.run() == [0]
+        events = EventAccumulator(str(job.run_dir / "logs")).Reload().Scalars("train/loss")
+        assert [event.step for event in events] == list(range(1, 11))
+        losses.append([event.value for event in events])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_one_worker_that_evaluates_alone_is_told_so(lab: Any, tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    text = DIGITS.read_text()
+    assert "    with torch.no_grad():\n" in text
+    script.write_text(
+        text.replace("    with torch.no_grad():\n", "    right = 0\n    with torch.no_grad():\n      if run.is_main:\n")
+    )
+    job = Job(lab, script, tmp_path / "run", args=("--epochs", "3"))
+    assert job.run(workers=2) == [1, 1]
+    assert "all workers must run the same batches and evaluations" in job.output(0)
+
+
+divisions = st.builds(
+    Division,
+    workers=st.integers(1, 7),
+    micro_batches=st.integers(1, 5),
+    micro_batch_size=st.none() | st.integers(1, 6),
+)
+
+
+@given(batch=st.lists(st.integers(), min_size=1, max_size=40), division=divisions)
+def test_a_divided_batch_is_whole_and_weighed(batch: list[int], division: Division) -> None:
+    by_rank = [divide(batch, replace(division, rank=rank)) for rank in range(division.workers)]
+    counted = [index for pieces in by_rank for piece in pieces for index in piece.indices[: piece.samples]]
+    assert counted == batch
+    assert len({len(pieces) for pieces in by_rank}) == 1
+    for pieces in by_rank:
+        assert [piece.first for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+        assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    every = [piece for pieces in by_rank for piece in pieces]
+    # DDP divides by the number of workers.
+    assert sum(piece.weight for piece in every) == pytest.approx(division.workers)
+    assert all(piece.indices for piece in every)
+    assert all(piece.samples <= (division.micro_batch_size or len(batch)) for piece in every)
+    assert by_rank[0][0].samples > 0

@@ -67,6 +67,7 @@ class PreparedLoader:
         self._plan = _Plan()
         self._feed = _feed(loader, self._plan)
         self._generators = _own_generators(loader)
+        self._restored = place.passes > 0
         self.index = index
         self.place = place
         # How many steps the run had made when the pass began, and when a batch was last asked for.
@@ -102,13 +103,19 @@ class PreparedLoader:
 
     def _begin(self) -> None:
         place = self.place
+        restored, self._restored = self._restored, False
         if self._pace.begin_pass(self):
-            for generator, state in zip(self._generators, place.generators, strict=False):
-                generator.set_state(state)
+            self._set_generators(place.generators)
             return
+        if restored:
+            self._set_generators(place.drawn)
         place.passes += 1
         place.handed, place.active, place.done = 0, True, False
         place.generators = [generator.get_state() for generator in self._generators]
+
+    def _set_generators(self, states: list[torch.Tensor]) -> None:
+        for generator, state in zip(self._generators, states, strict=False):
+            generator.set_state(state)
 
     def _end(self, *, broken_off: bool) -> None:
         self._accumulation.end()
@@ -122,7 +129,7 @@ class PreparedLoader:
             self._loader.sampler.set_epoch(self.place.passes - 1)
         with randomness.seeded(randomness.mix(self._pace.seed, self.index, self.place.passes)):
             batches = [list(batch) for batch in cast("Sequence[Sequence[Any]]", sampler)]
-        # A pass that was ended early goes on after it.
+        self.place.drawn = [generator.get_state() for generator in self._generators]
         return [] if self.place.done else batches
 
     def _pieces(self, batches: list[list[Any]]) -> Iterator[Any]:

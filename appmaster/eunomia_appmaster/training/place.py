@@ -16,6 +16,7 @@ class LoaderPlace:
         done: the loop over the current pass has ended.
         trains: steps were made on its batches, so it ends at ``max_iterations``.
         generators: states of the script's own generators when the pass began.
+        drawn: their states after its shuffle was drawn.
     """
 
     passes: int = 0
@@ -24,6 +25,7 @@ class LoaderPlace:
     done: bool = False
     trains: bool = False
     generators: list[Any] = field(default_factory=list)
+    drawn: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)

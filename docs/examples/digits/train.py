@@ -1,10 +1,11 @@
 import argparse
 
 import torch
-from eunomia_appmaster import training
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from eunomia_appmaster import training
 
 parser = argparse.ArgumentParser()
 for name, default in {"lr": 0.05, "width": 64, "momentum": 0.9, "epochs": 20}.items():
