@@ -44,3 +44,10 @@ def sample_folder(write_sample: Callable[..., Path], tmp_path_factory: pytest.Te
 def sample(sample_folder: Path) -> RunData:
     """The made-up run, read."""
     return RunData.load(sample_folder)
+
+
+@pytest.fixture(scope="session")
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which every name and text tries to break out of the page; read only."""
+    folder: Path = _load("sample_run").write_hostile(tmp_path_factory.mktemp("hostile") / "run")
+    return folder

@@ -16,6 +16,7 @@ from eunomia_testbed.results import tables as t
 
 SLOTS, MACHINE, LEASE, POLICY = 4, "box7", 6.0, "demo"
 PROFILE = 'extends = "themis"\n[rounds]\nlease = "6s"\n[plugins.themis]\nfairness_knob = 0.25\n'
+HOSTILE = "</script><script>alert('x')</script><!--<img src=x onerror=alert(1)>&lt;\u2028\"'"
 START, RESTORE, SAVE = 0.35, 0.25, 0.15
 
 
@@ -77,7 +78,7 @@ class Sample:
             waiting = [trial for trial in self.trials if trial.state == "waiting"]
             if not waiting:
                 break
-            apps = sorted({trial.app for trial in waiting}, key=lambda app: -self.rho(app, now))
+            apps = sorted({trial.app for trial in waiting}, key=lambda app: (-self.rho(app, now), app))
             bidders = apps[: max(1, math.ceil(0.75 * len(apps)))]
             free, won = SLOTS, defaultdict(list)
             for _ in range(SLOTS):
@@ -258,6 +259,32 @@ class Sample:
         folder.write_record("themis", self.auctions, policy=POLICY, seed=7)
         folder.write_summary()
         return folder
+
+
+def write_hostile(path: Path) -> Path:
+    """Every text that a user, a script or a plugin chooses, chosen badly."""
+    folder = ResultFolder.create(path)
+    key = {"policy": HOSTILE, "seed": 0}
+    app, job = HOSTILE, f"{HOSTILE}/1"
+    folder.write_facts(
+        RunFacts(
+            kind=HOSTILE, command=("eunomia", HOSTILE), profiles={HOSTILE: HOSTILE}, cluster=HOSTILE, machine=HOSTILE,
+            versions={HOSTILE: HOSTILE}, ended=HOSTILE,
+        )
+    )  # fmt: skip
+    folder.write(
+        "apps", [t.AppRow(app=app, user=HOSTILE, tuner=HOSTILE, state=HOSTILE, rho=1.5, jct_seconds=1.0)], **key
+    )
+    folder.write("jobs", [t.JobRow(app=app, job=job, model=HOSTILE, state=HOSTILE)], **key)
+    lease = t.LeaseRow(app=app, job=job, machine=HOSTILE, slot=0, start_seconds=0.0, end_seconds=5.0, ended_by=HOSTILE)
+    folder.write("leases", [lease], **key)
+    folder.write(
+        "waits", [t.WaitRow(job=job, start_seconds=5.0, end_seconds=9.0, reason=HOSTILE, plugin=HOSTILE)], **key
+    )
+    folder.write("events", [t.EventRow(time_seconds=1.0, kind="fault", app=app, text=HOSTILE)], **key)
+    folder.write("metrics", [t.MetricRow(job=job, app=app, step=1, time_seconds=1.0, tag=HOSTILE, value=0.5)], **key)
+    folder.write_record("themis", [{"round": 0, "app": app, HOSTILE: HOSTILE}], **key)
+    return folder.path
 
 
 if __name__ == "__main__":

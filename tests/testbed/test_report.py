@@ -22,7 +22,7 @@ from eunomia_testbed.report.page import SCRIPTS, embed
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.report.words import REASONS, duration
-from eunomia_testbed.results import ResultFolder, RunData, RunFacts
+from eunomia_testbed.results import ResultFolder, RunData
 from eunomia_testbed.results.tables import (
     TABLES,
     AppRow,
@@ -38,7 +38,6 @@ from eunomia_testbed.results.tables import (
 )  # fmt: skip
 
 ALL_PARTS = ["verdict", "held", "fairness", "searches", "decisions", "provenance"]
-HOSTILE = "</script><script>alert('x')</script><!--<img src=x onerror=alert(1)>&lt;\u2028\"'"
 NODE = shutil.which("node")
 
 
@@ -199,37 +198,15 @@ def test_a_large_run_stays_below_5_mb(tmp_path: Path) -> None:
     assert report.stat().st_size <= 5_000_000
 
 
-def hostile_run(path: Path) -> RunData:
-    """Every text that a user, a script or a plugin chooses, chosen badly."""
-    folder = ResultFolder.create(path)
-    key = {"policy": HOSTILE, "seed": 0}
-    app, job = HOSTILE, f"{HOSTILE}/1"
-    folder.write_facts(
-        RunFacts(
-            kind=HOSTILE, command=("eunomia", HOSTILE), profiles={HOSTILE: HOSTILE}, cluster=HOSTILE, machine=HOSTILE,
-            versions={HOSTILE: HOSTILE}, ended=HOSTILE,
-        )
-    )  # fmt: skip
-    folder.write("apps", [AppRow(app=app, user=HOSTILE, tuner=HOSTILE, state=HOSTILE, rho=1.5, jct_seconds=1.0)], **key)
-    folder.write("jobs", [JobRow(app=app, job=job, model=HOSTILE, state=HOSTILE)], **key)
-    lease = LeaseRow(app=app, job=job, machine=HOSTILE, slot=0, start_seconds=0.0, end_seconds=5.0, ended_by=HOSTILE)
-    folder.write("leases", [lease], **key)
-    folder.write("waits", [WaitRow(job=job, start_seconds=5.0, end_seconds=9.0, reason=HOSTILE, plugin=HOSTILE)], **key)
-    folder.write("events", [EventRow(time_seconds=1.0, kind="fault", app=app, text=HOSTILE)], **key)
-    folder.write("metrics", [MetricRow(job=job, app=app, step=1, time_seconds=1.0, tag=HOSTILE, value=0.5)], **key)
-    folder.write_record("themis", [{"round": 0, "app": app, HOSTILE: HOSTILE}], **key)
-    return RunData.load(folder.path)
-
-
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    page = render(hostile_run(tmp_path / "run"))
+def test_hostile_names_stay_text(hostile_folder: Path) -> None:
+    page = render(RunData.load(hostile_folder))
     elements = Elements(page)
     assert [tag for tag, _ in elements.found].count("script") == 2
     assert not [tag for tag, _ in elements.found if tag == "img"]
     assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
     assert "<!--" not in page
     assert page.count("<script") == 2
-    assert data_of(page)["apps"] == [HOSTILE]
+    assert data_of(page)["apps"] == RunData.load(hostile_folder).apps["app"].to_list()
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner), max_leaves=5))

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_testbed.report import picture, write_report
+from eunomia_testbed.report import picture, render, write_report
+from eunomia_testbed.results import RunData
 
 needs_browser = pytest.mark.skipif(picture.browser() is None, reason="no Chromium on this machine (package chromium)")
 
 WATCH = """<script>
 window.errors = [];
 addEventListener("error", (event) => window.errors.push(event.message));
+window.alert = () => window.errors.push("alert");
 console.error = (...words) => window.errors.push(words.join(" "));
 </script>"""
 
@@ -54,6 +56,17 @@ def test_page_works_in_a_browser(write_sample: Callable[..., Path], tmp_path: Pa
     assert found["sorted"] == sorted(found["sorted"], reverse=True)
     assert found["aria"] == "descending"
     assert found["apps"] == ["curves", "halving", "hyperband", "single"]
+
+
+@needs_browser
+def test_hostile_names_do_nothing_and_break_nothing(hostile_folder: Path, tmp_path: Path) -> None:
+    page = render(RunData.load(hostile_folder)).replace("<head>", "<head>" + WATCH)
+    told = "<script>document.body.dataset.errors = JSON.stringify(window.errors)</script></body>"
+    (tmp_path / "page.html").write_text(page.replace("</body>", told), encoding="utf-8")
+    shown = picture.browse(tmp_path / "page.html", "--dump-dom")
+    assert 'data-errors="[]"' in shown
+    assert "NaN" not in shown[: shown.index("<script")]
+    assert "undefined" not in shown[: shown.index("<script")]
 
 
 @needs_browser

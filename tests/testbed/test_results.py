@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -204,3 +205,19 @@ def test_importing_the_testbed_imports_no_polars() -> None:
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ":".join(sys.path)}).returncode
         == 0
     )
+
+
+def test_reference_lists_every_table_with_its_columns() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
+    for table, row in TABLES.items():
+        columns = ", ".join(f"`{name}`" for name in row.__dataclass_fields__)
+        assert f"| `{table}` | {row.__doc__} | {columns} |" in text
+
+
+def test_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    reading, writing = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(writing, {})
+    exec(reading, {})
+    assert (tmp_path / "eunomia-out" / "latest" / "report.html").is_file()
