@@ -169,6 +169,7 @@ def test_summary_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
     assert (row["jct_mean_seconds"], row["makespan_seconds"]) == (15.0, 20.0)
     assert (row["rho_above_1_share"], row["rho_unfair_share"]) == (0.5, 0.5)
     assert (row["slots"], row["slot_seconds"], row["slots_in_use_share"]) == (2, 15.0, 15 / 40)
+    assert (row["restarts"], row["iterations_lost"]) == (None, None)  # no job is known, so neither is this
     assert (folder.path / "summary.csv").read_text().startswith("policy,seed,apps,apps_finished,")
 
 

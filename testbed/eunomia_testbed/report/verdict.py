@@ -98,10 +98,14 @@ def _cost(summary: Summary) -> Statement | None:
         return None
     named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
     cost = sum(share for _, share in named)
+    counted = [
+        (summary.suspensions, "suspension", ""),
+        (summary.restarts, "restart", ""),
+        (summary.iterations_lost, "iteration", " done twice"),
+    ]
     because = [
         ", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held",
-        f"{count(summary.suspensions, 'suspension')}, {count(summary.restarts, 'restart')}",
-        f"{count(summary.iterations_lost, 'iteration')} done twice",
+        ", ".join(count(number, noun) + after for number, noun, after in counted if number is not None),
     ]
     return Statement(
         mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
@@ -126,7 +130,7 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _sentence(clauses: list[str]) -> str:
-    text = "; ".join(clauses)
+    text = "; ".join(filter(None, clauses))
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 

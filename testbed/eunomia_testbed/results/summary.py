@@ -42,9 +42,9 @@ class Summary:
     save_share: float | None
     idle_share: float | None
     rounds: int
-    suspensions: int
-    restarts: int
-    iterations_lost: int
+    suspensions: int | None
+    restarts: int | None
+    iterations_lost: int | None
     faults: int
     slots_held_twice: int
 
@@ -87,9 +87,9 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         save_share=spent.get("save", 0.0) if spent else None,
         idle_share=spent.get("idle", 0.0) if spent else None,
         rounds=one.rounds.height,
-        suspensions=int(one.rounds["suspended"].sum()),
-        restarts=int(one.jobs["restarts"].sum()),
-        iterations_lost=int(one.jobs["iterations_lost"].sum()),
+        suspensions=_total(one.rounds["suspended"]),
+        restarts=_total(one.jobs["restarts"]),
+        iterations_lost=_total(one.jobs["iterations_lost"]),
         faults=faults_of(one),
         slots_held_twice=held_twice(one.leases),
     )
@@ -145,6 +145,11 @@ def _share(rho: pl.DataFrame, above: float) -> float | None:
 def _mean(column: pl.Series) -> float | None:
     known = column.drop_nulls()
     return math.fsum(known) / known.len() if known.len() else None
+
+
+def _total(column: pl.Series) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    return int(column.sum()) if column.null_count() < column.len() else None
 
 
 def _number(value: object) -> float | None:

@@ -95,6 +95,11 @@ class Chart {
     this.plot.append(svg("path", { d: path, stroke: hue, "stroke-dasharray": dash, ...attributes, class: "line" + faded }));
   }
 
+  dot(x, y, app, radius) {
+    const faded = isFaded(app) ? " faded" : "";
+    this.plot.append(svg("circle", { cx: this.x(x), cy: this.y(y), r: radius, fill: look(app).hue, class: "dot" + faded }));
+  }
+
   // Names at the right ends of lines, pushed apart where they would overlap: entries {app, y, text}.
   endLabels(entries) {
     const sorted = entries.map((each) => ({ ...each, at: this.y(each.y) })).sort((a, b) => a.at - b.at);
@@ -104,7 +109,7 @@ class Chart {
     const over = sorted.length ? Math.max(0, sorted[sorted.length - 1].at - this.area.bottom) : 0;
     for (const each of sorted) {
       const attributes = { x: this.area.right + 6, y: each.at - over + 4, class: "name" + (isFaded(each.app) ? " faded" : "") };
-      this.front.append(svg("text", attributes, svg("tspan", { fill: look(each.app).hue }, "■ "), each.text));
+      this.front.append(svg("text", attributes, svg("tspan", { fill: look(each.app).hue }, "■ "), shorten(each.text, 14)));
     }
   }
 

@@ -14,7 +14,7 @@ function drawDistribution(parent, final) {
     describe: `${sorted.length} apps; worst ${final[0][0]} with ${number(final[0][1], 2)}`,
     height: 270,
     margin: { right: 24, top: 16 },
-    x: () => ({ domain: around(sorted.map(([, rho]) => rho), [0.9, 1.1], 0.12), label: "ρ", format: (value, step) => number(value, step < 0.1 ? 2 : 1) }),
+    x: () => ({ domain: around(sorted.map(([, rho]) => rho), [0.9, 1.1], 0.12), label: "ρ", format: tick }),
     y: () => ({ domain: [0, 1.04], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => {
       shadeAboveOne(chart, "across");
@@ -28,7 +28,7 @@ function drawDistribution(parent, final) {
         const faded = isFaded(app) ? " faded" : "";
         chart.plot.append(svg("circle", { cx: x, cy: y, r: named ? 6 : 3.5, fill: look(app).hue, class: "dot" + faded }));
         const flip = x > (chart.area.left + chart.area.right) * 0.62;
-        if (named) chart.front.append(svg("text", { x: x + (flip ? -10 : 10), y: y + (flip ? -6 : 16), class: (flip ? "name end" : "name") + faded }, `${app} ${number(rho, 2)}`));
+        if (named) chart.front.append(svg("text", { x: x + (flip ? -10 : 10), y: y + (flip ? -6 : 16), class: (flip ? "name end" : "name") + faded }, `${shorten(app, 24)} ${number(rho, 2)}`));
         chart.mark({ x, y, app, text: [app, `ρ ${number(rho, 3)}`, `${at + 1} of ${sorted.length} apps at or below`] });
       });
     },
@@ -45,7 +45,7 @@ function drawRhoOverTime(parent, lines) {
     height: 270,
     margin: { right: named ? 108 : 14, top: 16 },
     time: () => true,
-    y: () => ({ domain: log ? [Math.max(Math.min(...values, 0.5), 0.01), Math.max(...values)] : around(values, [0.9, 1.1]), log, format: (value, step) => number(value, step < 0.1 ? 2 : 1) }),
+    y: () => ({ domain: log ? [Math.max(Math.min(...values, 0.5), 0.01), Math.max(...values)] : around(values, [0.9, 1.1]), log, format: tick }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       lines.forEach(({ app, points }) => {

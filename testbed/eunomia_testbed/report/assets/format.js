@@ -6,6 +6,15 @@ function number(value, digits = 0) {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+// A tick's number with as many digits as the distance to the next tick asks for.
+function tick(value, step) {
+  return number(value, step < 0.01 ? 3 : step < 0.1 ? 2 : step < 1 ? 1 : 0);
+}
+
+function shorten(text, most) {
+  return text.length > most ? text.slice(0, most - 1) + "…" : text;
+}
+
 function seconds(value, digits = 1) {
   return value === null || value === undefined ? NOTHING : number(value, digits) + " s";
 }

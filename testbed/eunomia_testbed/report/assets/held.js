@@ -2,14 +2,16 @@
 // its note], notes,
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
 const ROW = 30;
+const MACHINE = 18; // letters of a machine's name
 
 function drawHeld(parent, data) {
   const top = 26;
+  const longest = Math.min(Math.max(...data.rows.map((row) => row.machine.length)), MACHINE);
   parent.append(heldLegend());
   new Chart(parent, {
     describe: `${data.rows.length} slots, ${data.bars.length} bars; arrows step through them`,
     height: () => top + data.rows.length * ROW + 22,
-    margin: { left: 92, top },
+    margin: { left: 60 + 7 * longest, top },
     time: () => true,
     y: () => ({ domain: [data.rows.length, 0] }),
     draw: (chart) => {
@@ -37,7 +39,7 @@ function drawRows(chart, rows) {
       svg("rect", { x: left, y: y + 3, width: right - left, height: ROW - 6, rx: 3, class: "track" }),
       svg("text", { x: left - 8, y: y + ROW / 2 + 4, class: "tick end" }, `slot ${slot}`));
     if (at && rows[at - 1].machine !== machine) chart.back.append(svg("line", { x1: 0, x2: right, y1: y, y2: y, class: "machine" }));
-    if (!at || rows[at - 1].machine !== machine) chart.back.append(svg("text", { x: 0, y: y + ROW / 2 + 4, class: "name" }, machine));
+    if (!at || rows[at - 1].machine !== machine) chart.back.append(svg("text", { x: 0, y: y + ROW / 2 + 4, class: "name" }, shorten(machine, MACHINE)));
   });
 }
 

@@ -28,8 +28,8 @@ function drawCurves(parent, panel) {
     app: panel.app,
     margin: { top: 16 },
     time: () => curvesByTime,
-    x: () => ({ domain: [0, steps * 1.03], label: "iteration", format: (value) => number(value) }),
-    y: () => ({ domain: around(values), format: (value, step) => number(value, step < 0.1 ? 2 : step < 1 ? 1 : 0) }),
+    x: () => ({ domain: [0, steps * 1.03], label: "iteration", format: tick }),
+    y: () => ({ domain: around(values), format: tick }),
     draw: (chart) => {
       if (!curvesByTime) new Set(panel.rungs.map((rung) => rung[2])).forEach((at) =>
         chart.back.append(svg("line", { x1: chart.x(at), x2: chart.x(at), y1: chart.area.top, y2: chart.area.bottom, class: "rung" })));
@@ -52,7 +52,10 @@ function drawCurve(chart, panel, curve) {
     pieces[pieces.length - 1].push(point);
   }
   const weight = curve.best ? { "stroke-width": 3 } : { "stroke-width": 1.2, opacity: 0.75 };
-  pieces.forEach((piece) => chart.line(piece.map(at), panel.app, weight));
+  pieces.forEach((piece) => {
+    if (piece.length > 1) chart.line(piece.map(at), panel.app, weight);
+    else piece.forEach((point) => chart.dot(...at(point), panel.app, 2.2)); // a line of one point would not show
+  });
   for (const point of known) {
     const [x, value] = at(point);
     const lines = [`${curve.job}${curve.best ? ", the best" : ""}`, `${panel.metric} ${number(value, 4)} at iteration ${number(point[1])}`, `${seconds(point[0])}`, curve.params, curve.state && `ended as: ${curve.state}`];
@@ -79,8 +82,8 @@ function drawBest(parent, metric, panels) {
     height: 230,
     wide: true,
     margin: { top: 16, right: 108 },
-    x: () => ({ domain: [0, most], label: "slot seconds of the app", format: (value) => number(value) }),
-    y: () => ({ domain: around(values), format: (value, step) => number(value, step < 0.1 ? 2 : step < 1 ? 1 : 0) }),
+    x: () => ({ domain: [0, most], label: "slot seconds of the app", format: tick }),
+    y: () => ({ domain: around(values), format: tick }),
     draw: (chart) => {
       panels.forEach(({ app, best }) => {
         const stairs = best.flatMap((point, at) => (at ? [[point[0], best[at - 1][1]], point] : [point]));
