@@ -72,6 +72,11 @@ def gains(bids: ByBundle) -> Reals:
     return np.log(bids.now[bids.claim_of_row] / bids.rho)
 
 
+def fraction(others: float, without: float) -> float:
+    """c_i from the logarithms of the others' product, with i and without it; rounding never makes a payment."""
+    return 1.0 if others > without - 1e-12 else math.exp(others - without)
+
+
 def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
     """Rows that are better than nothing; the others never win."""
     return np.flatnonzero(gain > 0.0)
@@ -154,7 +159,7 @@ class _Programme:
         return kept
 
     def admit(self, table: Table, position: int, new: Table) -> None:
-        """Fill the table of once one more bidder may take one of its rows."""
+        """Fill the table once one more bidder may take one of its rows."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -184,7 +189,7 @@ class _Sweep:
                 claim = programme.bidders[position]
                 without = float(np.add(before, self.behind[flip], out=programme.scratch).max())
                 won[claim] = row
-                kept[claim] = min(1.0, math.exp(self.total - float(programme.gain[row]) - without))
+                kept[claim] = fraction(self.total - float(programme.gain[row]), without)
             if position:
                 programme.admit(self.behind, position, self.other)
                 self.behind, self.other = self.other, self.behind
@@ -194,7 +199,8 @@ class _Sweep:
         programme, here = self.programme, after[tuple(self.left)]
         if here == before[tuple(self.left)]:
             return -1
-        for row in programme.rows[position].tolist():
+        rows: list[int] = programme.rows[position].tolist()
+        for row in rows:
             at = self.left - programme.use[row]
             if (at >= 0).all() and before[tuple(at)] + programme.gain[row] == here:
                 self.left = at
@@ -220,6 +226,6 @@ def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits
     for claim in np.flatnonzero(row >= 0).tolist():
         others = rows[bids.claim_of_row[rows] != claim]
         _, without, behind = solve_auction(program, rows, limits, allowed=others)
-        kept[claim] = min(1.0, float(np.exp(objective - gain[row[claim]] - without)))
+        kept[claim] = fraction(objective - float(gain[row[claim]]), without)
         gap = max(gap, behind)
     return Outcome(row=row, kept=kept, objective=objective, gap=gap, method=Method.INTEGER)

@@ -11,7 +11,7 @@ import numpy as np
 from eunomia.bundles import ByBundle
 from eunomia.solve import Limits, solve_cvxpy
 from eunomia.units import Ints, Reals
-from eunomia_plugins.themis.auction import Method, Outcome, gains
+from eunomia_plugins.themis.auction import Method, Outcome, fraction, gains
 
 
 def run_reference(bids: ByBundle, *, payments: bool = True) -> Outcome:
@@ -77,7 +77,7 @@ class Specification:
         kept = np.ones(len(self.bids))
         for claim in np.flatnonzero(row >= 0).tolist():
             _, without = self.best(barred=claim)
-            kept[claim] = min(1.0, float(np.exp(objective - self.gain[row[claim]] - without)))
+            kept[claim] = fraction(objective - float(self.gain[row[claim]]), without)
         return kept
 
 

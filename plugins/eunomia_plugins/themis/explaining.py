@@ -1,0 +1,66 @@
+"""Why a job of an app waits after an auction, from the auction's record."""
+
+from eunomia import Decision, Explanation, Snapshot
+from eunomia.decisions import RecordTable
+from eunomia.units import JobId
+
+
+def explain(snapshot: Snapshot, decision: Decision, job: JobId, plugin: str) -> Explanation | None:
+    """Tell from the record of the decision's auction; None: there was none, or the app was no part of it."""
+    tables = [one for one in decision.records if one.plugin == plugin and one.table == "auction"]
+    if not tables:
+        return None
+    lines = _lines(tables[0])
+    app = job.split("/", 1)[0]
+    mine = next((line for line in lines if line["app"] == app and line["bid"]), None)
+    if mine is None:
+        return Explanation(text=_not_offered(app, lines), numbers={})
+    if mine["gpus_won"]:
+        return Explanation(text=_held_back(app, mine), numbers=_numbers(mine))
+    return Explanation(text=_outbid(app, mine, lines), numbers=_numbers(mine))
+
+
+Entry = dict[str, float | int | str | bool | None]
+
+
+def _lines(table: RecordTable) -> list[Entry]:
+    many = len(table.columns["app"])
+    return [{name: column[at] for name, column in table.columns.items()} for at in range(many)]
+
+
+def _numbers(mine: Entry) -> dict[str, float]:
+    numbers = {"rho": float(mine["rho_now"] or 0.0)}
+    if mine["rho_least"] is not None:
+        numbers[f"rho_with_{mine['gpus_least']}"] = float(mine["rho_least"])
+    if mine["pays"] is not None:
+        numbers["pays"] = float(mine["pays"])
+    return numbers
+
+
+def _gain(line: Entry, rho: str) -> str:
+    before, after = float(line["rho_now"] or 0.0), float(line[rho] or 0.0)
+    return f"{line['app']} ρ {before:.2f} to {after:.2f} ({before / after:.2f} times)"
+
+
+def _slots(gpus: object) -> str:
+    return f"{gpus} free slot" if gpus == 1 else f"{gpus} free slots"
+
+
+def _outbid(app: str, mine: Entry, lines: list[Entry]) -> str:
+    winners = [_gain(line, "rho_won") for line in lines if line["gpus_won"]]
+    to = ", ".join(winners) if winners else "nobody"
+    own = "it could use none of them" if mine["rho_least"] is None else _gain(mine, "rho_least")
+    return f"{_slots(mine['gpus_offered'])} went to the apps that gain most together: {to}; {own}."
+
+
+def _held_back(app: str, mine: Entry) -> str:
+    pays = float(mine["pays"] or 0.0)
+    return (
+        f"{app} won {mine['gpus_won']} of {_slots(mine['gpus_offered'])} and paid {pays:.2f} of it for what others "
+        "went without: a part of an indivisible bundle is kept by chance, and it was not."
+    )
+
+
+def _not_offered(app: str, lines: list[Entry]) -> str:
+    worse = ", ".join(f"{line['app']} ρ {float(line['rho_now'] or 0.0):.2f}" for line in lines if line["bid"])
+    return f"The offer went to the apps that are treated worst: {worse}; {app} is treated better."

@@ -1,0 +1,135 @@
+"""One auction from bids to an allocation: solve, take payments, round, share out leftovers, record."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from eunomia import Allocation, ByBundle, Claims, Reason, Rest, Unit, Verdicts
+from eunomia.allocations import Grants, Pins
+from eunomia.solve import Limits
+from eunomia.units import Ints, Rows
+from eunomia_plugins.themis.apps import AppView
+from eunomia_plugins.themis.auction import Outcome, run_auction
+from eunomia_plugins.themis.leftovers import Taker, share_out
+from eunomia_plugins.themis.record import AuctionRecord, Line
+from eunomia_plugins.themis.reference import run_reference
+from eunomia_plugins.themis.winnings import Pieces, kept_sizes, pack, shrunk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lot:
+    """What is auctioned to whom.
+
+    Attributes:
+        bids: of the bidders.
+        views: of the bidders in the order of their claims, then of the apps outside the auction.
+        free: [machines] GPUs on offer.
+        gpu_type: [machines].
+    """
+
+    bids: ByBundle
+    views: list[AppView]
+    free: Ints
+    gpu_type: Rows
+
+
+def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng: np.random.Generator) -> Allocation:
+    """Hold the auction, and grant what is kept and what is left over, pinned to machines."""
+    outcome = run_reference(lot.bids) if solver == "reference" else run_auction(lot.bids, limits=Limits(nodes=nodes))
+    wishes = {claim: set(view.runs_on) for claim, view in enumerate(lot.views) if view.runs_on}
+    won = pack(lot.bids, outcome.row, prefers=wishes)
+    kept = shrunk(won, kept_sizes(lot.bids, outcome.row, outcome.kept, rng))
+    rest = share_out(lot.free - kept.on_machine(lot.free.size), lot.gpu_type, _takers(lot, kept), rng)
+    return _allocation(lot, outcome, kept, rest)
+
+
+def _takers(lot: Lot, kept: Pieces) -> list[Taker]:
+    gpus = kept.by_claim(len(lot.views))
+    machines: list[set[int]] = [set(view.standpoint.held) for view in lot.views]
+    for claim, machine in zip(kept.claim.tolist(), kept.machine.tolist(), strict=True):
+        machines[claim].add(machine)
+    return [
+        Taker(
+            claim=claim,
+            usable=view.standpoint.usable,
+            has=view.holds + int(gpus[claim]),
+            gpu_type=view.standpoint.gpu_type,
+            machines=frozenset(machines[claim]),
+            outside=claim >= len(lot.bids),
+        )
+        for claim, view in enumerate(lot.views)
+    ]
+
+
+def _allocation(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> Allocation:
+    """Grants of all that each app got, in one piece a machine."""
+    total = np.zeros((len(lot.views), lot.free.size), dtype=np.int64)
+    for pieces in (kept, rest):
+        np.add.at(total, (pieces.claim, pieces.machine), pieces.gpus)
+    claim, machine = np.nonzero(total)
+    rows = np.array([view.row for view in lot.views], dtype=np.int32)
+    gpus = total.sum(axis=1)
+    pins = Pins(claim=claim.astype(np.int32), machine=machine.astype(np.int32), gpus=total[claim, machine])
+    return Allocation(
+        claims=Claims(unit=Unit.APP, rows=rows),
+        amount=Grants(gpus=gpus, pins=pins),
+        order=np.flatnonzero(gpus).astype(np.int32),
+        rest=Rest.RELEASE,
+        verdicts=_verdicts(lot, outcome, gpus),
+        record=_record(lot, outcome, kept, rest),
+    )
+
+
+def _verdicts(lot: Lot, outcome: Outcome, gpus: Ints) -> Verdicts:
+    """Why apps with waiting jobs got nothing."""
+    found: list[tuple[int, Reason]] = []
+    for claim, view in enumerate(lot.views):
+        if gpus[claim] or not view.waiting:
+            continue
+        if claim >= len(lot.bids):
+            found.append((view.row, Reason.NOT_OFFERED))
+        elif outcome.row[claim] >= 0:
+            found.append((view.row, Reason.HELD_BACK))
+        elif len(lot.bids.rows(claim)):
+            found.append((view.row, Reason.OUTBID))
+    rows = np.array([row for row, _ in found], dtype=np.int32)
+    return Verdicts(rows=rows, reasons=np.array([int(reason) for _, reason in found], dtype=np.int32))
+
+
+def _record(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> AuctionRecord:
+    keeps, more = kept.by_claim(len(lot.views)), rest.by_claim(len(lot.views))
+    lines = [_line(lot, outcome, claim, int(keeps[claim]), int(more[claim])) for claim in range(len(lot.bids))]
+    lines += [
+        Line(app=lot.views[claim].name, bid=False, gpus_left_over=int(more[claim]))
+        for claim in range(len(lot.bids), len(lot.views))
+        if more[claim]
+    ]
+    return AuctionRecord(
+        lines=tuple(lines),
+        gpus_offered=int(lot.free.sum()),
+        apps_active=len(lot.views),
+        method=outcome.method.value,
+        gap=outcome.gap,
+    )
+
+
+def _line(lot: Lot, outcome: Outcome, claim: int, keeps: int, more: int) -> Line:
+    best: dict[int, float] = {}
+    for bundle in lot.bids.bundles(claim):
+        best[bundle.size] = min(bundle.rho, best.get(bundle.size, bundle.rho))
+    least = min(best, default=0)
+    row = int(outcome.row[claim])
+    return Line(
+        app=lot.views[claim].name,
+        bid=True,
+        rho_now=float(lot.bids.now[claim]),
+        gpus_least=least,
+        rho_least=best.get(least),
+        gpus_won=int(lot.bids.sizes[row]) if row >= 0 else 0,
+        rho_won=float(lot.bids.rho[row]) if row >= 0 else None,
+        kept=float(outcome.kept[claim]) if row >= 0 else None,
+        gpus_kept=keeps,
+        gpus_left_over=more,
+        table=", ".join(f"{size}: {best[size]:.6g}" for size in sorted(best)),
+    )

@@ -1,0 +1,162 @@
+"""The plugin ``themis``: valuation by finish-time fairness, offers to the worst off, partial-allocation auctions."""
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Allocation,
+    ByBundle,
+    Cause,
+    Claims,
+    Contract,
+    Decision,
+    Explanation,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Promise,
+    Share,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    hookimpl,
+)
+from eunomia.bundles import offer_classes
+from eunomia.contracts import Contracts
+from eunomia.units import Ints, JobId
+from eunomia_plugins.themis.apps import AppView, Preparation, read_apps
+from eunomia_plugins.themis.explaining import explain
+from eunomia_plugins.themis.hammer import Lot, hold_auction
+from eunomia_plugins.themis.rho import bid, rho_now
+
+Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+
+
+class SlowdownOptions(PluginOptions):
+    """S(G) by how far apart a job's GPUs are, until it is measured (§4.3.1, footnote 3)."""
+
+    machine: Factor = 1.0
+    """All on one machine."""
+    rack: Factor = 1.1
+    """On several machines of one rack."""
+    cluster: Factor = 1.3
+    """Across racks."""
+
+
+class ThemisOptions(PluginOptions):
+    """Options of ``themis``."""
+
+    fairness_knob: Share = 0.8
+    """f: an offer is shown to the worst-off ceil((1 - f) * apps), at least one."""
+    slowdown: SlowdownOptions = SlowdownOptions()
+    """What distance costs, until it is measured."""
+    solver: Literal["fast", "reference"] = "fast"
+    """``reference`` solves the cvxpy specification: slow, for comparison."""
+    nodes: Annotated[int, Field(ge=1)] = 100_000
+    """Where the integer programme gives up, if an auction needs one; its gap is then recorded."""
+
+
+class Themis:
+    """Themis (Mahajan et al., NSDI 2020): claims are apps, bids are tables of ρ by bundle, wins are pinned."""
+
+    name = "themis"
+    api = 1
+    options_type = ThemisOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.VALUATION: Contract(
+            gives=frozenset({Feature.BY_BUNDLE, Feature.SCORES, Feature.APP_CLAIMS}),
+            promises=frozenset({Promise.SEPARABLE}),
+        ),
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.BY_BUNDLE}),
+            gives=frozenset({Feature.GRANTS, Feature.PINNED, Feature.APP_CLAIMS}),
+            promises=frozenset({Promise.WORK_CONSERVING}),
+        ),
+    }
+
+    def __init__(self, options: ThemisOptions) -> None:
+        self.options = options
+        far = options.slowdown
+        self.prepared = Preparation((1.0, far.machine, far.rack, far.cluster))
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for an auction whenever GPUs become free or an app comes (§3.3.2)."""
+        return Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+
+    @hookimpl
+    def eunomia_offer(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
+        """Show the offer to the worst off of the apps that can use some of it (Pseudocode 1, lines 16 and 17)."""
+        offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
+        rows = standings.claims.rows
+        views = read_apps(snapshot, menus, offer, rows.tolist(), self.prepared)
+        able = np.array([view.can_use(offered) for view in views], dtype=bool)
+        ranked = standings.form(ByBundle).now
+        order = np.lexsort((np.arange(rows.size), -ranked))
+        worst = rows[[claim for claim in order.tolist() if able[claim]]]
+        return replace(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """ρ of what each app holds, and with each bundle that it bids for (equations 1 and 2)."""
+        rows = snapshot.active_apps if offer.apps is None else offer.apps
+        self.prepared.forget({str(name) for name in snapshot.apps.id if name is not None})
+        views = read_apps(snapshot, menus, offer, rows.tolist(), self.prepared)
+        classes = offer_classes(snapshot.cluster, offer)
+        now = [rho_now(view.work, view.standpoint) for view in views]
+        bids = [bid(view.work, view.standpoint, classes) if offer.gpus.size else [] for view in views]
+        table = ByBundle.of(classes, now, bids)
+        return Valuations(claims=Claims(unit=Unit.APP, rows=np.asarray(rows, dtype=np.int32)), forms=(table,))
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Hold the auction, take the payments, share out what is left over."""
+        rows = valuations.claims.rows.tolist()
+        others = [row for row in snapshot.active_apps.tolist() if row not in set(rows)]
+        views = read_apps(snapshot, menus, offer, [*rows, *others], self.prepared)
+        bids = usable_rows(valuations.form(ByBundle), views[: len(rows)])
+        free = np.bincount(snapshot.cluster.machine[offer.gpus], minlength=len(snapshot.cluster.machines))
+        lot = Lot(bids, views, free.astype(np.int64), snapshot.cluster.machine_type)
+        return hold_auction(lot, self.options.solver, self.options.nodes, snapshot.rng(self.name))
+
+    @hookimpl
+    def eunomia_explain(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
+        """Tell whom the GPUs went to, and what each gains."""
+        return explain(snapshot, decision, job, self.name)
+
+
+def bidders(apps: int, fairness_knob: float) -> int:
+    """How many of so many apps are shown an offer: max(1, ceil((1 - f) * apps)).
+
+    f is taken as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
+    """
+    fraction = 1 - Fraction(Decimal(repr(float(fairness_knob))))
+    return max(1, ceil(fraction * apps))
+
+
+def usable_rows(bids: ByBundle, views: list[AppView]) -> ByBundle:
+    """The bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
+    kept = []
+    for claim, view in enumerate(views):
+        sizes = {int(size) - view.holds for size in view.standpoint.usable}
+        kept.append(
+            [
+                row
+                for row in bids.bundles(claim)
+                if row.size in sizes and _of_type(bids.classes.gpu_type, row.parts, view.standpoint.gpu_type)
+            ]
+        )
+    return ByBundle.of(bids.classes, bids.now, kept)
+
+
+def _of_type(types: Ints, parts: tuple[tuple[int, int, int], ...], gpu_type: int) -> bool:
+    return gpu_type < 0 or all(types[part[0]] == gpu_type for part in parts)

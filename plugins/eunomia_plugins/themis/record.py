@@ -1,0 +1,92 @@
+"""What an auction leaves for journal and report: a row an app that bid or got something."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from eunomia.records import PlainColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One app in one auction.
+
+    Attributes:
+        app: its id.
+        bid: it took part; else it only got leftovers.
+        rho_now: ρ of what it held, None where it did not bid.
+        gpus_least: the smallest bundle that it bid for; 0: none.
+        rho_least: ρ with its best bundle of that size.
+        gpus_won: GPUs of the bundle won; 0: none.
+        rho_won: ρ with it.
+        kept: c_i of a winner.
+        gpus_kept: GPUs that it keeps of the bundle.
+        gpus_left_over: GPUs that it got of what was left over.
+        table: its best ρ by size, such as ``1: 0.95, 2: 0.8``.
+    """
+
+    app: str
+    bid: bool
+    rho_now: float | None = None
+    gpus_least: int = 0
+    rho_least: float | None = None
+    gpus_won: int = 0
+    rho_won: float | None = None
+    kept: float | None = None
+    gpus_kept: int = 0
+    gpus_left_over: int = 0
+    table: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """How many times better the bundle won makes it, else the smallest it bid for."""
+        with_bundle = self.rho_won if self.rho_won is not None else self.rho_least
+        return None if self.rho_now is None or with_bundle is None else self.rho_now / with_bundle
+
+    @property
+    def pays(self) -> float | None:
+        """The hidden payment of a winner: 1 - c_i."""
+        return None if self.kept is None else 1.0 - self.kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuctionRecord:
+    """An auction: who bid, who won, who paid what, who got leftovers.
+
+    Attributes:
+        lines: bidders in the order of their claims, then others who got leftovers.
+        gpus_offered: GPUs on offer.
+        apps_active: apps of which the worst off were shown the offer.
+        method: how it was solved.
+        gap: distance to the optimum in the logarithm of the product; 0: exact.
+    """
+
+    table: ClassVar[str] = "auction"
+    lines: tuple[Line, ...]
+    gpus_offered: int
+    apps_active: int
+    method: str
+    gap: float
+
+    def columns(self) -> Mapping[str, PlainColumn]:
+        """Columns of plain values, by the names of ``Line`` and of this record."""
+        lines = self.lines
+        bidders = sum(line.bid for line in lines)
+
+        def column(name: str) -> list[Any]:
+            return [getattr(line, name) for line in lines]
+
+        def same(value: Any) -> list[Any]:
+            return [value] * len(lines)
+
+        own = ("app", "bid", "rho_now", "gpus_least", "rho_least", "gain", "gpus_won", "rho_won", "kept", "pays")
+        return {name: column(name) for name in own} | {
+            "gpus_kept": column("gpus_kept"),
+            "gpus_left_over": column("gpus_left_over"),
+            "bid_table": column("table"),
+            "gpus_offered": same(self.gpus_offered),
+            "bidders": same(bidders),
+            "apps_active": same(self.apps_active),
+            "method": same(self.method),
+            "gap": same(self.gap),
+        }
