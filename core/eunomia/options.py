@@ -1,14 +1,14 @@
 """Options of plugins: typed, described by their docstrings, checked when a profile is loaded."""
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
-from eunomia.errors import EunomiaError, InputError
-from eunomia.units import Seconds, format_duration, parse_duration
+from eunomia.errors import InputError, InputErrors
+from eunomia.units import Seconds, parse_duration
+from eunomia.words import did_you_mean, exact_duration, shown
 
 
 class PluginOptions(BaseModel):
@@ -36,7 +36,7 @@ _DURATION_RULE = 'must be a duration with a unit, such as "10m"'
 Duration = Annotated[
     Seconds,
     BeforeValidator(_duration),
-    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    PlainSerializer(exact_duration, return_type=str, when_used="json"),
     Field(ge=0.0),
 ]
 """Seconds in code, ``"10m"`` in a profile."""
@@ -49,21 +49,19 @@ class NoOptions(PluginOptions):
     """A plugin without options."""
 
 
-def make_options(kind: type[PluginOptions], given: Mapping[str, object], *, place: str) -> PluginOptions:
+def make_options(
+    kind: type[PluginOptions], given: Mapping[str, object], *, place: Callable[[tuple[str, ...]], str]
+) -> PluginOptions:
     """Check what a profile gives for a plugin.
 
     Args:
         kind: the plugin's options.
         given: option to value, as read from TOML.
-        place: up to the option's name, such as ``mixed.toml, [plugins.themis]``.
+        place: file and key of an option, by its path within the options.
 
     Raises:
         InputErrors: every option that is unknown or out of bounds.
     """
-    from eunomia.errors import InputErrors
-
-    if not isinstance(given, Mapping):
-        raise InputErrors([InputError("options of a plugin must be a table", value=shown(given), place=place)])
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
@@ -71,36 +69,20 @@ def make_options(kind: type[PluginOptions], given: Mapping[str, object], *, plac
         raise InputErrors([_translated(item, kind, names, place) for item in error.errors()]) from error
 
 
-def shown(given: object) -> str:
-    """A value as it would stand in a profile."""
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    return f'"{given}"' if isinstance(given, str) else str(given)
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """``; did you mean "x"?`` where a known word is close to what was given, else nothing."""
-    close = difflib.get_close_matches(given, list(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def list_of(names: Iterable[str]) -> str:
-    """Names in a sentence: ``"a", "b" or "c"``."""
-    quoted = [f'"{name}"' for name in names]
-    return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]])) if quoted else "nothing"
-
-
-def _translated(item: ErrorDetails, kind: type[PluginOptions], names: list[str], place: str) -> InputError:
-    location = [str(part) for part in item["loc"]]
-    path = ".".join(location)
-    given = item["input"]
+def _translated(
+    item: ErrorDetails, kind: type[PluginOptions], names: list[str], place: Callable[[tuple[str, ...]], str]
+) -> InputError:
+    # Positions in a list are no keys of the profile: the place ends at the list.
+    location = tuple(part for part in item["loc"] if isinstance(part, str))
+    where, path = place(location), ".".join(location)
     if item["type"] == "extra_forbidden":
         hint = did_you_mean(location[-1], names)
-        known = "" if hint else f"; it has {', '.join(names) or 'no options'}"
-        return InputError("an option must be one that the plugin has", value=f'"{path}"{hint}{known}', place=place)
+        known = "" if hint else f"; it has {', '.join(names) or 'none'}"
+        return InputError("an option must be one that the plugin has", value=f'"{path}"{hint}{known}', place=where)
     if item["type"] == "missing":
-        return InputError(f"{path} must be given", place=f"{place}.{path}")
-    return InputError(f"{path} {_rule(item, kind)}", value=shown(given), place=f"{place}.{path}")
+        return InputError(f"{path} must be given", place=where)
+    # A check of all options together has no place: its sentence says which options it is about.
+    return InputError(f"{path} {_rule(item, kind)}".strip(), value=shown(item["input"]) if path else None, place=where)
 
 
 _TYPES = {
@@ -130,20 +112,20 @@ def _rule(item: ErrorDetails, kind: type[PluginOptions]) -> str:
         message = str(context.get("error", item["msg"]))
         return message if message.startswith("must") else f"must be valid: {message}"
     if item["type"] in _BOUNDS:
-        return f"must be {_bounds(kind, str(item['loc'][0])) or item['msg'].removeprefix('Input should be ')}"
+        return f"must be {_bounds(kind, item) or item['msg'].removeprefix('Input should be ')}"
     return "must be " + item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
 
 
-def _bounds(kind: type[PluginOptions], name: str) -> str:
+def _bounds(kind: type[PluginOptions], item: ErrorDetails) -> str:
     """The bounds of an option in words: ``between 0 and 1``, ``at least 1``."""
     import annotated_types as at
 
-    field = kind.model_fields.get(name)
+    field = kind.model_fields.get(str(item["loc"][0])) if len(item["loc"]) == 1 else None
     words: dict[str, float] = {}
-    for item in field.metadata if field else []:
-        for bound, attribute in ((at.Ge, "ge"), (at.Gt, "gt"), (at.Le, "le"), (at.Lt, "lt")):
-            if isinstance(item, bound):
-                words[attribute] = getattr(item, attribute)
+    for bound in field.metadata if field else []:
+        for sort, attribute in ((at.Ge, "ge"), (at.Gt, "gt"), (at.Le, "le"), (at.Lt, "lt")):
+            if isinstance(bound, sort):
+                words[attribute] = getattr(bound, attribute)
     if set(words) == {"ge", "le"}:
         return f"between {words['ge']:g} and {words['le']:g}"
     text = {"ge": "at least {:g}", "gt": "greater than {:g}", "le": "at most {:g}", "lt": "less than {:g}"}
@@ -158,6 +140,3 @@ def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
         name: {key: item for key, item in entry.items() if key not in ("title", "$ref")}
         for name, entry in properties.items()
     }
-
-
-__all__ = ["Duration", "EunomiaError", "NoOptions", "PluginOptions", "Share", "describe", "make_options"]

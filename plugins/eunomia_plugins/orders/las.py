@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from eunomia import (
     NEVER,
@@ -32,10 +32,12 @@ class LasOptions(PluginOptions):
     queues: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = ()
     """Ascending thresholds of service between queues; within a queue jobs go by arrival. None: no queues."""
 
-    def model_post_init(self, context: object, /) -> None:
-        """Refuse thresholds out of order."""
-        if list(self.queues) != sorted(set(self.queues)):
-            raise ValueError("must have queues in ascending order")
+    @field_validator("queues")
+    @classmethod
+    def _ascending(cls, queues: tuple[float, ...]) -> tuple[float, ...]:
+        if list(queues) != sorted(set(queues)):
+            raise ValueError("must be in ascending order")
+        return queues
 
 
 class Las:

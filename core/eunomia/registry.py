@@ -1,0 +1,291 @@
+"""The plugins that there are: found by name, loaded and checked one by one, made only where a profile names them."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia import __version__
+from eunomia.checking import IncompatibleError, check_contracts, check_plugin, hooks_of
+from eunomia.errors import EunomiaError, InputError, PluginError
+from eunomia.shapes import builds, value
+from eunomia.units import Stage
+
+DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
+    "fixed": "eunomia_plugins.elasticity.fixed:Fixed",
+    "range": "eunomia_plugins.elasticity.range:Range",
+    "fifo": "eunomia_plugins.orders.fifo:Fifo",
+    "las": "eunomia_plugins.orders.las:Las",
+    "ordered": "eunomia_plugins.allocations.ordered:Ordered",
+    "packed": "eunomia_plugins.placement.packed:Packed",
+    "spread": "eunomia_plugins.placement.spread:Spread",
+    "themis": "eunomia_plugins.themis.plugin:Themis",
+}
+"""Built-in plugins: loaded by name, like a stranger's; nobody imports them."""
+
+DEFAULT_PRESETS: Final = "eunomia_plugins.presets"
+"""The package whose TOML files are the built-in presets."""
+
+GROUP: Final = "eunomia"
+"""The entry-point group of strangers' plugins."""
+
+STAGE_OF_HOOK: Final[Mapping[str, Stage]] = {
+    "eunomia_elasticity": Stage.ELASTICITY,
+    "eunomia_valuation": Stage.VALUATION,
+    "eunomia_allocation": Stage.ALLOCATION,
+    "eunomia_refine": Stage.REFINE,
+    "eunomia_placement": Stage.PLACEMENT,
+}
+
+
+class Status(Enum):
+    """Whether a plugin can be used."""
+
+    OK = "ok"
+    BROKEN = "broken"
+    INCOMPATIBLE = "incompatible"
+
+
+@value
+class Found:
+    """A plugin that was found, not yet loaded."""
+
+    name: str
+    target: str
+    """``module:Class``, or ``file.py:Class``."""
+    origin: str = "eunomia"
+    """The distribution that brought it, or its file."""
+    version: str = ""
+
+
+@builds
+class Listed:
+    """A plugin as ``eunomia plugins`` shows it."""
+
+    found: Found
+    status: Status
+    stages: tuple[Stage, ...] = ()
+    error: str | None = None
+    plugin: type[Any] | None = None
+
+
+class Registry:
+    """The plugins that were found. Loading one never touches another; what is broken is listed with its error.
+
+    Args:
+        found: plugins by name.
+        failed: files and entry points that could not even be looked into, with the error of each.
+    """
+
+    def __init__(self, found: Mapping[str, Found], failed: Iterable[tuple[Found, str]] = ()) -> None:
+        self._found = dict(found)
+        self._failed = {item.name: Listed(found=item, status=Status.BROKEN, error=error) for item, error in failed}
+        self._listed: dict[str, Listed] = {}
+
+    @classmethod
+    def find(cls, *, paths: Sequence[Path | str] = (), installed: bool = True) -> "Registry":
+        """Look for plugins: built-in, installed, and in files.
+
+        Args:
+            paths: Python files, each with one or more plugin classes; they win over plugins of the same name.
+            installed: whether to look at installed distributions too (``--no-plugins``: not).
+        """
+        found = {name: Found(name=name, target=target, version=__version__) for name, target in DEFAULT_PLUGINS.items()}
+        failed: list[tuple[Found, str]] = []
+        for item in _entry_points() if installed else ():
+            if item.name in found:
+                failed.append((item, f'a plugin must have a name of its own, but "{item.name}" is taken'))
+            else:
+                found[item.name] = item
+        for path in paths:
+            for item in _in_file(Path(path)):
+                found[item.name] = item
+        return cls(found, failed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave loaded classes behind: another process loads them anew."""
+        return {**self.__dict__, "_listed": {}}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all plugins found, sorted."""
+        return tuple(sorted({*self._found, *self._failed}))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
+
+    def listed(self, name: str) -> Listed:
+        """Load and check one plugin."""
+        if name not in self._found:
+            return self._failed[name]
+        if name not in self._listed:
+            self._listed[name] = _listed(self._found[name])
+        return self._listed[name]
+
+    def all(self) -> tuple[Listed, ...]:
+        """Every plugin, loaded and checked, by name; the clashing ones too."""
+        clashing = [self._failed[name] for name in sorted(self._failed) if name in self._found]
+        return (*(self.listed(name) for name in self.names), *clashing)
+
+    def load(self, name: str) -> type[Any]:
+        """The checked class of a plugin.
+
+        Raises:
+            PluginError: it is broken, or of another api.
+        """
+        entry = self.listed(name)
+        if entry.plugin is None or entry.status is not Status.OK:
+            raise PluginError(f'plugin "{name}" must load, but it is {entry.status.value}: {entry.error}')
+        return entry.plugin
+
+    def stages(self, name: str) -> tuple[Stage, ...]:
+        """The stages that a plugin answers; none if it does not load."""
+        return self.listed(name).stages
+
+    def answering(self, stage: Stage) -> tuple[str, ...]:
+        """Names of the plugins that answer a stage; loads all."""
+        return tuple(name for name in self.names if stage in self.stages(name))
+
+    def make(self, name: str, options: Mapping[str, object], *, alias: str, place: "Places") -> Any:
+        """Make a plugin with its options, under the name that the profile gives it.
+
+        Raises:
+            InputErrors: bad options.
+            PluginError: it does not load, or raises when it is made.
+        """
+        kind = self.load(name)
+        options_type = getattr(kind, "options_type", None)
+        if options_type is None and options:
+            first = next(iter(options))
+            raise InputError(f'plugin "{name}" has no options', value=f'"{first}"', place=place((first,)))
+        arguments: list[object] = []
+        if options_type is not None:
+            from eunomia.options import make_options
+
+            arguments.append(make_options(options_type, options, place=place))
+        try:
+            made = kind(*arguments)
+            if alias != name:
+                made.name = alias
+        except Exception as error:
+            raise PluginError(f'plugin "{name}" must be made without an error', value=_last_line(error)) from error
+        check_contracts(made)
+        return made
+
+    def presets(self) -> dict[str, Path]:
+        """TOML files of presets by name: built-in ones, and those that installed plugins name."""
+        folder = importlib.util.find_spec(DEFAULT_PRESETS)
+        shipped: dict[str, Path] = {}
+        for place in folder.submodule_search_locations or () if folder else ():
+            shipped |= {path.stem: path for path in sorted(Path(place).glob("*.toml"))}
+        for name, item in self._found.items():
+            if name not in DEFAULT_PLUGINS:
+                shipped = {**self._presets_of(name, item), **shipped}
+        return dict(sorted(shipped.items()))
+
+    def _presets_of(self, name: str, item: Found) -> dict[str, Path]:
+        kind = self.listed(name).plugin
+        if kind is None or not hasattr(kind, "eunomia_profiles"):
+            return {}
+        try:
+            made = self.make(name, {}, alias=name, place=lambda path: item.target)
+            return {preset: Path(path) for preset, path in made.eunomia_profiles().items()}
+        except Exception:
+            return {}
+
+
+Places = Callable[[tuple[str, ...]], str]
+"""Where an option stands, by its path within the plugin's options."""
+
+
+@lru_cache(maxsize=1)
+def default_registry() -> Registry:
+    """What ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS`` ask for; found once a process."""
+    paths = [part for part in os.environ.get("EUNOMIA_PLUGIN_PATH", "").split(os.pathsep) if part]
+    return Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
+
+
+def _listed(found: Found) -> Listed:
+    try:
+        kind = _load(found.target)
+        check_plugin(kind, found.name)
+    except IncompatibleError as error:
+        return Listed(found=found, status=Status.INCOMPATIBLE, error=f"{error} ({found.target})")
+    except EunomiaError as error:
+        return Listed(found=found, status=Status.BROKEN, error=f"{error} ({found.target})")
+    except Exception as error:
+        return Listed(found=found, status=Status.BROKEN, error=_last_line(error))
+    hooks = hooks_of(kind)
+    stages = tuple(stage for hook, stage in STAGE_OF_HOOK.items() if hook in hooks)
+    return Listed(found=found, status=Status.OK, stages=stages, plugin=kind)
+
+
+def _load(target: str) -> Any:
+    where, _, attribute = target.rpartition(":")
+    module = _file_module(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    loaded: Any = module
+    for part in attribute.split("."):
+        loaded = getattr(loaded, part)
+    return loaded
+
+
+@lru_cache(maxsize=64)
+def _file_module(path: Path) -> Any:
+    """A module read from a file, under a name that does not hide an installed one; read once."""
+    spec = importlib.util.spec_from_file_location(f"eunomia_plugin_path_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise PluginError("a plugin path must be a Python file", value=f'"{path}"', place="--plugin-path")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_file(path: Path) -> list[Found]:
+    """The plugins that a file defines: classes with a name and an api.
+
+    Raises:
+        InputError: no such file, it does not load, or it holds no plugin.
+    """
+    if not path.is_file():
+        raise InputError("a plugin path must name a file", value=f'"{path}"', place="--plugin-path")
+    try:
+        module = _file_module(path)
+    except Exception as error:
+        raise InputError(
+            "a plugin path must name a file that loads", value=_last_line(error), place="--plugin-path"
+        ) from error
+    kinds: list[Any] = [
+        item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__
+    ]
+    plugins = [kind for kind in kinds if hasattr(kind, "api") and isinstance(getattr(kind, "name", None), str)]
+    if not plugins:
+        raise InputError("a plugin path must name a file with a plugin class", value=path.name, place="--plugin-path")
+    return [Found(name=kind.name, target=f"{path}:{kind.__qualname__}", origin=path.name) for kind in plugins]
+
+
+def _entry_points() -> Iterable[Found]:
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        dist = entry.dist
+        yield Found(
+            name=entry.name,
+            target=entry.value.replace(" ", ""),
+            origin=dist.name if dist else "unknown",
+            version=dist.version if dist else "",
+        )
+
+
+def _last_line(error: BaseException) -> str:
+    """An exception in one line, with the innermost file and line of its traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    text = str(error) or type(error).__name__
+    outside = [frame for frame in frames if "importlib" not in frame.filename]
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.msg} ({Path(error.filename).name}:{error.lineno})"
+    where = f" ({Path(outside[-1].filename).parent.name}/{Path(outside[-1].filename).name}:{outside[-1].lineno})"
+    return text + (where if outside else "")

@@ -1,0 +1,34 @@
+"""Plain values as TOML text; the standard library reads TOML and does not write it."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_key(name: str) -> str:
+    """A key, quoted where it must be."""
+    return name if _BARE.fullmatch(name) else toml_value(name)
+
+
+def toml_value(given: object) -> str:
+    """A value in one line: text, number, truth value, list, or inline table."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, float):
+        if math.isnan(given):
+            return "nan"
+        return repr(given) if math.isfinite(given) else ("inf" if given > 0 else "-inf")
+    if isinstance(given, int):
+        return str(given)
+    if isinstance(given, str):
+        # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+        return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(given, Mapping):
+        inside = ", ".join(f"{toml_key(str(key))} = {toml_value(item)}" for key, item in given.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(given, list | tuple | set | frozenset):
+        return f"[{', '.join(toml_value(item) for item in given)}]"
+    return toml_value(str(given))

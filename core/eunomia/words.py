@@ -1,0 +1,39 @@
+"""Words of messages: values as a profile writes them, lists of names, near misses."""
+
+import difflib
+from collections.abc import Iterable
+
+from eunomia.errors import InputError
+from eunomia.units import format_duration, parse_duration
+
+
+def shown(given: object) -> str:
+    """A value as it would stand in a profile."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    return f'"{given}"' if isinstance(given, str) else str(given)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """``; did you mean "x"?`` where a known word is close to what was given, else nothing."""
+    close = difflib.get_close_matches(given, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def list_of(names: Iterable[str]) -> str:
+    """Names in a sentence: ``"a", "b" or "c"``."""
+    quoted = [f'"{name}"' for name in names]
+    return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]])) if quoted else "nothing"
+
+
+def exact_duration(seconds: float) -> str:
+    """A duration that ``parse_duration`` reads back to the same number of seconds."""
+    if seconds == 0.0:
+        return "0s"
+    short = format_duration(seconds)
+    try:
+        if parse_duration(short, name="duration") == seconds:
+            return short
+    except InputError:
+        pass
+    return f"{seconds:.12f}".rstrip("0").rstrip(".") + "s"
