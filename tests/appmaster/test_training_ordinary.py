@@ -22,6 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster import training
+from eunomia_appmaster.training import supervision
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.orders import OrderClient
 
@@ -118,6 +119,30 @@ def test_under_torchrun_it_is_data_parallel(here: Path) -> None:
     output = subprocess.run(command, env=ALONE, timeout=100, check=True, capture_output=True, text=True).stdout
     assert sorted(output.splitlines()) == [f"{rank} 2 DistributedDataParallel" for rank in (0, 1)]
     assert len(list((here / "runs").iterdir())) == 1
+
+
+def test_weights_that_an_evaluation_swaps_are_never_saved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "_exit", sys.exit)
+    run = training.attach("mine")
+    model, optimizer, loader = small(run)
+    weights = []
+    with pytest.raises(SystemExit) as left:
+        for _epoch in run.epochs(3):
+            for x, y in loader:
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+            weights.append(model.weight.detach().clone())
+            with torch.no_grad():
+                model.weight.add_(1.0)
+                if run.step == 4:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                model(torch.ones(1, 2))
+                model.weight.copy_(weights[-1])
+    assert left.value.code == 75
+    assert run.step == 4
+    restored, *_ = small(training.attach("mine"))
+    assert torch.equal(restored.weight, weights[1])
 
 
 def test_nan_and_tensors_are_logged_as_they_are(here: Path) -> None:

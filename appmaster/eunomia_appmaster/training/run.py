@@ -156,6 +156,7 @@ class Run:
             # Models begin alike on every worker, dropout must not go on alike.
             randomness.seed_all(randomness.mix(self.seed, self.rank))
         self._keeper.restore_randomness()
+        self._supervision.obey_sigterm()
         return prepared[0] if len(prepared) == 1 else prepared
 
     def epochs(self, count: int) -> Iterator[int]:

@@ -48,6 +48,9 @@ class Supervision:
         alone = self._obeys and not environment.attached
         every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
         self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
+
+    def obey_sigterm(self) -> None:
+        """From now on there is something to save, so a SIGTERM is a suspend order."""
         if self._obeys:
             self._commands.obey_sigterm()
 
@@ -68,7 +71,7 @@ class Supervision:
         Raises:
             ChangedError: the snapshot's state is no more.
         """
-        if self._keeper.store is None or snapshot.saved:
+        if self._keeper.store is None:
             return
         self._keeper.save(snapshot)
         self._commands.saved()
