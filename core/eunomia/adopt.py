@@ -1,14 +1,12 @@
 """A decision adopted: the only way, beside the fold of events, in which the state changes. Live and in a replay."""
 
-import math
-
 import numpy as np
 
 from eunomia.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
-from eunomia.fold import revoke
+from eunomia.fold import revoke, stop_clock
 from eunomia.leases import GpuState, Lease, LeaseState
 from eunomia.state import OpenOffer, State
-from eunomia.units import NEVER, NONE, Ints
+from eunomia.units import NEVER, NONE
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
@@ -72,16 +70,9 @@ def _leave(state: State, order: Transition) -> None:
     revoke(state, lease, lost, kind=order.kind, deadline=order.deadline)
     lease.epoch = order.epoch
     state.last_epoch = max(state.last_epoch, int(order.epoch))
-    state.holdings.live.epoch[order.leaving] = order.epoch
+    state.holdings.live.epoch[order.leaving] = order.fence
     if job != NONE and order.gpus.size:
         _confirm_again(state, lease, order)
-    _pause_clock(state, job, order.gpus)
-
-
-def _pause_clock(state: State, job: int, gpus: Ints) -> None:
-    """A job that is told to leave goes on until it has left; its progress is what it then reports."""
-    if job != NONE and gpus.size == 0 and state.jobs.live.state[job] == JobState.WAITING:
-        state.jobs.live.since[job] = math.nan
 
 
 def _let_go(state: State, lease: Lease, order: Transition) -> None:
@@ -91,7 +82,7 @@ def _let_go(state: State, lease: Lease, order: Transition) -> None:
     held.successor[lost[held.successor[lost] == lease.id]] = NONE
     mine = lost[held.lease[lost] == lease.id]
     held.state[mine] = GpuState.LEAVING
-    held.epoch[mine] = order.epoch
+    held.epoch[mine] = order.fence
     if mine.size:
         state.leaving.setdefault(lease.id, set()).update(mine.tolist())
 
@@ -131,6 +122,10 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
     state.last_epoch = max(state.last_epoch, lease.epoch)
     lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
     lease.state = LeaseState.PENDING
+    if lease.job != NONE and order.kind is not TransitionKind.GROW:
+        # It stops on its old GPUs before it starts on the new ones; one that grows runs until newcomers are ready.
+        stop_clock(state, lease.job)
+        state.jobs.live.state[lease.job] = JobState.STARTING
     _settle(state, lease, order)
 
 

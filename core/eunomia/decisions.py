@@ -41,6 +41,9 @@ class Transition:
     protected_until: Seconds
     leaving: Ints
     """GPUs that the lease has to give back."""
+    fence: Epoch
+    """The epoch under which they are given back: smaller than the epoch of whoever gets them, also where two leases
+    swap GPUs. Nothing of this epoch or an older one may be started on them."""
     after: Ints
     """GPUs of ``gpus`` that another holder must give back before this begins."""
     deadline: Seconds = NEVER

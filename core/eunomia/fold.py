@@ -119,15 +119,6 @@ class _Fold:
             raise EventError("an event must name a job that is here", value=f'"{job}"')
         return row
 
-    def stop_clock(self, job: int) -> None:
-        """Book the progress that the job made until now; it makes none from here on."""
-        jobs = self.state.jobs.live
-        if not math.isnan(jobs.since[job]):
-            jobs.done[job] += (self.state.now - jobs.since[job]) * jobs.rate[job]
-            if not math.isnan(jobs.iterations[job]):
-                jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
-        jobs.since[job] = math.nan
-
     def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
         """Have a lease give GPUs back, and order it."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
@@ -150,7 +141,7 @@ class _Fold:
 
     def remove_job(self, job: int) -> None:
         state = self.state
-        self.stop_clock(job)
+        stop_clock(self.state, job)
         self.leave_all(job)
         held = state.holdings.live
         held.job[np.flatnonzero(held.job == job)] = NONE
@@ -217,9 +208,20 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
         ends_at=lease.ends_at,
         protected_until=lease.protected_until,
         leaving=mine,
+        fence=epoch,
         after=np.empty(0, np.int64),
         deadline=deadline,
     )
+
+
+def stop_clock(state: State, job: int) -> None:
+    """Book the progress that a job made until now; it makes none from here on."""
+    jobs = state.jobs.live
+    if not math.isnan(jobs.since[job]):
+        jobs.done[job] += (state.now - jobs.since[job]) * jobs.rate[job]
+        if not math.isnan(jobs.iterations[job]):
+            jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
+    jobs.since[job] = math.nan
 
 
 def _stop_job(state: State, lease: Lease) -> None:
@@ -227,6 +229,7 @@ def _stop_job(state: State, lease: Lease) -> None:
     if lease.job == NONE or lease.gpus.size:
         return
     jobs = state.jobs.live
+    stop_clock(state, lease.job)
     if jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
         leaving = bool(state.leaving.get(lease.id))
         jobs.state[lease.job] = JobState.STOPPING if leaving else JobState.WAITING
@@ -248,8 +251,10 @@ def give_back(fold: _Fold, gpu: int) -> None:
     state, held = fold.state, fold.state.holdings.live
     lease = state.leases[int(held.lease[gpu])]
     job = int(held.job[gpu])
-    if gpu in lease.gpus:
+    if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
         # Left without an order: the rest of a gang cannot run without it.
+        held.state[gpu] = GpuState.LEAVING
+        state.leaving.setdefault(lease.id, set()).add(gpu)
         lease.gpus = lease.gpus[lease.gpus != gpu]
         if lease.job != NONE and lease.gpus.size:
             fold.leave(lease, lease.gpus)
@@ -265,7 +270,7 @@ def give_back(fold: _Fold, gpu: int) -> None:
         stopped = lease.job
         state.drop_lease(lease.id)
         if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
-            fold.stop_clock(stopped)
+            stop_clock(state, stopped)
             _await_round(state, stopped)
 
 
@@ -277,7 +282,7 @@ def _lose_gang(state: State, lease: Lease) -> None:
 
 def _lose_division(fold: _Fold, job: int) -> None:
     """A job that its app's tuner had put on a GPU that is gone does not run, until the tuner says otherwise."""
-    fold.stop_clock(job)
+    stop_clock(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
         _await_round(fold.state, job)
@@ -305,7 +310,7 @@ def _job_failed(fold: _Fold, event: JobFailed) -> None:
     if event.again_in is None:
         fold.remove_job(job)
         return
-    fold.stop_clock(job)
+    stop_clock(fold.state, job)
     fold.leave_all(job)
     fold.undivide(job)
     state = fold.state
@@ -403,7 +408,7 @@ def _divided(fold: _Fold, event: JobsDivided) -> None:
         if table.state[job] != JobState.RUNNING or accounts.gpus[job] != len(gpus):
             _run(state, job, len(gpus))
     for job in before - set(jobs):
-        fold.stop_clock(job)
+        stop_clock(fold.state, job)
         accounts.gpus[job] = 0
         if table.state[job] == JobState.RUNNING:
             _await_round(state, job)
@@ -441,7 +446,7 @@ def _check_division(fold: _Fold, app: int, jobs: list[int], event: JobsDivided) 
 
 def _paused(fold: _Fold, event: JobPaused) -> None:
     job, state = fold.job(event.job), fold.state
-    fold.stop_clock(job)
+    stop_clock(fold.state, job)
     fold.leave_all(job)
     fold.undivide(job)
     state.jobs.live.state[job] = JobState.PAUSED
@@ -591,4 +596,4 @@ _FOLDS: dict[type, Callable[[_Fold, Any], None]] = {
     BidReceived: _bid,
 }
 
-__all__ = ["Epoch", "EventError", "Folded", "fold", "give_back", "revoke"]
+__all__ = ["Epoch", "EventError", "Folded", "fold", "give_back", "revoke", "stop_clock"]

@@ -44,7 +44,6 @@ class _Planner:
         self.allocation = allocation
         self.deadline = Seconds(state.now + grace)
         self.plan = Plan(transitions=[], renewals=[])
-        self.epoch = state.last_epoch
         self.lease = state.last_lease
         self.named = {int(row): index for index, row in enumerate(allocation.claims.rows.tolist())}
         self.placed: dict[int, Ints] = {
@@ -80,7 +79,20 @@ class _Planner:
             fresh = np.setdiff1d(gpus, served.get(claim, NO_GPUS))
             if fresh.size:
                 self.start(claim, fresh)
+        self.number()
         return self.plan
+
+    def number(self) -> None:
+        """Give out epochs: whoever leaves a GPU before whoever gets it, so those who leave come first."""
+        orders = self.plan.transitions
+        epoch = self.state.last_epoch
+        for index, order in enumerate(orders):
+            if order.leaving.size:
+                epoch += 1
+                orders[index] = dataclasses.replace(order, fence=Epoch(epoch))
+        for index, order in enumerate(orders):
+            epoch += 1
+            orders[index] = dataclasses.replace(order, epoch=Epoch(epoch))
 
     def claim_of(self, lease: Lease) -> int | None:
         """Index of the claim that the lease belongs to; None: the allocation does not name it."""
@@ -156,7 +168,6 @@ class _Planner:
         self, kind: TransitionKind, lease: Lease, gpus: Ints, lost: Ints, ends_at: Seconds, protected_until: Seconds
     ) -> None:
         held = self.state.holdings.live
-        self.epoch += 1
         leaving = lost[held.lease[lost] == lease.id]
         others = (held.lease[gpus] != NONE) & (held.lease[gpus] != lease.id)
         again = (held.lease[gpus] == lease.id) & (held.state[gpus] == GpuState.LEAVING)
@@ -164,7 +175,8 @@ class _Planner:
             Transition(
                 kind=kind,
                 lease=LeaseId(lease.id),
-                epoch=Epoch(self.epoch),
+                epoch=Epoch(0),
+                fence=Epoch(0),
                 app=self.state.app_id(lease.app),
                 job=None if lease.job == NONE else self.state.job_id(lease.job),
                 gpus=gpus,

@@ -249,7 +249,10 @@ class State:
 
     def refresh(self, lease: Lease) -> None:
         """A pending lease whose GPUs are all its own is ready to be started."""
-        if lease.state is LeaseState.PENDING and np.all(self.holdings.live.lease[lease.gpus] == lease.id):
+        held, gpus = self.holdings.live, lease.gpus
+        # A GPU that the lease itself is giving back is not its own until it has come back.
+        own = (held.lease[gpus] == lease.id) & (held.state[gpus] != GpuState.LEAVING)
+        if lease.state is LeaseState.PENDING and np.all(own):
             lease.state = LeaseState.ORDERED
 
     def drop_lease(self, lease: int) -> None:

@@ -52,6 +52,7 @@ class _JobRun:
     gpus: frozenset[int]
     since: float
     turn: int
+    epoch: int
 
 
 class Drive:
@@ -106,10 +107,10 @@ class Drive:
             self.at(time, event)
         wake_at = 0.0
         while (now := min(self._queue[0][0] if self._queue else math.inf, wake_at)) <= until and now < math.inf:
-            events = []
+            events: list[Event] = []
             while self._queue and self._queue[0][0] <= now:
-                event = heapq.heappop(self._queue)[2](now)
-                events += [] if event is None else [event]
+                happened = heapq.heappop(self._queue)[2](now)
+                events += [] if happened is None else [happened]
             decision = self.arbiter.step(Seconds(now), events)
             wake_at = float(decision.wake_at)
             self._note(decision, len(events), now, steps)
@@ -138,7 +139,9 @@ class Drive:
             cluster = self.arbiter.state.cluster
             for gpu in range(cluster.gpus):
                 if cluster.machines[cluster.machine[gpu]].name == event.machine:
-                    self.holders.pop(gpu, None)  # fenced before it counts as lost
+                    # Fenced before it counts as lost: orders on their way find a newer epoch.
+                    self.holders.pop(gpu, None)
+                    self._fence[gpu] = self.arbiter.state.last_epoch + 1
                     for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
                         self._stop(job, now)
         return event
@@ -165,8 +168,9 @@ class Drive:
     def _leave(self, order: Transition, now: float) -> None:
         """Processes are told to stop; the GPUs come back after a while."""
         for gpu in order.leaving.tolist():
-            self._fence[gpu] = max(self._fence.get(gpu, 0), order.epoch)
-        if order.job is not None:
+            self._fence[gpu] = max(self._fence.get(gpu, 0), order.fence)
+        run = None if order.job is None else self._runs.get(order.job)
+        if run is not None and order.job is not None and run.epoch < order.fence:
             self._stop(order.job, now)
         self._later(now + self._some(self.delays.release), lambda then: self._left(order, then))
 
@@ -174,7 +178,7 @@ class Drive:
         for gpu in order.leaving.tolist():
             if self.holders.get(gpu) == order.lease:
                 del self.holders[gpu]
-        event = Released(lease=order.lease, epoch=order.epoch, gpus=tuple(order.leaving.tolist()))
+        event = Released(lease=order.lease, epoch=order.fence, gpus=tuple(order.leaving.tolist()))
         if self.luck.random() < self.delays.lost:
             self._later(now + self._some(max(self.delays.release, 0.1)), lambda then: self._left(order, then))
             return None
@@ -197,16 +201,16 @@ class Drive:
         if any(self.holders.get(gpu) != order.lease or self._fence[gpu] != order.epoch for gpu in gpus):
             return None
         if order.job is not None and order.job in self.left:
-            self._go(order.job, frozenset(gpus), now)
+            self._go(order.job, frozenset(gpus), now, order.epoch)
         kind = Started if order.kind is TransitionKind.START else Resized
         return kind(lease=order.lease, epoch=order.epoch)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
-    def _go(self, job: JobId, gpus: frozenset[int], now: float) -> None:
+    def _go(self, job: JobId, gpus: frozenset[int], now: float, epoch: int = 0) -> None:
         self._stop(job, now)
         turn = next(self._count)
-        self._runs[job] = _JobRun(gpus, now, turn)
+        self._runs[job] = _JobRun(gpus, now, turn, epoch)
         self._later(now + self.left[job] / len(gpus), lambda then: self._end(job, turn, then))
 
     def _stop(self, job: JobId, now: float) -> None:
