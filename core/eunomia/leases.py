@@ -36,6 +36,10 @@ class Holdings:
     """A ``GpuState``."""
     successor: Ints = column("int64", NONE)
     """The lease that gets the GPU when its holder has given it back."""
+    next_app: Rows = column("int32", NONE)
+    """App of the successor; says nothing where there is none."""
+    next_job: Rows = column("int32", NONE)
+    """Job of the successor's lease; -1: the app divides. It says nothing where there is no successor."""
     cpus: Reals = column(float, 0.0)
     memory_gib: Reals = column(float, 0.0)
 

@@ -10,12 +10,25 @@ from eunomia.snapshot import Snapshot
 from eunomia.units import NONE, Bools, Ints, Reals, Rest, Rows, Unit
 
 
+def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
+    """By GPU, the row of the job, app or user to whom it belongs from now on; -1: nobody.
+
+    Who is promised a GPU owns it before its last holder has left; who leaves owns it no more.
+    """
+    held = snapshot.holdings
+    promised = held.successor[gpus] != NONE
+    stays = held.state[gpus] != GpuState.LEAVING
+    job = unit is Unit.JOB
+    now, then = (held.job, held.next_job) if job else (held.app, held.next_app)
+    row = np.where(promised, then[gpus], np.where(stays, now[gpus], NONE))
+    if unit in (Unit.USER, Unit.GROUP):
+        row = np.where(row != NONE, snapshot.apps.user[row], NONE)
+    return row.astype(np.int32)
+
+
 def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
-    """By GPU, the index of the claim that holds it; -1: nobody does, or nobody among these claims."""
-    column = snapshot.holdings.job if claims.unit is Unit.JOB else snapshot.holdings.app
-    row = column[gpus]
-    if claims.unit in (Unit.USER, Unit.GROUP):
-        row = np.where(row >= 0, snapshot.apps.user[row], NONE)
+    """By GPU, the index of the claim that owns it; -1: nobody does, or nobody among these claims."""
+    row = owners(snapshot, gpus, claims.unit)
     rows = claims.rows
     index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
     index[rows] = np.arange(rows.size)
@@ -24,13 +37,11 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
 
 
 def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
-    """GPUs of the offer that nobody keeps or is promised but, if anybody, one of these claims keeps."""
-    holdings = snapshot.holdings
-    kept = (holdings.app[offer.gpus] >= 0) & (holdings.state[offer.gpus] != GpuState.LEAVING)
-    promised = holdings.successor[offer.gpus] >= 0
-    if not kept.any() and not promised.any():
+    """GPUs of the offer that nobody owns but, if anybody, one of these claims."""
+    owned = owners(snapshot, offer.gpus, Unit.APP) != NONE
+    if not owned.any():
         return offer.gpus
-    return offer.gpus[~promised & (~kept | (holders(snapshot, claims, offer.gpus) >= 0))]
+    return offer.gpus[~owned | (holders(snapshot, claims, offer.gpus) >= 0)]
 
 
 def available(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Ints:
