@@ -137,6 +137,7 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
             state.occupy(gpu, lease)
         elif held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
             held.successor[gpu] = lease.id
+            held.next_app[gpu], held.next_job[gpu] = lease.app, lease.job
         else:
             held.epoch[gpu] = lease.epoch
             held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
