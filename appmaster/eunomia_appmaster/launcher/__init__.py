@@ -1,6 +1,6 @@
 """The launcher: starts, watches, kills and adopts the worker processes and app masters of one machine.
 
-What YARN calls a node manager: ``python -m eunomia_appmaster.launcher --help``; the wire is ``protocol/launcher.proto``.
+What YARN calls a node manager: ``python -m eunomia_appmaster.launcher --help`` (wire: ``protocol/launcher.proto``).
 
 - ``node``       who this machine is: lock, address, secret, epochs of its slots
 - ``gangs``      a request to start: what is checked, what a worker finds in its environment

@@ -118,8 +118,7 @@ class Containers:
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
         fork = command.may_fork and await self._nursery.ready(self._zygote_wait_seconds)
         if container.status.state == pb.STOPPING:  # while it waited
-            container.status.exit.code = SUSPENDED
-            container.status.diagnostics = "stopped before its worker was started"
+            _never_began(container, "stopped before its worker was started")
             return False
         if fork and await self._start_shepherd(container, command, forked=True):
             return True
@@ -321,29 +320,27 @@ class Containers:
     async def _follow_adopted(self, container: Container) -> None:
         if container.orders is not None:
             await container.orders.serve()
-        if container.worker is None and not await self._await_claimant(container):
-            container.status.diagnostics = "the launcher was killed before its worker was started"
+        if container.worker is None:
+            await self._await_claimant(container)
         if container.worker is not None:
             self._changed(container, pb.RUNNING, unless=pb.STOPPING)
             await self._gone(container)
         await self._finish(container)
 
-    async def _await_claimant(self, container: Container) -> bool:
+    async def _await_claimant(self, container: Container) -> None:
         """Forbid the start if no shepherd has begun it; else wait for its worker.json."""
         claim = container.folder / CLAIM
         with contextlib.suppress(FileExistsError):
             claim.symlink_to("launcher")
-            return False
         pid, _, start_time = str(claim.readlink()).partition(":")
-        if not start_time:  # an earlier launcher forbade it
-            return False
+        if not start_time:  # forbidden, now or by an earlier launcher
+            _never_began(container, "the launcher was killed before its worker was started")
+            return
         claimant = ProcessId(int(pid), int(start_time))
         deadline = boot_seconds() + _ADOPTION_SECONDS
-        while not container.read_worker():
-            if not claimant.alive or boot_seconds() > deadline:
-                return container.read_worker()
+        while not container.read_worker() and claimant.alive and boot_seconds() < deadline:
             await asyncio.sleep(0.02)
-        return True
+        container.read_worker()  # it may have written it as its last deed
 
     def forget(self, keep_seconds: float) -> None:
         """Drop containers that ended longer ago than that; their folders stay."""
@@ -388,6 +385,12 @@ class Containers:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("launcher.fault", exc_info=error)
+
+
+def _never_began(container: Container, why: str) -> None:
+    """Count a start that certainly did not happen as suspended: nothing ran, nothing is lost."""
+    container.status.exit.code = SUSPENDED
+    container.status.diagnostics = why
 
 
 async def _read_to_end(fd: int) -> bytes:

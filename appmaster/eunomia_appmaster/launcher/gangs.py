@@ -172,7 +172,7 @@ def environment(
 
     As ``torchrun`` does, every worker of a gang sees all GPUs of the gang on this machine, its own at LOCAL_RANK.
     """
-    gpus = [node.machine.slots[wanted.slot].uuid for wanted in request.containers]
+    uuids = [node.machine.slots[wanted.slot].uuid for wanted in request.containers]
     ranks: Mapping[str, object] = {
         "RANK": container.status.rank,
         "LOCAL_RANK": local_rank,
@@ -188,7 +188,7 @@ def environment(
         "EUNOMIA_JOB": f"{request.app}/{request.job}",
         "EUNOMIA_INCARNATION": request.incarnation,
         "EUNOMIA_NODE": node.name,
-        "CUDA_VISIBLE_DEVICES": ",".join(gpus),  # empty on CPU slots: such a worker touches no GPU
+        "CUDA_VISIBLE_DEVICES": ",".join(filter(None, uuids)),  # empty on CPU slots: such a worker touches no GPU
     }
     fixed = {name: str(value) for name, value in {**ranks, **own}.items()}
     return {**base_environment(), **dict.fromkeys(THREADS, "1"), **request.env, **fixed}

@@ -1,0 +1,249 @@
+"""The launcher as a client of the arbiter: registration, heartbeats, revocations, fences, app masters."""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.tokens import node_token
+from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RefusedError
+
+_spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
+lab_module = sys.modules.setdefault("launcher_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, alive, SECRET, NODE = lab_module.eventually, lab_module.alive, lab_module.SECRET, lab_module.NODE
+
+OBEYS = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(75))\nprint('up', flush=True)\ntime.sleep(600)"
+DEAF = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+MASTER = """
+import os, sys, time
+app = os.environ["EUNOMIA_APP_DIR"]
+with open("attempts", "a") as file:
+    file.write(os.environ["EUNOMIA_ATTEMPT"] + " " + str(os.getpid()) + "\\n")
+print("hello from", os.environ["EUNOMIA_APP"], flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+sys.exit(int(open("end").read()))
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Any]:
+    with lab_module.lab(tmp_path, "--restart-pause-seconds", "0.05") as lab:
+        yield lab
+
+
+def master_order(lab: Any, **more: Any) -> pb.AppMasterOrder:
+    (lab.folder / "master.py").write_text(MASTER)
+    command = ["python", "master.py"]
+    more = {"app": "ana", "attempt": 1, "command": command, "folder": str(lab.folder), "token": "anas own", **more}
+    return pb.AppMasterOrder(**more)
+
+
+def attempts(lab: Any) -> list[list[int]]:
+    path = lab.folder / "attempts"
+    return [[int(word) for word in line.split()] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_node_says_what_it_has(lab: Any) -> None:
+    (node,) = lab.arbiter.registrations
+    assert (node.node, len(node.slots), node.slots[2].index, node.slots[2].gpu_type) == (NODE, 3, 2, "cpu")
+    assert node.cpus == pytest.approx(sum(slot.cpus for slot in node.slots))
+    assert node.memory_gib > 0
+    record = json.loads((lab.state / "launcher" / "launcher.json").read_text())
+    assert node.container_manager_address == record["address"]
+    assert [state.busy for state in node.slot_states] == [False] * 3
+
+
+def test_changes_of_state_are_reported_at_once(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.arbiter.heartbeat_seconds = 600  # heard at the next registration
+        lab.kill()
+        lab.start()
+        lab.runtime().start(lab.gang(0, script="print('up', flush=True)"))
+        lab.completed("ana-1.r1.0")
+        eventually(lambda: lab.arbiter.containers["ana-1.r1.0"].state == pb.COMPLETED)
+        assert not lab.arbiter.slots[0].busy
+        assert lab.arbiter.slots[0].highest_epoch == 1
+        lab.arbiter.stop()
+
+
+def test_a_revoked_lease_ends_with_its_gang_and_for_good(lab: Any) -> None:
+    lab.runtime().start(lab.gang(0, script=OBEYS, job=1, epoch=4))
+    lab.runtime().start(lab.gang(1, script=DEAF, job=2, epoch=5))
+    lab.runtime().start(lab.gang(2, script=OBEYS, job=3, epoch=6))
+    eventually(lambda: all(lab.stdout(job=job) for job in (1, 2, 3)))
+    lab.arbiter.order(
+        revocations=[
+            pb.Revocation(slot=0, epoch=4, deadline_seconds=20),
+            pb.Revocation(slot=1, epoch=5, deadline_seconds=0.2),
+            pb.Revocation(slot=2, epoch=5, deadline_seconds=0),  # an older lease than the one that runs
+        ]
+    )
+    assert lab.completed("ana-1.r1.0").exit == Exit(code=75)
+    deaf = lab.completed("ana-2.r1.1")
+    assert (deaf.exit, deaf.killed) == (Exit(signal=9), True)
+    eventually(lambda: not lab.arbiter.slots[0].busy and not lab.arbiter.slots[1].busy)
+    assert lab.arbiter.slots[2].busy
+    with pytest.raises(LeaseOverError, match="slot 0 must be above 4, the last that was revoked, but got 4"):
+        lab.runtime().start(lab.gang(0, script="", job=4, epoch=4))
+    assert alive(lab.status("ana-3.r1.2").pid)
+
+
+def test_a_gang_is_told_as_one_and_only_the_revoked_slot_is_killed(lab: Any) -> None:
+    lab.runtime().start(lab.gang(0, 1, script=DEAF, epoch=3))
+    eventually(lambda: lab.stdout().count("up") == 2)
+    lab.arbiter.order(revocations=[pb.Revocation(slot=1, epoch=3, deadline_seconds=0.2)])
+    assert lab.completed("ana-1.r1.1").killed
+    mate = lab.status("ana-1.r1.0")
+    assert mate.stop_reason == "the lease of slot 1 ended"
+    assert alive(mate.pid)
+
+
+def test_the_warning_may_be_left_to_the_app_master(lab: Any) -> None:
+    lab.runtime().start(lab.gang(0, script=OBEYS, epoch=3))
+    eventually(lab.stdout)
+    left = pb.Revocation(slot=0, epoch=3, deadline_seconds=0.3, leave_warning_to_app_master=True)
+    lab.arbiter.order(revocations=[left])
+    status = lab.completed("ana-1.r1.0")
+    assert (status.exit, status.killed, status.stop_reason) == (Exit(signal=9), True, "")
+
+
+def test_a_fence_kills_at_once(lab: Any) -> None:
+    lab.runtime().start(lab.gang(0, script=OBEYS, epoch=3))
+    eventually(lab.stdout)
+    lab.arbiter.order(fences=[pb.Fence(slot=0, epoch=9)])
+    assert lab.completed("ana-1.r1.0").exit == Exit(signal=9)
+    eventually(lambda: (state := lab.arbiter.slots[0]).closed_epoch == 9 and not state.busy)
+    with pytest.raises(LeaseOverError):
+        lab.runtime().start(lab.gang(0, script="", job=2, epoch=9))
+
+
+def test_containers_live_on_while_the_arbiter_is_away(lab: Any) -> None:
+    lab.runtime().start(lab.gang(0, script=OBEYS, job=1))
+    lab.runtime().start(lab.gang(1, script=DEAF, job=2))
+    eventually(lambda: lab.stdout(job=1) and lab.stdout(job=2))
+    lab.runtime().stop(["ana-2.r1.1"], deadline_seconds=0.3, reason="over")
+    port = lab.arbiter.port
+    lab.arbiter.stop()
+    assert lab.completed("ana-2.r1.1").killed  # the deadline is kept without an arbiter
+    lab.arbiter = lab_module.Arbiter()
+    lab.arbiter.port = port
+    lab.arbiter.start()
+    (again,) = eventually(lambda: lab.arbiter.registrations)
+    states = {status.container_id: status.state for status in again.containers}
+    assert states == {"ana-1.r1.0": pb.RUNNING, "ana-2.r1.1": pb.COMPLETED}
+    lab.arbiter.order(revocations=[pb.Revocation(slot=0, epoch=1, deadline_seconds=20)])
+    assert lab.completed("ana-1.r1.0").exit == Exit(code=75)
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.kill()
+        (tmp_path / "token").write_text("wrong")
+        before = len(lab.arbiter.registrations)
+        lab.arbiter.refused = 0
+        import threading
+
+        starter = threading.Thread(target=lab.start)
+        starter.start()
+        eventually(lambda: lab.arbiter.refused > 1)
+        assert len(lab.arbiter.registrations) == before
+        (tmp_path / "token").write_text("right")
+        starter.join()
+
+
+def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.kill()
+        (lab.state / "launcher" / "secret").unlink()
+        (tmp_path / "token").write_text("wrong")
+        import threading
+
+        starter = threading.Thread(target=lab.start)
+        starter.start()
+        eventually(lambda: lab.arbiter.refused > 0)
+        with pytest.raises(RefusedError, match="must have registered"):
+            lab.runtime().start(lab.gang(0, script=""))
+        (tmp_path / "token").write_text("right")
+        starter.join()
+
+
+def test_an_app_master_is_started_once_and_its_end_is_told(lab: Any) -> None:
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    eventually(lambda: attempts(lab))
+    eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
+    lab.arbiter.order(start_app_masters=[master_order(lab)])  # the arbiter repeats itself
+    (lab.folder / "end").write_text("0")
+    ended = eventually(lambda: (told := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and told)
+    assert (ended.attempt, ended.exit.code) == (1, 0)
+    assert len(attempts(lab)) == 1
+    assert (lab.state / "apps" / "ana" / "appmaster.out.log").read_text() == "hello from ana\n"
+    folder = lab.state / "apps" / "ana" / "appmaster"
+    assert (folder / "token").read_text() == "anas own"
+    assert (folder / "node_token").read_text() == node_token(SECRET, "ana", NODE)
+    assert (folder / "token").stat().st_mode & 0o077 == 0
+    assert b"anas own" not in (lab.state / "launcher" / "app_masters" / "ana.json").read_bytes()
+
+
+def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:
+    script = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+    order = master_order(lab, command=["python", "-c", script], env={"COLOUR": "red"})
+    lab.arbiter.order(start_app_masters=[order])
+    output = lab.state / "apps" / "ana" / "appmaster.out.log"
+    env = json.loads(eventually(lambda: output.exists() and output.read_text()))
+    assert (env["COLOUR"], env["EUNOMIA_NODE"]) == ("red", NODE)
+    assert env["EUNOMIA_ADDRESS"] == f"127.0.0.1:{lab.arbiter.port}"
+    token = Path(env["EUNOMIA_NODE_TOKEN_FILE"]).read_text()
+    runtime = LocalRuntime("ana", token, Path(env["EUNOMIA_LAUNCHER_FILE"]))
+    runtime.start(lab.gang(0, script=""))
+    runtime.close()
+    assert lab.completed("ana-1.r1.0").finished
+
+
+def test_an_app_master_is_restarted_three_times(lab: Any) -> None:
+    (lab.folder / "end").write_text("9")
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    ended = eventually(
+        lambda: (told := lab.arbiter.masters.get("ana")) and told.state == pb.APP_MASTER_COMPLETED and told
+    )
+    assert (ended.attempt, ended.exit.code) == (4, 9)
+    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4]
+    lab.arbiter.order(start_app_masters=[master_order(lab, attempt=5, max_restarts=0)])  # the arbiter may insist
+    eventually(lambda: lab.arbiter.masters["ana"].attempt == 5)
+
+
+def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> None:
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    ((_, first),) = eventually(lambda: attempts(lab))
+    os.kill(first, signal.SIGKILL)
+    second = eventually(lambda: len(attempts(lab)) == 2 and attempts(lab)[1])
+    lab.arbiter.order(stop_app_masters=[pb.AppMasterStop(app="ana", deadline_seconds=20)])
+    ended = eventually(lambda: (told := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and told)
+    assert (ended.attempt, ended.exit.signal) == (2, signal.SIGTERM)
+    assert not alive(second[1])
+    time.sleep(0.3)  # longer than any pause before a restart
+    assert len(attempts(lab)) == 2
+
+
+def test_app_masters_are_adopted(lab: Any) -> None:
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    ((_, pid),) = eventually(lambda: attempts(lab))
+    eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
+    lab.kill()
+    lab.start()
+    (told,) = lab.arbiter.registrations[-1].app_masters
+    assert (told.state, told.pid) == (pb.APP_MASTER_RUNNING, pid)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(attempts(lab)) == 2)  # restarts go on under the new launcher
+    (lab.folder / "end").write_text("0")
+    eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_COMPLETED)
+    assert lab.arbiter.masters["ana"].attempt == 2

@@ -1,0 +1,218 @@
+"""What survives when launcher, shepherd or worker are killed, and what an adopting launcher makes of it."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia_appmaster.launcher import processes, shepherd
+from eunomia_appmaster.launcher.files import write_json
+from eunomia_appmaster.runtimes import ContainerState, Exit, LeaseOverError, SlotBusyError, WatchPosition
+
+_spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
+lab_module = sys.modules.setdefault("launcher_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, alive = lab_module.eventually, lab_module.alive
+
+WAITS_FOR_FILE = """
+import os, sys, time
+print(os.getpid(), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+sys.exit(3)
+"""
+RECONNECTS = """
+import json, os, socket, sys, time
+def connect():
+    folder = os.open(os.environ["EUNOMIA_CONTAINER_DIR"], os.O_RDONLY)
+    orders = socket.socket(socket.AF_UNIX)
+    orders.connect(f"/proc/self/fd/{folder}/orders.sock")
+    lines = orders.makefile("rw")
+    lines.write(json.dumps({"hello": {"pid": os.getpid(), "rank": 0}}) + "\\n")
+    lines.flush()
+    print("hello", flush=True)
+    return lines
+while True:
+    try:
+        for line in connect():
+            print(line, end="", flush=True)
+            if "suspend" in line:
+                sys.exit(75)
+    except OSError:
+        pass
+    time.sleep(0.05)
+"""
+DEAF = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+def test_a_killed_launcher_is_followed_by_one_that_adopts(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, slots=4) as lab:
+        ana, epoch = lab.runtime("ana"), 7
+        for slot, script in enumerate([WAITS_FOR_FILE, RECONNECTS, DEAF, "raise SystemExit(4)"]):
+            ana.start(lab.gang(slot, script=script, job=slot, epoch=epoch))
+        eventually(lambda: lab.stdout(job=0) and lab.stdout(job=1) and lab.stdout(job=2))
+        lab.completed("ana-3.r1.3")
+        before = lab.status("ana-1.r1.1")
+        ana.order_stop_at(["ana-1.r1.1"], 192)
+        ana.stop(["ana-2.r1.2"], deadline_seconds=1.5, reason="over")
+        lab.kill()
+        (tmp_path / "go").touch()  # the first worker ends while no launcher is there
+        eventually(lambda: not alive(int(lab.stdout(job=0))))
+        assert alive(before.pid)
+        lab.start()
+
+        registered = {status.container_id for status in lab.arbiter.registrations[-1].containers}
+        assert registered == {"ana-0.r1.0", "ana-1.r1.1", "ana-2.r1.2", "ana-3.r1.3"}
+        assert lab.completed("ana-0.r1.0").exit == Exit(code=3)
+        assert lab.completed("ana-3.r1.3").exit == Exit(code=4)
+        overdue = lab.completed("ana-2.r1.2")  # the deadline was kept
+        assert (overdue.exit, overdue.killed) == (Exit(signal=9), True)
+        now = lab.status("ana-1.r1.1")
+        assert (now.pid, now.state) == (before.pid, ContainerState.RUNNING)
+        with pytest.raises(SlotBusyError):
+            ana.start(lab.gang(1, script="", job=9, epoch=epoch))
+        with pytest.raises(LeaseOverError):
+            ana.start(lab.gang(3, script="", job=9, epoch=epoch - 1))
+        eventually(lambda: lab.stdout(job=1).count("hello") == 2, "reconnection")
+        ana.stop(["ana-1.r1.1"], deadline_seconds=20, reason="over")
+        assert lab.completed("ana-1.r1.1").exit == Exit(code=75)
+        orders = [json.loads(line) for line in lab.stdout(job=1).splitlines() if line.startswith("{")]
+        assert [order["order"] for order in orders] == ["stop_at", "stop_at", "suspend"]  # the rung is told again
+
+
+def test_a_watcher_and_a_new_start_find_the_restarted_launcher(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        position = lab.runtime().watch(WatchPosition(), wait_seconds=0).position
+        lab.runtime().start(lab.gang(0, script=WAITS_FOR_FILE))
+        eventually(lab.stdout)
+        lab.kill()
+        lab.start()
+        watch = lab.runtime().watch(position, wait_seconds=0)  # positions of the former launcher count for nothing
+        assert [status.container_id for status in watch.statuses] == ["ana-1.r1.0"]
+        (tmp_path / "go").touch()
+        assert lab.completed("ana-1.r1.0").exit == Exit(code=3)
+
+
+def test_a_killed_shepherd_takes_its_container_along(tmp_path: Path) -> None:
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=script))
+        pids = eventually(lambda: len(lines := lab.stdout().split()) == 2 and [int(line) for line in lines])
+        folder = lab.run_folder() / "containers" / "ana-1.r1.0"
+        os.kill(json.loads((folder / "worker.json").read_text())["shepherd_pid"], signal.SIGKILL)
+        status = lab.completed("ana-1.r1.0")
+        assert status.exit == Exit()
+        assert "exit code is unknown" in status.diagnostics
+        assert not status.finished
+        assert not status.suspended
+        assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_a_killed_worker_is_told_with_its_signal(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=DEAF))
+        pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        os.kill(pid, signal.SIGKILL)
+        status = lab.completed("ana-1.r1.0")
+        assert (status.exit, status.killed) == (Exit(signal=9), False)
+
+
+def test_a_pid_given_out_anew_is_not_taken_for_the_worker(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=DEAF))
+        worker = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        lab.kill()
+        folder = lab.run_folder() / "containers" / "ana-1.r1.0"
+        record = json.loads((folder / "worker.json").read_text())
+        for pid in (record["shepherd_pid"], worker):
+            os.kill(pid, signal.SIGKILL)
+        with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
+            write_json(folder / "worker.json", {**record, "pid": stranger.pid, "shepherd_pid": stranger.pid})
+            lab.start()
+            assert lab.completed("ana-1.r1.0").exit == Exit()
+            assert stranger.poll() is None
+            stranger.kill()
+
+
+def test_a_start_that_the_adopting_launcher_gave_up_never_begins(tmp_path: Path) -> None:
+    start = {"argv": ["touch", "began"], "cwd": str(tmp_path), "env": dict(os.environ)}
+    write_json(tmp_path / "start.json", {**start, "stdout": "/dev/null", "stderr": "/dev/null", "forked": False})
+    (tmp_path / "claim").symlink_to("launcher")
+    read, write = os.pipe()
+    command = [sys.executable, "-I", "-S", shepherd.__file__, str(tmp_path), str(write)]
+    assert subprocess.run(command, pass_fds=[write]).returncode == 1
+    os.close(write)
+    assert os.read(read, 100) == b""
+    os.close(read)
+    assert not (tmp_path / "began").exists()
+    assert not (tmp_path / "worker.json").exists()
+
+
+def test_a_container_whose_start_never_began_is_given_up(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=DEAF))
+        pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        lab.kill()
+        folder = lab.run_folder() / "containers" / "ana-1.r1.0"
+        shepherd_pid = json.loads((folder / "worker.json").read_text())["shepherd_pid"]
+        for victim in (shepherd_pid, pid):
+            os.kill(victim, signal.SIGKILL)
+        for name in ("worker.json", "claim"):  # as if the launcher had died a moment earlier
+            (folder / name).unlink()
+        lab.start()
+        status = lab.completed("ana-1.r1.0")
+        assert status.suspended  # nothing ran, nothing is lost
+        assert "before its worker was started" in status.diagnostics
+
+
+@pytest.mark.parametrize(("number", "survives"), [(signal.SIGTERM, False), (signal.SIGHUP, True)])
+def test_sigterm_ends_all_and_sighup_the_launcher_alone(tmp_path: Path, number: int, survives: bool) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=DEAF))
+        pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        lab.launcher.send_signal(number)
+        assert lab.launcher.wait(20) == 0
+        assert alive(pid) is survives
+
+
+def test_processes_are_known_beyond_their_pids() -> None:
+    own = processes.identify(os.getpid())
+    assert own is not None
+    assert own.alive
+    stranger = processes.ProcessId(own.pid, own.start_time - 1)
+    assert not stranger.alive
+    assert not stranger.signal(signal.SIGKILL)
+    with subprocess.Popen(["true"]) as child:
+        eventually(lambda: processes.identify(child.pid) is None)  # a zombie is gone
+        assert not processes.ProcessId(child.pid, 0).signal(signal.SIGTERM)
+
+
+def test_members_are_found_by_mark_session_and_descent() -> None:
+    env = {**os.environ, processes.MARK: "marked-1"}
+    by_mark = subprocess.Popen(["sleep", "60"], env=env, start_new_session=True)
+    other = subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "marked-11"}, start_new_session=True)
+    leads = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"], start_new_session=True)
+    worker = processes.identify(leads.pid)
+    eventually(lambda: len(processes.members("marked-1", worker, None)) == 4)
+    found = {member.pid for member in processes.members("marked-1", worker, None)}
+    assert {by_mark.pid, leads.pid} < found
+    assert other.pid not in found
+    processes.kill(processes.members("marked-1", worker, None))
+    other.kill()
+    for child in (by_mark, other, leads):
+        child.wait()
+    assert processes.members("marked-1", worker, None) == []
+
+
+def test_a_folder_may_have_a_long_path(tmp_path: Path) -> None:
+    deep: Any = tmp_path / ("long" * 30)
+    deep.mkdir()
+    with lab_module.lab(deep) as lab:
+        lab.runtime().start(lab.gang(0, script=RECONNECTS))
+        eventually(lambda: lab.status("ana-1.r1.0").hello)
