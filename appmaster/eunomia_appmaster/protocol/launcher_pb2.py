@@ -4,98 +4,101 @@
 # source: eunomia_appmaster/protocol/launcher.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "eunomia_appmaster/protocol/launcher.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'eunomia_appmaster/protocol/launcher.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n)eunomia_appmaster/protocol/launcher.proto\x12\x10\x65unomia.launcher"\xd3\x02\n\x13RegisterNodeRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12!\n\x19\x63ontainer_manager_address\x18\x03 \x01(\t\x12%\n\x05slots\x18\x04 \x03(\x0b\x32\x16.eunomia.launcher.Slot\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x01\x12\x12\n\nmemory_gib\x18\x06 \x01(\x01\x12\x35\n\ncontainers\x18\x07 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x08 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\t \x03(\x0b\x32\x1b.eunomia.launcher.SlotState\x12\x13\n\x0blauncher_id\x18\n \x01(\t"d\n\x14RegisterNodeResponse\x12\x18\n\x10\x63ontainer_secret\x18\x01 \x01(\x0c\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x17\n\x0fregistration_id\x18\x03 \x01(\t"g\n\x04Slot\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x10\n\x08gpu_type\x18\x02 \x01(\t\x12\x0c\n\x04uuid\x18\x03 \x01(\t\x12\x0e\n\x06island\x18\x04 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x01\x12\x12\n\nmemory_gib\x18\x06 \x01(\x01"T\n\tSlotState\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x15\n\rhighest_epoch\x18\x02 \x01(\x03\x12\x14\n\x0c\x63losed_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04\x62usy\x18\x04 \x01(\x08"\xf3\x01\n\x14NodeHeartbeatRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x17\n\x0fregistration_id\x18\x02 \x01(\t\x12\x13\n\x0bresponse_id\x18\x03 \x01(\x03\x12\x35\n\ncontainers\x18\x04 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x05 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\x06 \x03(\x0b\x32\x1b.eunomia.launcher.SlotState"\x80\x02\n\x15NodeHeartbeatResponse\x12\x13\n\x0bresponse_id\x18\x01 \x01(\x03\x12\x31\n\x0brevocations\x18\x02 \x03(\x0b\x32\x1c.eunomia.launcher.Revocation\x12;\n\x11start_app_masters\x18\x03 \x03(\x0b\x32 .eunomia.launcher.AppMasterOrder\x12\x39\n\x10stop_app_masters\x18\x04 \x03(\x0b\x32\x1f.eunomia.launcher.AppMasterStop\x12\'\n\x06\x66\x65nces\x18\x05 \x03(\x0b\x32\x17.eunomia.launcher.Fence"\xe1\x01\n\x17ReportContainersRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x17\n\x0fregistration_id\x18\x02 \x01(\t\x12\x35\n\ncontainers\x18\x03 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x04 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\x05 \x03(\x0b\x32\x1b.eunomia.launcher.SlotState"\x1a\n\x18ReportContainersResponse"h\n\nRevocation\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x03 \x01(\x01\x12#\n\x1bleave_warning_to_app_master\x18\x04 \x01(\x08"$\n\x05\x46\x65nce\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03"\xee\x01\n\x0e\x41ppMasterOrder\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\t\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x36\n\x03\x65nv\x18\x05 \x03(\x0b\x32).eunomia.launcher.AppMasterOrder.EnvEntry\x12\r\n\x05token\x18\x06 \x01(\t\x12\x19\n\x0cmax_restarts\x18\x07 \x01(\x05H\x00\x88\x01\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_max_restarts"6\n\rAppMasterStop\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x02 \x01(\x01"\xff\x01\n\x0f\x41ppMasterStatus\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .eunomia.launcher.AppMasterState\x12\x0b\n\x03pid\x18\x04 \x01(\x05\x12)\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x16.eunomia.launcher.ExitH\x00\x88\x01\x01\x12\x12\n\nstarted_at\x18\x06 \x01(\x01\x12\x15\n\x08\x65nded_at\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0b\x64iagnostics\x18\x08 \x01(\t\x12\x0f\n\x07version\x18\t \x01(\x03\x42\x07\n\x05_exitB\x0b\n\t_ended_at"l\n\x10\x43ontainerRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x17\n\x0f\x63ontainer_token\x18\x04 \x01(\t\x12\x0c\n\x04rank\x18\x05 \x01(\x05"\xff\x02\n\x16StartContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x05\x12\x36\n\ncontainers\x18\x04 \x03(\x0b\x32".eunomia.launcher.ContainerRequest\x12\x0f\n\x07\x63ommand\x18\x05 \x03(\t\x12\x16\n\x0eworking_folder\x18\x06 \x01(\t\x12>\n\x03\x65nv\x18\x07 \x03(\x0b\x32\x31.eunomia.launcher.StartContainersRequest.EnvEntry\x12\x12\n\nrun_folder\x18\x08 \x01(\t\x12\x12\n\nworld_size\x18\t \x01(\x05\x12\x16\n\x0emaster_address\x18\n \x01(\t\x12\x13\n\x0bmaster_port\x18\x0b \x01(\x05\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"P\n\x17StartContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus"y\n\x15StopContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x15\n\rcontainer_ids\x18\x03 \x03(\t\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t"O\n\x16StopContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus"\xba\x01\n\x16OrderContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x15\n\rcontainer_ids\x18\x03 \x03(\t\x12\x32\n\ncheckpoint\x18\x04 \x01(\x0b\x32\x1c.eunomia.launcher.CheckpointH\x00\x12+\n\x07stop_at\x18\x05 \x01(\x0b\x32\x18.eunomia.launcher.StopAtH\x00\x42\x07\n\x05order"\x0c\n\nCheckpoint"$\n\x06StopAt\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x07\n\x05_step",\n\x17OrderContainersResponse\x12\x11\n\tdelivered\x18\x01 \x03(\t"{\n\x16WatchContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x13\n\x0blauncher_id\x18\x03 \x01(\t\x12\x15\n\rsince_version\x18\x04 \x01(\x03\x12\x14\n\x0cwait_seconds\x18\x05 \x01(\x01"v\n\x17WatchContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0blauncher_id\x18\x03 \x01(\t"B\n\x04\x45xit\x12\x11\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\x07\n\x05_codeB\t\n\x07_signal"L\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x1d\n\x10seconds_per_step\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x13\n\x11_seconds_per_step"\xd8\x04\n\x0f\x43ontainerStatus\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0b\n\x03\x61pp\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\x05\x12\x13\n\x0bincarnation\x18\x04 \x01(\x05\x12\x0c\n\x04slot\x18\x05 \x01(\x05\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12\x0c\n\x04rank\x18\x07 \x01(\x05\x12/\n\x05state\x18\x08 \x01(\x0e\x32 .eunomia.launcher.ContainerState\x12\x0b\n\x03pid\x18\t \x01(\x05\x12)\n\x04\x65xit\x18\n \x01(\x0b\x32\x16.eunomia.launcher.ExitH\x00\x88\x01\x01\x12\x17\n\nstarted_at\x18\x0b \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08\x65nded_at\x18\x0c \x01(\x01H\x02\x88\x01\x01\x12\x31\n\x08progress\x18\r \x01(\x0b\x32\x1a.eunomia.launcher.ProgressH\x03\x88\x01\x01\x12\x17\n\nsaved_step\x18\x0e \x01(\x03H\x04\x88\x01\x01\x12\x1b\n\x0esuspended_step\x18\x0f \x01(\x03H\x05\x88\x01\x01\x12\x15\n\rannounce_json\x18\x10 \x01(\t\x12\r\n\x05hello\x18\x11 \x01(\x08\x12\x0e\n\x06\x66orked\x18\x12 \x01(\x08\x12\x0e\n\x06killed\x18\x13 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x14 \x01(\t\x12\x13\n\x0b\x64iagnostics\x18\x15 \x01(\t\x12\x0f\n\x07version\x18\x16 \x01(\x03\x42\x07\n\x05_exitB\r\n\x0b_started_atB\x0b\n\t_ended_atB\x0b\n\t_progressB\r\n\x0b_saved_stepB\x11\n\x0f_suspended_step*\x99\x01\n\x0e\x41ppMasterState\x12 \n\x1c\x41PP_MASTER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41PP_MASTER_RUNNING\x10\x01\x12\x1a\n\x16\x41PP_MASTER_BACKING_OFF\x10\x02\x12\x17\n\x13\x41PP_MASTER_STOPPING\x10\x03\x12\x18\n\x14\x41PP_MASTER_COMPLETED\x10\x04*r\n\x0e\x43ontainerState\x12\x1f\n\x1b\x43ONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x07\n\x03NEW\x10\x01\x12\x0c\n\x08STARTING\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\x0c\n\x08STOPPING\x10\x04\x12\r\n\tCOMPLETED\x10\x05\x32\xbd\x02\n\x0fResourceTracker\x12]\n\x0cRegisterNode\x12%.eunomia.launcher.RegisterNodeRequest\x1a&.eunomia.launcher.RegisterNodeResponse\x12`\n\rNodeHeartbeat\x12&.eunomia.launcher.NodeHeartbeatRequest\x1a\'.eunomia.launcher.NodeHeartbeatResponse\x12i\n\x10ReportContainers\x12).eunomia.launcher.ReportContainersRequest\x1a*.eunomia.launcher.ReportContainersResponse2\xaf\x03\n\x10\x43ontainerManager\x12\x66\n\x0fStartContainers\x12(.eunomia.launcher.StartContainersRequest\x1a).eunomia.launcher.StartContainersResponse\x12\x63\n\x0eStopContainers\x12\'.eunomia.launcher.StopContainersRequest\x1a(.eunomia.launcher.StopContainersResponse\x12\x66\n\x0fOrderContainers\x12(.eunomia.launcher.OrderContainersRequest\x1a).eunomia.launcher.OrderContainersResponse\x12\x66\n\x0fWatchContainers\x12(.eunomia.launcher.WatchContainersRequest\x1a).eunomia.launcher.WatchContainersResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)eunomia_appmaster/protocol/launcher.proto\x12\x10\x65unomia.launcher\"\xd3\x02\n\x13RegisterNodeRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12!\n\x19\x63ontainer_manager_address\x18\x03 \x01(\t\x12%\n\x05slots\x18\x04 \x03(\x0b\x32\x16.eunomia.launcher.Slot\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x01\x12\x12\n\nmemory_gib\x18\x06 \x01(\x01\x12\x35\n\ncontainers\x18\x07 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x08 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\t \x03(\x0b\x32\x1b.eunomia.launcher.SlotState\x12\x13\n\x0blauncher_id\x18\n \x01(\t\"d\n\x14RegisterNodeResponse\x12\x18\n\x10\x63ontainer_secret\x18\x01 \x01(\x0c\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\x12\x17\n\x0fregistration_id\x18\x03 \x01(\t\"g\n\x04Slot\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x10\n\x08gpu_type\x18\x02 \x01(\t\x12\x0c\n\x04uuid\x18\x03 \x01(\t\x12\x0e\n\x06island\x18\x04 \x01(\x05\x12\x0c\n\x04\x63pus\x18\x05 \x01(\x01\x12\x12\n\nmemory_gib\x18\x06 \x01(\x01\"T\n\tSlotState\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x15\n\rhighest_epoch\x18\x02 \x01(\x03\x12\x14\n\x0c\x63losed_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04\x62usy\x18\x04 \x01(\x08\"\xf3\x01\n\x14NodeHeartbeatRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x17\n\x0fregistration_id\x18\x02 \x01(\t\x12\x13\n\x0bresponse_id\x18\x03 \x01(\x03\x12\x35\n\ncontainers\x18\x04 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x05 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\x06 \x03(\x0b\x32\x1b.eunomia.launcher.SlotState\"\x80\x02\n\x15NodeHeartbeatResponse\x12\x13\n\x0bresponse_id\x18\x01 \x01(\x03\x12\x31\n\x0brevocations\x18\x02 \x03(\x0b\x32\x1c.eunomia.launcher.Revocation\x12;\n\x11start_app_masters\x18\x03 \x03(\x0b\x32 .eunomia.launcher.AppMasterOrder\x12\x39\n\x10stop_app_masters\x18\x04 \x03(\x0b\x32\x1f.eunomia.launcher.AppMasterStop\x12\'\n\x06\x66\x65nces\x18\x05 \x03(\x0b\x32\x17.eunomia.launcher.Fence\"\xe1\x01\n\x17ReportContainersRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x17\n\x0fregistration_id\x18\x02 \x01(\t\x12\x35\n\ncontainers\x18\x03 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x36\n\x0b\x61pp_masters\x18\x04 \x03(\x0b\x32!.eunomia.launcher.AppMasterStatus\x12\x30\n\x0bslot_states\x18\x05 \x03(\x0b\x32\x1b.eunomia.launcher.SlotState\"\x1a\n\x18ReportContainersResponse\"h\n\nRevocation\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x03 \x01(\x01\x12#\n\x1bleave_warning_to_app_master\x18\x04 \x01(\x08\"$\n\x05\x46\x65nce\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"\xee\x01\n\x0e\x41ppMasterOrder\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\t\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x36\n\x03\x65nv\x18\x05 \x03(\x0b\x32).eunomia.launcher.AppMasterOrder.EnvEntry\x12\r\n\x05token\x18\x06 \x01(\t\x12\x19\n\x0cmax_restarts\x18\x07 \x01(\x05H\x00\x88\x01\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_max_restarts\"6\n\rAppMasterStop\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x02 \x01(\x01\"\xff\x01\n\x0f\x41ppMasterStatus\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .eunomia.launcher.AppMasterState\x12\x0b\n\x03pid\x18\x04 \x01(\x05\x12)\n\x04\x65xit\x18\x05 \x01(\x0b\x32\x16.eunomia.launcher.ExitH\x00\x88\x01\x01\x12\x12\n\nstarted_at\x18\x06 \x01(\x01\x12\x15\n\x08\x65nded_at\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0b\x64iagnostics\x18\x08 \x01(\t\x12\x0f\n\x07version\x18\t \x01(\x03\x42\x07\n\x05_exitB\x0b\n\t_ended_at\"l\n\x10\x43ontainerRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x17\n\x0f\x63ontainer_token\x18\x04 \x01(\t\x12\x0c\n\x04rank\x18\x05 \x01(\x05\"\xff\x02\n\x16StartContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x05\x12\x36\n\ncontainers\x18\x04 \x03(\x0b\x32\".eunomia.launcher.ContainerRequest\x12\x0f\n\x07\x63ommand\x18\x05 \x03(\t\x12\x16\n\x0eworking_folder\x18\x06 \x01(\t\x12>\n\x03\x65nv\x18\x07 \x03(\x0b\x32\x31.eunomia.launcher.StartContainersRequest.EnvEntry\x12\x12\n\nrun_folder\x18\x08 \x01(\t\x12\x12\n\nworld_size\x18\t \x01(\x05\x12\x16\n\x0emaster_address\x18\n \x01(\t\x12\x13\n\x0bmaster_port\x18\x0b \x01(\x05\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x17StartContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\"y\n\x15StopContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x15\n\rcontainer_ids\x18\x03 \x03(\t\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t\"O\n\x16StopContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\"\xba\x01\n\x16OrderContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x15\n\rcontainer_ids\x18\x03 \x03(\t\x12\x32\n\ncheckpoint\x18\x04 \x01(\x0b\x32\x1c.eunomia.launcher.CheckpointH\x00\x12+\n\x07stop_at\x18\x05 \x01(\x0b\x32\x18.eunomia.launcher.StopAtH\x00\x42\x07\n\x05order\"\x0c\n\nCheckpoint\"$\n\x06StopAt\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x07\n\x05_step\",\n\x17OrderContainersResponse\x12\x11\n\tdelivered\x18\x01 \x03(\t\"{\n\x16WatchContainersRequest\x12\x0b\n\x03\x61pp\x18\x01 \x01(\t\x12\x12\n\nnode_token\x18\x02 \x01(\t\x12\x13\n\x0blauncher_id\x18\x03 \x01(\t\x12\x15\n\rsince_version\x18\x04 \x01(\x03\x12\x14\n\x0cwait_seconds\x18\x05 \x01(\x01\"v\n\x17WatchContainersResponse\x12\x35\n\ncontainers\x18\x01 \x03(\x0b\x32!.eunomia.launcher.ContainerStatus\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0blauncher_id\x18\x03 \x01(\t\"B\n\x04\x45xit\x12\x11\n\x04\x63ode\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\x07\n\x05_codeB\t\n\x07_signal\"L\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x1d\n\x10seconds_per_step\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x13\n\x11_seconds_per_step\"\xd8\x04\n\x0f\x43ontainerStatus\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0b\n\x03\x61pp\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\x05\x12\x13\n\x0bincarnation\x18\x04 \x01(\x05\x12\x0c\n\x04slot\x18\x05 \x01(\x05\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12\x0c\n\x04rank\x18\x07 \x01(\x05\x12/\n\x05state\x18\x08 \x01(\x0e\x32 .eunomia.launcher.ContainerState\x12\x0b\n\x03pid\x18\t \x01(\x05\x12)\n\x04\x65xit\x18\n \x01(\x0b\x32\x16.eunomia.launcher.ExitH\x00\x88\x01\x01\x12\x17\n\nstarted_at\x18\x0b \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08\x65nded_at\x18\x0c \x01(\x01H\x02\x88\x01\x01\x12\x31\n\x08progress\x18\r \x01(\x0b\x32\x1a.eunomia.launcher.ProgressH\x03\x88\x01\x01\x12\x17\n\nsaved_step\x18\x0e \x01(\x03H\x04\x88\x01\x01\x12\x1b\n\x0esuspended_step\x18\x0f \x01(\x03H\x05\x88\x01\x01\x12\x15\n\rannounce_json\x18\x10 \x01(\t\x12\r\n\x05hello\x18\x11 \x01(\x08\x12\x0e\n\x06\x66orked\x18\x12 \x01(\x08\x12\x0e\n\x06killed\x18\x13 \x01(\x08\x12\x13\n\x0bstop_reason\x18\x14 \x01(\t\x12\x13\n\x0b\x64iagnostics\x18\x15 \x01(\t\x12\x0f\n\x07version\x18\x16 \x01(\x03\x42\x07\n\x05_exitB\r\n\x0b_started_atB\x0b\n\t_ended_atB\x0b\n\t_progressB\r\n\x0b_saved_stepB\x11\n\x0f_suspended_step*\x99\x01\n\x0e\x41ppMasterState\x12 \n\x1c\x41PP_MASTER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41PP_MASTER_RUNNING\x10\x01\x12\x1a\n\x16\x41PP_MASTER_BACKING_OFF\x10\x02\x12\x17\n\x13\x41PP_MASTER_STOPPING\x10\x03\x12\x18\n\x14\x41PP_MASTER_COMPLETED\x10\x04*r\n\x0e\x43ontainerState\x12\x1f\n\x1b\x43ONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x07\n\x03NEW\x10\x01\x12\x0c\n\x08STARTING\x10\x02\x12\x0b\n\x07RUNNING\x10\x03\x12\x0c\n\x08STOPPING\x10\x04\x12\r\n\tCOMPLETED\x10\x05\x32\xbd\x02\n\x0fResourceTracker\x12]\n\x0cRegisterNode\x12%.eunomia.launcher.RegisterNodeRequest\x1a&.eunomia.launcher.RegisterNodeResponse\x12`\n\rNodeHeartbeat\x12&.eunomia.launcher.NodeHeartbeatRequest\x1a\'.eunomia.launcher.NodeHeartbeatResponse\x12i\n\x10ReportContainers\x12).eunomia.launcher.ReportContainersRequest\x1a*.eunomia.launcher.ReportContainersResponse2\xaf\x03\n\x10\x43ontainerManager\x12\x66\n\x0fStartContainers\x12(.eunomia.launcher.StartContainersRequest\x1a).eunomia.launcher.StartContainersResponse\x12\x63\n\x0eStopContainers\x12\'.eunomia.launcher.StopContainersRequest\x1a(.eunomia.launcher.StopContainersResponse\x12\x66\n\x0fOrderContainers\x12(.eunomia.launcher.OrderContainersRequest\x1a).eunomia.launcher.OrderContainersResponse\x12\x66\n\x0fWatchContainers\x12(.eunomia.launcher.WatchContainersRequest\x1a).eunomia.launcher.WatchContainersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "eunomia_appmaster.protocol.launcher_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'eunomia_appmaster.protocol.launcher_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_APPMASTERORDER_ENVENTRY"]._loaded_options = None
-    _globals["_APPMASTERORDER_ENVENTRY"]._serialized_options = b"8\001"
-    _globals["_STARTCONTAINERSREQUEST_ENVENTRY"]._loaded_options = None
-    _globals["_STARTCONTAINERSREQUEST_ENVENTRY"]._serialized_options = b"8\001"
-    _globals["_APPMASTERSTATE"]._serialized_start = 4222
-    _globals["_APPMASTERSTATE"]._serialized_end = 4375
-    _globals["_CONTAINERSTATE"]._serialized_start = 4377
-    _globals["_CONTAINERSTATE"]._serialized_end = 4491
-    _globals["_REGISTERNODEREQUEST"]._serialized_start = 64
-    _globals["_REGISTERNODEREQUEST"]._serialized_end = 403
-    _globals["_REGISTERNODERESPONSE"]._serialized_start = 405
-    _globals["_REGISTERNODERESPONSE"]._serialized_end = 505
-    _globals["_SLOT"]._serialized_start = 507
-    _globals["_SLOT"]._serialized_end = 610
-    _globals["_SLOTSTATE"]._serialized_start = 612
-    _globals["_SLOTSTATE"]._serialized_end = 696
-    _globals["_NODEHEARTBEATREQUEST"]._serialized_start = 699
-    _globals["_NODEHEARTBEATREQUEST"]._serialized_end = 942
-    _globals["_NODEHEARTBEATRESPONSE"]._serialized_start = 945
-    _globals["_NODEHEARTBEATRESPONSE"]._serialized_end = 1201
-    _globals["_REPORTCONTAINERSREQUEST"]._serialized_start = 1204
-    _globals["_REPORTCONTAINERSREQUEST"]._serialized_end = 1429
-    _globals["_REPORTCONTAINERSRESPONSE"]._serialized_start = 1431
-    _globals["_REPORTCONTAINERSRESPONSE"]._serialized_end = 1457
-    _globals["_REVOCATION"]._serialized_start = 1459
-    _globals["_REVOCATION"]._serialized_end = 1563
-    _globals["_FENCE"]._serialized_start = 1565
-    _globals["_FENCE"]._serialized_end = 1601
-    _globals["_APPMASTERORDER"]._serialized_start = 1604
-    _globals["_APPMASTERORDER"]._serialized_end = 1842
-    _globals["_APPMASTERORDER_ENVENTRY"]._serialized_start = 1783
-    _globals["_APPMASTERORDER_ENVENTRY"]._serialized_end = 1825
-    _globals["_APPMASTERSTOP"]._serialized_start = 1844
-    _globals["_APPMASTERSTOP"]._serialized_end = 1898
-    _globals["_APPMASTERSTATUS"]._serialized_start = 1901
-    _globals["_APPMASTERSTATUS"]._serialized_end = 2156
-    _globals["_CONTAINERREQUEST"]._serialized_start = 2158
-    _globals["_CONTAINERREQUEST"]._serialized_end = 2266
-    _globals["_STARTCONTAINERSREQUEST"]._serialized_start = 2269
-    _globals["_STARTCONTAINERSREQUEST"]._serialized_end = 2652
-    _globals["_STARTCONTAINERSREQUEST_ENVENTRY"]._serialized_start = 1783
-    _globals["_STARTCONTAINERSREQUEST_ENVENTRY"]._serialized_end = 1825
-    _globals["_STARTCONTAINERSRESPONSE"]._serialized_start = 2654
-    _globals["_STARTCONTAINERSRESPONSE"]._serialized_end = 2734
-    _globals["_STOPCONTAINERSREQUEST"]._serialized_start = 2736
-    _globals["_STOPCONTAINERSREQUEST"]._serialized_end = 2857
-    _globals["_STOPCONTAINERSRESPONSE"]._serialized_start = 2859
-    _globals["_STOPCONTAINERSRESPONSE"]._serialized_end = 2938
-    _globals["_ORDERCONTAINERSREQUEST"]._serialized_start = 2941
-    _globals["_ORDERCONTAINERSREQUEST"]._serialized_end = 3127
-    _globals["_CHECKPOINT"]._serialized_start = 3129
-    _globals["_CHECKPOINT"]._serialized_end = 3141
-    _globals["_STOPAT"]._serialized_start = 3143
-    _globals["_STOPAT"]._serialized_end = 3179
-    _globals["_ORDERCONTAINERSRESPONSE"]._serialized_start = 3181
-    _globals["_ORDERCONTAINERSRESPONSE"]._serialized_end = 3225
-    _globals["_WATCHCONTAINERSREQUEST"]._serialized_start = 3227
-    _globals["_WATCHCONTAINERSREQUEST"]._serialized_end = 3350
-    _globals["_WATCHCONTAINERSRESPONSE"]._serialized_start = 3352
-    _globals["_WATCHCONTAINERSRESPONSE"]._serialized_end = 3470
-    _globals["_EXIT"]._serialized_start = 3472
-    _globals["_EXIT"]._serialized_end = 3538
-    _globals["_PROGRESS"]._serialized_start = 3540
-    _globals["_PROGRESS"]._serialized_end = 3616
-    _globals["_CONTAINERSTATUS"]._serialized_start = 3619
-    _globals["_CONTAINERSTATUS"]._serialized_end = 4219
-    _globals["_RESOURCETRACKER"]._serialized_start = 4494
-    _globals["_RESOURCETRACKER"]._serialized_end = 4811
-    _globals["_CONTAINERMANAGER"]._serialized_start = 4814
-    _globals["_CONTAINERMANAGER"]._serialized_end = 5245
+  DESCRIPTOR._loaded_options = None
+  _globals['_APPMASTERORDER_ENVENTRY']._loaded_options = None
+  _globals['_APPMASTERORDER_ENVENTRY']._serialized_options = b'8\001'
+  _globals['_STARTCONTAINERSREQUEST_ENVENTRY']._loaded_options = None
+  _globals['_STARTCONTAINERSREQUEST_ENVENTRY']._serialized_options = b'8\001'
+  _globals['_APPMASTERSTATE']._serialized_start=4222
+  _globals['_APPMASTERSTATE']._serialized_end=4375
+  _globals['_CONTAINERSTATE']._serialized_start=4377
+  _globals['_CONTAINERSTATE']._serialized_end=4491
+  _globals['_REGISTERNODEREQUEST']._serialized_start=64
+  _globals['_REGISTERNODEREQUEST']._serialized_end=403
+  _globals['_REGISTERNODERESPONSE']._serialized_start=405
+  _globals['_REGISTERNODERESPONSE']._serialized_end=505
+  _globals['_SLOT']._serialized_start=507
+  _globals['_SLOT']._serialized_end=610
+  _globals['_SLOTSTATE']._serialized_start=612
+  _globals['_SLOTSTATE']._serialized_end=696
+  _globals['_NODEHEARTBEATREQUEST']._serialized_start=699
+  _globals['_NODEHEARTBEATREQUEST']._serialized_end=942
+  _globals['_NODEHEARTBEATRESPONSE']._serialized_start=945
+  _globals['_NODEHEARTBEATRESPONSE']._serialized_end=1201
+  _globals['_REPORTCONTAINERSREQUEST']._serialized_start=1204
+  _globals['_REPORTCONTAINERSREQUEST']._serialized_end=1429
+  _globals['_REPORTCONTAINERSRESPONSE']._serialized_start=1431
+  _globals['_REPORTCONTAINERSRESPONSE']._serialized_end=1457
+  _globals['_REVOCATION']._serialized_start=1459
+  _globals['_REVOCATION']._serialized_end=1563
+  _globals['_FENCE']._serialized_start=1565
+  _globals['_FENCE']._serialized_end=1601
+  _globals['_APPMASTERORDER']._serialized_start=1604
+  _globals['_APPMASTERORDER']._serialized_end=1842
+  _globals['_APPMASTERORDER_ENVENTRY']._serialized_start=1783
+  _globals['_APPMASTERORDER_ENVENTRY']._serialized_end=1825
+  _globals['_APPMASTERSTOP']._serialized_start=1844
+  _globals['_APPMASTERSTOP']._serialized_end=1898
+  _globals['_APPMASTERSTATUS']._serialized_start=1901
+  _globals['_APPMASTERSTATUS']._serialized_end=2156
+  _globals['_CONTAINERREQUEST']._serialized_start=2158
+  _globals['_CONTAINERREQUEST']._serialized_end=2266
+  _globals['_STARTCONTAINERSREQUEST']._serialized_start=2269
+  _globals['_STARTCONTAINERSREQUEST']._serialized_end=2652
+  _globals['_STARTCONTAINERSREQUEST_ENVENTRY']._serialized_start=1783
+  _globals['_STARTCONTAINERSREQUEST_ENVENTRY']._serialized_end=1825
+  _globals['_STARTCONTAINERSRESPONSE']._serialized_start=2654
+  _globals['_STARTCONTAINERSRESPONSE']._serialized_end=2734
+  _globals['_STOPCONTAINERSREQUEST']._serialized_start=2736
+  _globals['_STOPCONTAINERSREQUEST']._serialized_end=2857
+  _globals['_STOPCONTAINERSRESPONSE']._serialized_start=2859
+  _globals['_STOPCONTAINERSRESPONSE']._serialized_end=2938
+  _globals['_ORDERCONTAINERSREQUEST']._serialized_start=2941
+  _globals['_ORDERCONTAINERSREQUEST']._serialized_end=3127
+  _globals['_CHECKPOINT']._serialized_start=3129
+  _globals['_CHECKPOINT']._serialized_end=3141
+  _globals['_STOPAT']._serialized_start=3143
+  _globals['_STOPAT']._serialized_end=3179
+  _globals['_ORDERCONTAINERSRESPONSE']._serialized_start=3181
+  _globals['_ORDERCONTAINERSRESPONSE']._serialized_end=3225
+  _globals['_WATCHCONTAINERSREQUEST']._serialized_start=3227
+  _globals['_WATCHCONTAINERSREQUEST']._serialized_end=3350
+  _globals['_WATCHCONTAINERSRESPONSE']._serialized_start=3352
+  _globals['_WATCHCONTAINERSRESPONSE']._serialized_end=3470
+  _globals['_EXIT']._serialized_start=3472
+  _globals['_EXIT']._serialized_end=3538
+  _globals['_PROGRESS']._serialized_start=3540
+  _globals['_PROGRESS']._serialized_end=3616
+  _globals['_CONTAINERSTATUS']._serialized_start=3619
+  _globals['_CONTAINERSTATUS']._serialized_end=4219
+  _globals['_RESOURCETRACKER']._serialized_start=4494
+  _globals['_RESOURCETRACKER']._serialized_end=4811
+  _globals['_CONTAINERMANAGER']._serialized_start=4814
+  _globals['_CONTAINERMANAGER']._serialized_end=5245
 # @@protoc_insertion_point(module_scope)

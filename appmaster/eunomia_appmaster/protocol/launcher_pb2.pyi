@@ -148,28 +148,7 @@ class RegisterNodeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app_masters",
-        b"app_masters",
-        "container_manager_address",
-        b"container_manager_address",
-        "containers",
-        b"containers",
-        "cpus",
-        b"cpus",
-        "host",
-        b"host",
-        "launcher_id",
-        b"launcher_id",
-        "memory_gib",
-        b"memory_gib",
-        "node",
-        b"node",
-        "slot_states",
-        b"slot_states",
-        "slots",
-        b"slots",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -196,14 +175,7 @@ class RegisterNodeResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "container_secret",
-        b"container_secret",
-        "heartbeat_seconds",
-        b"heartbeat_seconds",
-        "registration_id",
-        b"registration_id",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "registration_id", b"registration_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,20 +217,7 @@ class Slot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "cpus",
-        b"cpus",
-        "gpu_type",
-        b"gpu_type",
-        "index",
-        b"index",
-        "island",
-        b"island",
-        "memory_gib",
-        b"memory_gib",
-        "uuid",
-        b"uuid",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "gpu_type", b"gpu_type", "index", b"index", "island", b"island", "memory_gib", b"memory_gib", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,9 +249,7 @@ class SlotState(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "slot", b"slot"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,20 +291,7 @@ class NodeHeartbeatRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app_masters",
-        b"app_masters",
-        "containers",
-        b"containers",
-        "node",
-        b"node",
-        "registration_id",
-        b"registration_id",
-        "response_id",
-        b"response_id",
-        "slot_states",
-        b"slot_states",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,18 +326,7 @@ class NodeHeartbeatResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "fences",
-        b"fences",
-        "response_id",
-        b"response_id",
-        "revocations",
-        b"revocations",
-        "start_app_masters",
-        b"start_app_masters",
-        "stop_app_masters",
-        b"stop_app_masters",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,18 +360,7 @@ class ReportContainersRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app_masters",
-        b"app_masters",
-        "containers",
-        b"containers",
-        "node",
-        b"node",
-        "registration_id",
-        b"registration_id",
-        "slot_states",
-        b"slot_states",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "node", b"node", "registration_id", b"registration_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -490,16 +412,7 @@ class Revocation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "deadline_seconds",
-        b"deadline_seconds",
-        "epoch",
-        b"epoch",
-        "leave_warning_to_app_master",
-        b"leave_warning_to_app_master",
-        "slot",
-        b"slot",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_seconds", b"deadline_seconds", "epoch", b"epoch", "leave_warning_to_app_master", b"leave_warning_to_app_master", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -600,30 +513,11 @@ class AppMasterOrder(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "max_restarts", b"max_restarts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_max_restarts",
-        b"_max_restarts",
-        "app",
-        b"app",
-        "attempt",
-        b"attempt",
-        "command",
-        b"command",
-        "env",
-        b"env",
-        "folder",
-        b"folder",
-        "max_restarts",
-        b"max_restarts",
-        "token",
-        b"token",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "app", b"app", "attempt", b"attempt", "command", b"command", "env", b"env", "folder", b"folder", "max_restarts", b"max_restarts", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]  # noqa: Y015
     _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__max_restarts
-    ) -> _WhichOneofReturnType__max_restarts | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_restarts) -> _WhichOneofReturnType__max_restarts | None: ...
 
 Global___AppMasterOrder: _TypeAlias = AppMasterOrder  # noqa: Y015
 
@@ -694,34 +588,9 @@ class AppMasterStatus(_message.Message):
         diagnostics: _builtins.str = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_ended_at", b"_ended_at", "_exit", b"_exit", "ended_at", b"ended_at", "exit", b"exit"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_ended_at",
-        b"_ended_at",
-        "_exit",
-        b"_exit",
-        "app",
-        b"app",
-        "attempt",
-        b"attempt",
-        "diagnostics",
-        b"diagnostics",
-        "ended_at",
-        b"ended_at",
-        "exit",
-        b"exit",
-        "pid",
-        b"pid",
-        "started_at",
-        b"started_at",
-        "state",
-        b"state",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "exit", b"exit", "pid", b"pid", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015
@@ -760,18 +629,7 @@ class ContainerRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "container_id",
-        b"container_id",
-        "container_token",
-        b"container_token",
-        "epoch",
-        b"epoch",
-        "rank",
-        b"rank",
-        "slot",
-        b"slot",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "container_token", b"container_token", "epoch", b"epoch", "rank", b"rank", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -860,32 +718,7 @@ class StartContainersRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app",
-        b"app",
-        "command",
-        b"command",
-        "containers",
-        b"containers",
-        "env",
-        b"env",
-        "incarnation",
-        b"incarnation",
-        "job",
-        b"job",
-        "master_address",
-        b"master_address",
-        "master_port",
-        b"master_port",
-        "run_folder",
-        b"run_folder",
-        "wait_seconds",
-        b"wait_seconds",
-        "working_folder",
-        b"working_folder",
-        "world_size",
-        b"world_size",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "incarnation", b"incarnation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -939,18 +772,7 @@ class StopContainersRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app",
-        b"app",
-        "container_ids",
-        b"container_ids",
-        "deadline_seconds",
-        b"deadline_seconds",
-        "node_token",
-        b"node_token",
-        "reason",
-        b"reason",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "deadline_seconds", b"deadline_seconds", "node_token", b"node_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1002,24 +824,9 @@ class OrderContainersRequest(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         stop_at: Global___StopAt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "checkpoint", b"checkpoint", "order", b"order", "stop_at", b"stop_at"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app",
-        b"app",
-        "checkpoint",
-        b"checkpoint",
-        "container_ids",
-        b"container_ids",
-        "node_token",
-        b"node_token",
-        "order",
-        b"order",
-        "stop_at",
-        b"stop_at",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "checkpoint", b"checkpoint", "container_ids", b"container_ids", "node_token", b"node_token", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["checkpoint", "stop_at"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
@@ -1112,18 +919,7 @@ class WatchContainersRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "app",
-        b"app",
-        "launcher_id",
-        b"launcher_id",
-        "node_token",
-        b"node_token",
-        "since_version",
-        b"since_version",
-        "wait_seconds",
-        b"wait_seconds",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "launcher_id", b"launcher_id", "node_token", b"node_token", "since_version", b"since_version", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1150,9 +946,7 @@ class WatchContainersResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "containers", b"containers", "launcher_id", b"launcher_id", "version", b"version"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containers", b"containers", "launcher_id", b"launcher_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1178,13 +972,9 @@ class Exit(_message.Message):
         code: _builtins.int | None = ...,
         signal: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -1212,19 +1002,13 @@ class Progress(_message.Message):
         step: _builtins.int = ...,
         seconds_per_step: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_seconds_per_step", b"_seconds_per_step", "seconds_per_step", b"seconds_per_step"
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_per_step", b"_seconds_per_step", "seconds_per_step", b"seconds_per_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_seconds_per_step", b"_seconds_per_step", "seconds_per_step", b"seconds_per_step", "step", b"step"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_per_step", b"_seconds_per_step", "seconds_per_step", b"seconds_per_step", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seconds_per_step: _TypeAlias = _typing.Literal["seconds_per_step"]  # noqa: Y015
     _WhichOneofArgType__seconds_per_step: _TypeAlias = _typing.Literal["_seconds_per_step", b"_seconds_per_step"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__seconds_per_step
-    ) -> _WhichOneofReturnType__seconds_per_step | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_per_step) -> _WhichOneofReturnType__seconds_per_step | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
@@ -1316,91 +1100,9 @@ class ContainerStatus(_message.Message):
         diagnostics: _builtins.str = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "_ended_at",
-        b"_ended_at",
-        "_exit",
-        b"_exit",
-        "_progress",
-        b"_progress",
-        "_saved_step",
-        b"_saved_step",
-        "_started_at",
-        b"_started_at",
-        "_suspended_step",
-        b"_suspended_step",
-        "ended_at",
-        b"ended_at",
-        "exit",
-        b"exit",
-        "progress",
-        b"progress",
-        "saved_step",
-        b"saved_step",
-        "started_at",
-        b"started_at",
-        "suspended_step",
-        b"suspended_step",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "_ended_at",
-        b"_ended_at",
-        "_exit",
-        b"_exit",
-        "_progress",
-        b"_progress",
-        "_saved_step",
-        b"_saved_step",
-        "_started_at",
-        b"_started_at",
-        "_suspended_step",
-        b"_suspended_step",
-        "announce_json",
-        b"announce_json",
-        "app",
-        b"app",
-        "container_id",
-        b"container_id",
-        "diagnostics",
-        b"diagnostics",
-        "ended_at",
-        b"ended_at",
-        "epoch",
-        b"epoch",
-        "exit",
-        b"exit",
-        "forked",
-        b"forked",
-        "hello",
-        b"hello",
-        "incarnation",
-        b"incarnation",
-        "job",
-        b"job",
-        "killed",
-        b"killed",
-        "pid",
-        b"pid",
-        "progress",
-        b"progress",
-        "rank",
-        b"rank",
-        "saved_step",
-        b"saved_step",
-        "slot",
-        b"slot",
-        "started_at",
-        b"started_at",
-        "state",
-        b"state",
-        "stop_reason",
-        b"stop_reason",
-        "suspended_step",
-        b"suspended_step",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015
@@ -1425,8 +1127,6 @@ class ContainerStatus(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
     @_typing.overload
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType__suspended_step
-    ) -> _WhichOneofReturnType__suspended_step | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suspended_step) -> _WhichOneofReturnType__suspended_step | None: ...
 
 Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015

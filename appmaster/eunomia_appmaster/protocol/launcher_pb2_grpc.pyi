@@ -38,6 +38,7 @@ else:
 _T = _typing.TypeVar("_T")
 
 class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
 class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
@@ -58,9 +59,7 @@ class ResourceTrackerStub:
       - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
-    NodeHeartbeat: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse
-    ]
+    NodeHeartbeat: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]
     """A long poll: the arbiter answers at once when response_id of the request is not its current one, or as soon as it has
     news; else after heartbeat_seconds with an empty answer of the same response_id. The launcher has one of these
     outstanding at any time, and handles the answer before it sends the next.
@@ -71,9 +70,7 @@ class ResourceTrackerStub:
         registers again. A node that was silent for some heartbeats is down; its slots are granted to nobody until it
         has registered again and its SlotState shows the fence (below).
     """
-    ReportContainers: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.ReportContainersRequest, _launcher_pb2.ReportContainersResponse
-    ]
+    ReportContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ReportContainersRequest, _launcher_pb2.ReportContainersResponse]
     """Short call beside the outstanding heartbeat: the launcher sends it at once when a container or an app master changes
     its state. Progress alone waits for the next heartbeat. Answer it at once. What is not answered is sent again, with
     the next report or heartbeat. Statuses are absolute and carry a version: one whose version is not larger than the
@@ -103,9 +100,7 @@ class ResourceTrackerAsyncStub(ResourceTrackerStub):
         registers again. A node that was silent for some heartbeats is down; its slots are granted to nobody until it
         has registered again and its SlotState shows the fence (below).
     """
-    ReportContainers: _aio.UnaryUnaryMultiCallable[
-        _launcher_pb2.ReportContainersRequest, _launcher_pb2.ReportContainersResponse
-    ]  # type: ignore[assignment]
+    ReportContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ReportContainersRequest, _launcher_pb2.ReportContainersResponse]  # type: ignore[assignment]
     """Short call beside the outstanding heartbeat: the launcher sends it at once when a container or an app master changes
     its state. Progress alone waits for the next heartbeat. Answer it at once. What is not answered is sent again, with
     the next report or heartbeat. Statuses are absolute and carry a version: one whose version is not larger than the
@@ -122,10 +117,10 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.RegisterNodeResponse, _abc.Awaitable[_launcher_pb2.RegisterNodeResponse]]:
         """The launcher says who it is, when it starts and whenever the arbiter no longer knows it.
-        - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
-          a container of that node that the arbiter knew and that is not listed is gone.
-        - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
-        - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
+          - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
+            a container of that node that the arbiter knew and that is not listed is gone.
+          - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
+          - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
 
     @_abc_1.abstractmethod
@@ -157,9 +152,7 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
         last seen of that container is to be ignored (reports and heartbeats may overtake each other).
         """
 
-def add_ResourceTrackerServicer_to_server(
-    servicer: ResourceTrackerServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_ResourceTrackerServicer_to_server(servicer: ResourceTrackerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
@@ -173,9 +166,7 @@ class ContainerManagerStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ContainerManagerAsyncStub: ...
-    StartContainers: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.StartContainersRequest, _launcher_pb2.StartContainersResponse
-    ]
+    StartContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.StartContainersRequest, _launcher_pb2.StartContainersResponse]
     """Starts the containers of one incarnation on this node: all or none. Everything is checked before anything is started.
     Answers as soon as the starts are under way (STARTING); how they went is to be watched. Idempotent: ids already known
     with the same app, slot and epoch are answered with their present status and not started again; so a call whose
@@ -184,22 +175,16 @@ class ContainerManagerStub:
       - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
       - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
     """
-    StopContainers: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse
-    ]
+    StopContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse]
     """Gives the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills what is
     left of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
     deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
     """
-    OrderContainers: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse
-    ]
+    OrderContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]
     """Hands an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
     says hello later gets the last stop_at then. Workers without the helper never hear of it.
     """
-    WatchContainers: _grpc.UnaryUnaryMultiCallable[
-        _launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse
-    ]
+    WatchContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]
     """A long poll over one app's containers: answers at once with all statuses that changed after since_version, else when
     one does, else after wait_seconds with none. An unknown launcher_id (the launcher was restarted, or first call: empty)
     gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
@@ -216,9 +201,7 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    StartContainers: _aio.UnaryUnaryMultiCallable[
-        _launcher_pb2.StartContainersRequest, _launcher_pb2.StartContainersResponse
-    ]  # type: ignore[assignment]
+    StartContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.StartContainersRequest, _launcher_pb2.StartContainersResponse]  # type: ignore[assignment]
     """Starts the containers of one incarnation on this node: all or none. Everything is checked before anything is started.
     Answers as soon as the starts are under way (STARTING); how they went is to be watched. Idempotent: ids already known
     with the same app, slot and epoch are answered with their present status and not started again; so a call whose
@@ -227,22 +210,16 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
       - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
       - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
     """
-    StopContainers: _aio.UnaryUnaryMultiCallable[
-        _launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse
-    ]  # type: ignore[assignment]
+    StopContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse]  # type: ignore[assignment]
     """Gives the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills what is
     left of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
     deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
     """
-    OrderContainers: _aio.UnaryUnaryMultiCallable[
-        _launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse
-    ]  # type: ignore[assignment]
+    OrderContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]  # type: ignore[assignment]
     """Hands an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
     says hello later gets the last stop_at then. Workers without the helper never hear of it.
     """
-    WatchContainers: _aio.UnaryUnaryMultiCallable[
-        _launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse
-    ]  # type: ignore[assignment]
+    WatchContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]  # type: ignore[assignment]
     """A long poll over one app's containers: answers at once with all statuses that changed after since_version, else when
     one does, else after wait_seconds with none. An unknown launcher_id (the launcher was restarted, or first call: empty)
     gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
@@ -305,6 +282,4 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         still tells.
         """
 
-def add_ContainerManagerServicer_to_server(
-    servicer: ContainerManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_ContainerManagerServicer_to_server(servicer: ContainerManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
