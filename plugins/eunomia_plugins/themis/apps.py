@@ -143,10 +143,16 @@ class _Reader:
     def _ideal(self, row: int, forecast: Forecast, jobs: Ints) -> float:
         kind = self._type(jobs)
         capacity = int(self.offer.capacity.sum() if kind < 0 else self.offer.capacity[kind])
-        contention = float(self.offer.contention[row]) if row < self.offer.contention.size else 1.0
-        return ideal_seconds(
-            forecast.total_gpu_seconds, capacity, forecast.most, contention if np.isfinite(contention) else 1.0
-        )
+        return ideal_seconds(forecast.total_gpu_seconds, capacity, forecast.most, self._contention(row))
+
+    def _contention(self, row: int) -> float:
+        """N_avg: of the offer where it was made out to one app, else of the ledger; 1 where neither knows."""
+        known = self.snapshot.ledger.apps.contention
+        of_offer = self.offer.contention
+        given = of_offer[0] if of_offer.size == 1 and row == 0 else known[row]
+        if np.isnan(given) and row < of_offer.size:
+            given = of_offer[row]
+        return float(given) if np.isfinite(given) else 1.0
 
     def _type(self, jobs: Ints) -> int:
         """The GPU type that all its jobs ask for; -1: any, or several."""
@@ -203,10 +209,7 @@ def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
     now = snapshot.now
     binding = (held.ends_at[:count] > now) | (held.protected_until[:count] > now)
     own = np.where((held.state[:count] == int(GpuState.HELD)) & binding, held.app[:count], NONE)
-    promised = np.flatnonzero(held.successor[:count] >= 0)
-    if promised.size:
-        lease_app = dict(zip(held.lease[:count].tolist(), held.app[:count].tolist(), strict=True))
-        own[promised] = [lease_app.get(int(held.successor[gpu]), NONE) for gpu in promised]
+    own = np.where(held.successor[:count] >= 0, held.next_app[:count], own)
     return np.where(offered, NONE, own).astype(np.int32), held.app[:count]
 
 
@@ -217,6 +220,8 @@ def _finite(lease: float, forecast: Forecast) -> float:
 
 def _grouped(keys: Rows, values: Ints) -> dict[int, Ints]:
     """Values by key, in their order."""
+    if keys.size == 0:
+        return {}
     order = np.argsort(keys, kind="stable")
     found, starts = np.unique(keys[order], return_index=True)
     return {int(key): part for key, part in zip(found, np.split(values[order], starts[1:]), strict=True)}
