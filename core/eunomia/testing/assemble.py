@@ -1,0 +1,72 @@
+"""Stages put together from plugins by hand, for tests that want no profile."""
+
+from typing import Any
+
+from eunomia.checking import bind
+from eunomia.stages import Rounds, Stages
+from eunomia.units import Stage
+
+_HOOKS = {
+    Stage.ELASTICITY: "eunomia_elasticity",
+    Stage.VALUATION: "eunomia_valuation",
+    Stage.ALLOCATION: "eunomia_allocation",
+    Stage.PLACEMENT: "eunomia_placement",
+}
+
+
+def assemble(
+    *,
+    elasticity: Any,
+    valuation: Any,
+    allocation: Any,
+    placement: Any,
+    refiners: tuple[Any, ...] = (),
+    rounds: Rounds | None = None,
+    profile: str = "assembled",
+) -> Stages:
+    """Bind plugins to stages, as a profile does.
+
+    Args:
+        elasticity: instance that answers the elasticity; the others likewise.
+        valuation: see above.
+        allocation: see above; its triggers and its offer count too.
+        placement: see above.
+        refiners: in calling order.
+        rounds: the profile's ``[rounds]``.
+        profile: a name for messages.
+    """
+    plugins = {
+        Stage.ELASTICITY: elasticity,
+        Stage.VALUATION: valuation,
+        Stage.ALLOCATION: allocation,
+        Stage.PLACEMENT: placement,
+    }
+    bound = {stage: _bound(plugin, _HOOKS[stage]) for stage, plugin in plugins.items()}
+    explain = {plugin.name: bind(plugin, "eunomia_explain") for plugin in plugins.values()}
+    return Stages(
+        profile=profile,
+        elasticity=bound[Stage.ELASTICITY],
+        valuation=bound[Stage.VALUATION],
+        allocation=bound[Stage.ALLOCATION],
+        placement=bound[Stage.PLACEMENT],
+        refiners=tuple(_bound(plugin, "eunomia_refine") for plugin in refiners),
+        refiner_names=tuple(plugin.name for plugin in refiners),
+        offer=bind(allocation, "eunomia_offer"),
+        triggers=bind(allocation, "eunomia_triggers"),
+        names={stage: plugin.name for stage, plugin in plugins.items()},
+        contracts={stage: getattr(plugin, "contracts", {}) for stage, plugin in plugins.items()},
+        explain={name: explained for name, explained in explain.items() if explained is not None},
+        rounds=rounds or Rounds(),
+        memo_types=tuple(
+            (plugin.name, stage, kind)
+            for plugin in (*plugins.values(), *refiners)
+            for stage, kind in getattr(plugin, "memo_types", {}).items()
+        ),
+    )
+
+
+def _bound(plugin: Any, hook: str) -> Any:
+    bound = bind(plugin, hook)
+    if bound is None:
+        raise TypeError(f"{plugin!r} does not implement {hook}")
+    return bound

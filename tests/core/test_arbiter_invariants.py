@@ -1,0 +1,226 @@
+"""The invariants over what is really true: random clusters, workloads, faults, delays and overtaking orders."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia.allocations import Grants
+from eunomia.arbiter import Arbiter
+from eunomia.claims import Claims
+from eunomia.cluster import Cluster, Machine
+from eunomia.decisions import Decision
+from eunomia.events import AppArrived, Event, GpusReturned, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.invariants import check_state
+from eunomia.registry import default_registry
+from eunomia.saving import save_state
+from eunomia.stages import Rounds, Stages
+from eunomia.testing.assemble import assemble
+from eunomia.testing.drive import Delays, Drive, Outcome
+from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
+from eunomia.verdicts import NO_VERDICTS
+
+
+class Chaos:
+    """Gives random sizes of the menu to jobs, or random counts to apps, whatever they hold: the worst of neighbours."""
+
+    name = "chaos"
+    api = 1
+    contracts: ClassVar[dict[Stage, Any]] = {}
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        everything = frozenset(Cause)
+        return Triggers(on=everything, all_on=frozenset({Cause.ARRIVED, Cause.LEASE_ENDED, Cause.BOUNDARY}))
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        luck = snapshot.rng(self.name)
+        rows = offer.candidates if self.unit is Unit.JOB else snapshot.active_apps
+        rows = luck.permutation(rows)[: int(luck.integers(0, rows.size + 1))]
+        free, gpus = offer.free_gpus, []
+        for row in rows.tolist():
+            most = int(luck.integers(0, free + 1))
+            gpus.append(menus.largest_at_most(row, most) if self.unit is Unit.JOB else most)
+            free -= gpus[-1]
+        amount = Grants(gpus=np.array(gpus, dtype=np.int64))
+        return Allocation(
+            claims=Claims(unit=self.unit, rows=rows.astype(np.int32)),
+            amount=amount,
+            order=np.flatnonzero(amount.gpus > 0).astype(np.int32),
+            rest=Rest.KEEP if luck.random() < 0.7 else Rest.RELEASE,
+            protected=Seconds(float(luck.choice([0.0, 5.0]))),
+            verdicts=NO_VERDICTS,
+        )
+
+
+def made(name: str, **options: object) -> Any:
+    return default_registry().make(name, options, alias=name, place=str)
+
+
+def fifo() -> Stages:
+    return assemble(
+        elasticity=made("fixed"), valuation=made("fifo"), allocation=made("ordered"), placement=made("packed")
+    )
+
+
+POLICIES = {
+    "fifo, leases": lambda: assemble(
+        elasticity=made("range"),
+        valuation=made("fifo"),
+        allocation=made("ordered"),
+        placement=made("packed"),
+        rounds=Rounds(lease=Seconds(30.0), suspend_grace=Seconds(2.0)),
+    ),
+    "las, preemptive": lambda: assemble(
+        elasticity=made("range"),
+        valuation=made("las"),
+        allocation=made("ordered", preemptive=True),
+        placement=made("spread"),
+        rounds=Rounds(lease=Seconds(20.0), suspend_grace=Seconds(2.0)),
+    ),
+    "chaos of jobs": lambda: assemble(
+        elasticity=made("range"),
+        valuation=made("fifo"),
+        allocation=Chaos(Unit.JOB),
+        placement=made("packed"),
+        rounds=Rounds(lease=Seconds(15.0), every=Seconds(11.0), on=frozenset(Cause)),
+    ),
+    "chaos of apps": lambda: assemble(
+        elasticity=made("range"),
+        valuation=made("fifo"),
+        allocation=Chaos(Unit.APP),
+        placement=made("packed"),
+        rounds=Rounds(lease=Seconds(15.0), every=Seconds(11.0), on=frozenset(Cause)),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    machines: tuple[int, ...]
+    script: tuple[tuple[float, Event], ...]
+    work: tuple[tuple[JobId, float], ...]
+    delays: Delays
+    seed: int
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    machines = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    seed = draw(st.integers(0, 2**16))
+    luck = np.random.default_rng(seed)
+    script: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number in range(draw(st.integers(1, 6))):
+        app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
+        script.append((time, AppArrived(app=app, user=UserId("ana"), divides=False)))
+        for trial in range(draw(st.integers(1, 4))):
+            least = int(luck.integers(1, max(machines) + 1))
+            most = int(min(least + luck.integers(0, 4), sum(machines)))
+            job = JobId(f"{app}/{trial}")
+            script.append((time, JobAdded(job=job, app=app, least=min(least, most), most=most)))
+            work[job] = float(luck.uniform(1, 60))
+            if luck.random() < 0.2:
+                script.append((time + float(luck.uniform(0, 60)), JobFailed(job=job, again_in=Seconds(5.0))))
+    for time in luck.uniform(5, 80, size=draw(st.integers(0, 3))).tolist():
+        machine = f"n{luck.integers(len(machines))}"
+        script += [
+            (time, MachineLost(machine=machine)),
+            (time + float(luck.uniform(1, 30)), MachineBack(machine=machine)),
+        ]
+    delay = st.sampled_from([0.0, 0.3, 3.0])
+    delays = Delays(order=draw(delay), start=draw(delay), release=draw(delay), lost=draw(st.sampled_from([0.0, 0.3])))
+    return Scenario(machines, tuple(script), tuple(work.items()), delays, seed)
+
+
+def cluster_of(scenario: Scenario) -> Cluster:
+    return Cluster.build(
+        [
+            Machine(name=f"n{i}", gpu_type="V100", gpus=gpus, rack=f"r{i % 2}")
+            for i, gpus in enumerate(scenario.machines)
+        ]
+    )
+
+
+def played(scenario: Scenario, policy: str) -> tuple[Arbiter, Outcome, list[tuple[float, tuple[Event, ...], Decision]]]:
+    arbiter = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo(), seed=scenario.seed)
+    journal: list[tuple[float, tuple[Event, ...], Decision]] = []
+    step = arbiter.step
+
+    def recorded(now: Seconds, events: Any = ()) -> Decision:
+        decision = step(now, events)
+        journal.append((now, tuple(events), decision))
+        return decision
+
+    arbiter.step = recorded  # type: ignore[method-assign]
+    epochs: list[int] = []
+
+    def watch(drive: Drive, decision: Decision) -> None:
+        check_state(arbiter.state)
+        orders = (*decision.orders, *decision.transitions)
+        epochs.extend(int(order.epoch) for order in orders)
+        assert not decision.faulty, decision.faults
+        for gpu, lease in drive.holders.items():
+            believed = arbiter.state.holdings.live.lease[gpu]
+            assert believed in (lease, -1) or lease not in arbiter.state.leases, (gpu, lease, believed)
+
+    drive = Drive(
+        arbiter, work=dict(scenario.work), delays=scenario.delays, seed=scenario.seed, watch=watch, keep=False
+    )
+    outcome = drive.run(scenario.script, until=4000.0)
+    assert len(set(epochs)) == len(epochs)
+    return arbiter, outcome, journal
+
+
+# Chaos need not let anybody finish: what is checked there is that nothing breaks, not that it is a good policy.
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_no_gpu_has_two_holders_and_gangs_are_whole(policy: str, scenario: Scenario) -> None:
+    arbiter, outcome, _ = played(scenario, policy)
+    if not policy.startswith("chaos"):
+        assert set(outcome.finished) == {job for job, _ in scenario.work}
+        assert not arbiter.state.leases
+        assert set(arbiter.state.outcomes.values()) <= {"finished"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy: str, scenario: Scenario) -> None:
+    arbiter, _, journal = played(scenario, policy)
+    again, _, second = played(scenario, policy)
+    assert save_state(arbiter.state) == save_state(again.state)
+    assert len(journal) == len(second)
+    folded = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo(), seed=scenario.seed)
+    for position, (now, events, decision) in enumerate(journal):
+        folded.replay(Seconds(now), events, decision)
+        if position == len(journal) // 2:
+            fresh = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo())
+            fresh.load(folded.save())
+            assert fresh.save() == folded.save()
+            folded = fresh
+    folded.state.settle_contention()
+    arbiter.state.settle_contention()
+    assert folded.save() == arbiter.save()
+
+
+def test_gpus_that_an_app_returns_pass_on() -> None:
+    stages = POLICIES["fifo, leases"]()
+    arbiter = Arbiter(Cluster.parse("1x2 V100"), stages, fifo())
+    script: list[tuple[float, Event]] = []
+    for name in ("ana", "ben"):
+        script.append((0.0, AppArrived(app=AppId(name), user=UserId(name), divides=False)))
+        script.append((0.0, JobAdded(job=JobId(f"{name}/0"), app=AppId(name), least=2, most=2)))
+    script.append((3.0, GpusReturned(app=AppId("ana"), gpus=(0,))))
+    outcome = Drive(arbiter, work={JobId("ana/0"): 20.0, JobId("ben/0"): 20.0}).run(script)
+    # A gang that gives one GPU back gives back both; fifo serves ana first again, and its work so far counts.
+    assert outcome.finished == {"ana/0": 10.0, "ben/0": 20.0}
