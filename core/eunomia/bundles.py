@@ -189,8 +189,11 @@ class ByBundle:
 
     @classmethod
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
-        """One table of the claims of several, in their order; all are written for ``classes``."""
-        bids = [list(table.bundles(claim)) for table in tables for claim in range(len(table))]
+        """One table of the claims of several, in their order.
+
+        Tables written for other classes are rewritten for these; rows whose machines are not there are void.
+        """
+        bids = [bid for table in tables for bid in table._written_for(classes)]
         return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
 
     def __len__(self) -> int:
@@ -232,6 +235,24 @@ class ByBundle:
         bids = [[row for row in self.bundles(claim) if _fits(row.parts, classes)] for claim in range(len(self))]
         return type(self).of(classes, self.now, bids)
 
+    def _written_for(self, classes: MachineClasses) -> list[list[Bundle]]:
+        """What each claim bids, in terms of other classes of the same machines."""
+        bids = [list(self.bundles(claim)) for claim in range(len(self))]
+        if self.classes.same(classes):
+            return bids
+        home = {int(machine): kind for kind in range(len(classes)) for machine in classes.members(kind)}
+        to = [_one_class(self.classes.members(kind), home) for kind in range(len(self.classes))]
+        alike = [kind >= 0 and self.classes.free[old] == classes.free[kind] for old, kind in enumerate(to)]
+        rewritten = [
+            [
+                Bundle(row.rho, tuple(part._replace(machine_class=to[part.machine_class]) for part in row.parts))
+                for row in bid
+                if all(alike[part.machine_class] for part in row.parts)
+            ]
+            for bid in bids
+        ]
+        return [[row for row in bid if _fits(row.parts, classes)] for bid in rewritten]
+
     def replaced(self, claim: int, bid: Self) -> Self:
         """Return the table with the one claim of ``bid`` in the place of this claim."""
         bids = [list(bid.bundles(0)) if one == claim else list(self.bundles(one)) for one in range(len(self))]
@@ -272,6 +293,12 @@ def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
         rack=cluster.machine_rack[machine],
         named=offer.named,
     )
+
+
+def _one_class(machines: Ints, home: dict[int, int]) -> int:
+    """The class to which all these machines belong; -1: there is none."""
+    kinds = {home.get(int(machine), -1) for machine in machines}
+    return kinds.pop() if len(kinds) == 1 else -1
 
 
 def _fits(parts: Iterable[Part], classes: MachineClasses) -> bool:

@@ -138,6 +138,24 @@ def test_parts_of_a_row_that_need_several_machines_are_allowed() -> None:
     table(Part(0, 4), Part(0, 2), Part(1, 2), Part(2, 2), Part(3, 1)).check()
 
 
+def test_tables_are_joined_though_machines_went_down_between_them() -> None:
+    """Machine 2 of the first class and all of the second are gone: classes have other numbers now."""
+    before = four_classes()
+    after = MachineClasses.of(machine=[0, 3, 4], free=[4, 2, 4], gpu_type=[0, 0, 1], rack=[0] * 3)
+    rows = [
+        Bundle(0.1, (Part(0, 4, 2),)),
+        Bundle(0.2, (Part(0, 4),)),
+        Bundle(0.3, (Part(1, 4),)),
+        Bundle(0.4, (Part(3, 2),)),
+    ]
+    bid = ByBundle.of(before, [1.0], [rows]).without([1, 2])
+    silent = ByBundle.of(after, [2.0], [[Bundle(0.5, (Part(1, 2),))]])
+    made = ByBundle.joined(after, [silent, bid])
+    made.check(classes=after)
+    assert list(made.bundles(0)) == [Bundle(0.5, (Part(1, 2),))]
+    assert list(made.bundles(1)) == [Bundle(0.2, (Part(0, 4),)), Bundle(0.4, (Part(2, 2),))]
+
+
 def test_a_bid_is_bounded() -> None:
     long = ByBundle.of(four_classes(), [1.0], [[Bundle(0.5, (Part(0, 1),))] * (MOST_ROWS + 1)])
     with pytest.raises(InputError, match="at most 256 rows, but got 257"):

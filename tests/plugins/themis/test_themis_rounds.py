@@ -1,0 +1,157 @@
+"""Themis in the arbiter: rounds, leases, payments and bids of app masters, to the end of every job."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from eunomia import Profile
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision
+from eunomia.errors import InputErrors
+from eunomia.events import AppArrived, BidReceived, Event, ForecastReported, JobAdded
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.offers import Offer
+from eunomia.testing.drive import Delays, Drive, drive
+from eunomia.units import AppId, JobId, UserId
+
+Script = list[tuple[float, Event]]
+
+
+def searches(apps: int, jobs: int, seconds: float, *, most: int = 2) -> tuple[Script, dict[JobId, float]]:
+    """Apps of several jobs, a few seconds apart, each of which reports its forecast when it comes."""
+    script: Script = []
+    work: dict[JobId, float] = {}
+    for number in range(apps):
+        app = AppId(f"app{number}")
+        at = 3.0 * number
+        script.append((at, AppArrived(app=app, user=UserId("ana"))))
+        each = seconds * (1 + number % 3)
+        one = JobForecast(iterations_left=each, seconds_per_iteration=1.0, least=1, most=most)
+        phase = Phase(jobs=(one,) * jobs)
+        forecast = Forecast(phases=(phase,), total_gpu_seconds=each * jobs, most=most * jobs)
+        for job in range(jobs):
+            name = JobId(f"{app}/{job}")
+            script.append(
+                (at, JobAdded(job=name, app=app, least=1, most=most, iterations=each, seconds_per_iteration=1.0))
+            )
+            work[name] = each
+        script.append((at, ForecastReported(app=app, forecast=forecast)))
+    return script, work
+
+
+def themis_arbiter(cluster: str, **settings: object) -> Arbiter:
+    given = {"rounds.lease": "20s", "plugins.themis.fairness_knob": 0.25, "rounds.bid_deadline": "none", **settings}
+    profile = Profile.load("themis", settings=given)
+    town = Cluster.parse(cluster)
+    return Arbiter(town, profile.stages(town), Profile.fallback().stages(town), seed=3)
+
+
+def auctions(decisions: Iterable[Decision]) -> list[dict[str, list[object]]]:
+    return [
+        {name: list(column) for name, column in record.columns.items()}
+        for decision in decisions
+        for record in decision.records
+        if record.table == "auction"
+    ]
+
+
+@pytest.mark.parametrize("delays", [Delays(), Delays(order=0.3, start=1.0, release=2.0, lost=0.2)])
+@pytest.mark.parametrize("cluster", ["1x4 V100", "2x4 V100, 2x2 V100"])
+def test_every_app_ends_and_no_round_is_faulty(cluster: str, delays: Delays) -> None:
+    script, work = searches(6, 3, 60.0)
+    arbiter = themis_arbiter(cluster)
+    outcome = drive(arbiter, script, work=work, delays=delays, until=50_000.0)
+    assert not [fault for decision in outcome.decisions for fault in decision.faults]
+    assert set(outcome.finished) == set(work)
+    held = auctions(outcome.decisions)
+    contended = [one for one in held if one["bidders"] and one["bidders"][0] >= 2]  # type: ignore[operator]
+    paid = [one for one in held if any(pays is not None and pays > 0 for pays in one["pays"])]  # type: ignore[operator]
+    assert len(contended) >= 5
+    assert paid
+
+
+def test_the_same_run_twice_is_the_same() -> None:
+    runs = []
+    for _ in range(2):
+        script, work = searches(5, 3, 40.0)
+        outcome = drive(themis_arbiter("2x4 V100"), script, work=work, until=50_000.0)
+        runs.append((outcome.finished, auctions(outcome.decisions)))
+    assert runs[0] == runs[1]
+
+
+def test_work_conserving_no_gpu_idles_while_an_app_could_use_it() -> None:
+    """In every auction what was offered is given out, as far as somebody can use it."""
+    script, work = searches(8, 4, 50.0)
+    outcome = drive(themis_arbiter("2x4 V100"), script, work=work, until=50_000.0)
+    early = [one for one in auctions(outcome.decisions) if one["gpus_offered"]][:10]
+    for one in early[2:]:
+        given = sum(one["gpus_kept"]) + sum(one["gpus_left_over"])  # type: ignore[arg-type]
+        assert given == one["gpus_offered"][0]
+
+
+class Agents:
+    """Stand in for app masters: answer each offer with what the valuation says on the app's own snapshot."""
+
+    def __init__(self, silent: set[str]) -> None:
+        self.silent = silent
+        self.sent = 0
+
+    def watch(self, run: Drive, decision: Decision) -> None:
+        for offer in decision.offers:
+            self.answer(run, decision, offer)
+
+    def answer(self, run: Drive, decision: Decision, offer: Offer) -> None:
+        arbiter = run.arbiter
+        snapshot = arbiter.snapshot()
+        assert offer.apps is not None
+        for row in offer.apps.tolist():
+            name = AppId(str(snapshot.apps.id[row]))
+            if name in self.silent:
+                continue
+            own = snapshot.only(row)
+            mine = dataclasses.replace(offer, apps=np.zeros(1, np.int32), contention=offer.contention[[row]])
+            menus = arbiter.chosen.elasticity(own)
+            form = arbiter.chosen.valuation(own, menus, mine).forms[0]
+            run.at(float(decision.now) + 0.5, BidReceived(app=name, offer=offer.id, form=form))
+            self.sent += 1
+
+
+@pytest.mark.parametrize("silent", [set(), {"app1", "app3"}])
+def test_app_masters_bid_for_themselves(silent: set[str]) -> None:
+    script, work = searches(5, 3, 40.0)
+    arbiter = themis_arbiter("2x4 V100", **{"rounds.bid_deadline": "2s"})
+    agents = Agents(silent)
+    run = Drive(arbiter, work=work, watch=agents.watch, delays=Delays(release=1.0))
+    outcome = run.run(script, until=50_000.0)
+    assert set(outcome.finished) == set(work)
+    assert not [fault for decision in outcome.decisions for fault in decision.faults]
+    assert agents.sent > 10
+    names = {app for one in auctions(outcome.decisions) for app, bid in zip(one["app"], one["bid"], strict=True) if bid}
+    assert names == {f"app{number}" for number in range(5)}
+
+
+def test_a_bid_is_worth_what_the_arbiter_would_have_said() -> None:
+    """Bids that come at once give the same first auction as valuing in process."""
+    first = []
+    for deadline in ("none", "2s"):
+        script, work = searches(5, 3, 40.0)
+        arbiter = themis_arbiter("2x4 V100", **{"rounds.bid_deadline": deadline})
+        agents = Agents(set())
+        outcome = Drive(arbiter, work=work, watch=agents.watch).run(script, until=400.0)
+        one = auctions(outcome.decisions)[0]
+        first.append([one[name] for name in ("app", "rho_now", "bid_table", "gpus_won", "kept")])
+    assert first[0] == first[1]
+
+
+def test_random_placement_is_refused_since_it_honours_no_pins() -> None:
+    with pytest.raises(InputErrors, match="spread"):
+        themis_arbiter("2x4 V100", **{"stages.placement": "spread"})
+
+
+def test_the_profile_loads_and_shows_its_options() -> None:
+    profile = Profile.load("themis")
+    assert profile.rounds.lease == 600.0
+    assert "fairness_knob" in profile.resolved()
