@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.bundles import ByBundle
+from eunomia.bundles import ByBundle, offer_classes
 from eunomia.decisions import Fault, Transition, TransitionKind
 from eunomia.errors import InputError
 from eunomia.events import (
@@ -565,8 +565,10 @@ def _bid(fold: _Fold, event: BidReceived) -> None:
     if open_offer.offer.apps is not None and app not in open_offer.offer.apps:
         raise EventError("a bid must come from an app that was asked", value=f'"{event.app}"')
     if isinstance(event.form, ByBundle):
+        if len(event.form) != 1:
+            raise EventError("a bid must be of one claim", value=str(len(event.form)), place=event.app)
         try:
-            event.form.check(place=event.app)
+            event.form.check(classes=offer_classes(fold.state.cluster, open_offer.offer), place=event.app)
         except InputError as error:
             raise EventError(error.rule, value=error.value, place=error.place) from error
     open_offer.bids[app] = event.form

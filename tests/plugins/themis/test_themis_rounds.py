@@ -8,6 +8,7 @@ import pytest
 
 from eunomia import Profile
 from eunomia.arbiter import Arbiter
+from eunomia.bundles import ByBundle, offer_classes
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
 from eunomia.errors import InputErrors
@@ -15,7 +16,7 @@ from eunomia.events import AppArrived, BidReceived, Event, ForecastReported, Job
 from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.offers import Offer
 from eunomia.testing.drive import Delays, Drive, drive
-from eunomia.units import AppId, JobId, UserId
+from eunomia.units import AppId, JobId, Seconds, UserId
 
 Script = list[tuple[float, Event]]
 
@@ -131,6 +132,21 @@ def test_app_masters_bid_for_themselves(silent: set[str]) -> None:
     assert agents.sent > 10
     names = {app for one in auctions(outcome.decisions) for app, bid in zip(one["app"], one["bid"], strict=True) if bid}
     assert names == {f"app{number}" for number in range(5)}
+
+
+@pytest.mark.parametrize("claims", [0, 2])
+def test_a_bid_of_several_claims_or_for_other_machines_is_refused(claims: int) -> None:
+    script, _ = searches(2, 2, 40.0)
+    arbiter = themis_arbiter("2x4 V100", **{"rounds.bid_deadline": "2s"})
+    offer = arbiter.step(Seconds(0.0), [event for _, event in script]).offers[0]
+    classes = offer_classes(arbiter.state.cluster, offer)
+    many = ByBundle.of(classes, [1.0] * claims, [[]] * claims)
+    other = ByBundle.of(classes.without([0]), [1.0], [[]])
+    for form, said in ((many, "must be of one claim"), (other, "group the machines as its offer does")):
+        bid = BidReceived(app=AppId("app0"), offer=offer.id, form=form)
+        decision = arbiter.step(Seconds(0.5), [bid])
+        assert any(said in fault.what for fault in decision.faults)
+        assert decision.closed is None
 
 
 def test_a_bid_is_worth_what_the_arbiter_would_have_said() -> None:
