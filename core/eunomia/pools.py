@@ -32,13 +32,13 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
     rows = claims.rows
     index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
     index[rows] = np.arange(rows.size)
-    found: Ints = index[row]  # row -1 reads the last entry, which belongs to no row
+    found: Ints = np.take(index, row)  # row -1 reads the last entry, which belongs to no row
     return found
 
 
 def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
     """GPUs of the offer that nobody owns but, if anybody, one of these claims."""
-    owned = owners(snapshot, offer.gpus, Unit.APP) != NONE
+    owned: Bools = owners(snapshot, offer.gpus, Unit.APP) != NONE
     if not owned.any():
         return offer.gpus
     return offer.gpus[~owned | (holders(snapshot, claims, offer.gpus) >= 0)]

@@ -130,12 +130,9 @@ class _Plan:
     def _ask(self, claim: int) -> Ask:
         gpus = int(self.grants.gpus[claim])
         held = self.snapshot.holdings
-        if self.jobs is not None:
-            near = np.flatnonzero(held.job == self.jobs[claim]) if claim in self.mine else np.empty(0, np.int64)
-        elif self.allocation.claims.unit is Unit.APP:
-            near = np.flatnonzero(held.app == self.allocation.claims.rows[claim])
-        else:
-            near = self.mine.get(claim, np.empty(0, np.int64))
+        near = self.mine.get(claim, np.empty(0, np.int64))
+        if self.allocation.claims.unit is Unit.APP:
+            near = np.union1d(near, np.flatnonzero(held.app == self.allocation.claims.rows[claim]))
         if not self.resources:
             return Ask(gpus, self._type(claim), np.nan, np.nan, self.jobs is not None, near)
         cpus, memory_gib = self._needs(claim, gpus)

@@ -1,0 +1,80 @@
+"""The commands of ``eunomia``, by name: none is imported before it is called, so that ``--help`` imports none."""
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from eunomia.errors import PluginError
+from eunomia.shapes import value
+
+GROUP: Final = "eunomia.commands"
+"""The entry-point group of strangers' commands; an entry is named after its command."""
+
+
+@value
+class Command:
+    """A command that can be called."""
+
+    name: str
+    help: str
+    target: str
+    """``module:function``: a function with Typer's annotations, or a ``Typer``."""
+
+    def load(self) -> Callable[..., Any]:
+        """Import the command.
+
+        Raises:
+            PluginError: a stranger's command does not load.
+        """
+        module, _, attribute = self.target.partition(":")
+        try:
+            loaded: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise PluginError(f'command "{self.name}" must load', value=str(error), place=self.target) from error
+        return loaded
+
+
+BUILT_IN: Final = (
+    Command(
+        name="demo",
+        help="Run four searches on this machine under Themis and watch them share it.",
+        target="eunomia_testbed.demo.command:demo",
+    ),
+    Command(
+        name="serve",
+        help="Run the arbiter and this machine's launcher.",
+        target="eunomia_appmaster.commands.serve:serve",
+    ),
+    Command(
+        name="submit",
+        help="Submit an app: a hyperparameter search, or a single job.",
+        target="eunomia_appmaster.commands.submit:submit",
+    ),
+    Command(
+        name="apps",
+        help="List apps with their fairness, slots and trials.",
+        target="eunomia_appmaster.commands.apps:apps",
+    ),
+    Command(
+        name="explain",
+        help="Say why a job waits, and what would free it.",
+        target="eunomia_appmaster.commands.explain:explain",
+    ),
+    Command(name="cancel", help="Cancel an app.", target="eunomia_appmaster.commands.cancel:cancel"),
+    Command(name="logs", help="Show what a job has written.", target="eunomia_appmaster.commands.logs:logs"),
+    Command(
+        name="plugins",
+        help="List plugins and profiles, or resolve a profile.",
+        target="eunomia.listing:plugins",
+    ),
+)
+
+
+def all_commands(*, installed: bool = True) -> Mapping[str, Command]:
+    """Commands by name: built-in ones, then those of installed packages, which cannot replace a built-in one."""
+    known = {command.name: command for command in BUILT_IN}
+    for entry in importlib.metadata.entry_points(group=GROUP) if installed else ():
+        dist = entry.dist.name if entry.dist else "an installed package"
+        known.setdefault(entry.name, Command(name=entry.name, help=f"From {dist}.", target=entry.value))
+    return known

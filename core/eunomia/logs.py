@@ -1,0 +1,42 @@
+"""Logging: readable on a terminal, else one JSON object a line; configured by the command line and nobody else."""
+
+import logging
+import os
+import sys
+from typing import Any, TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def configure_logs(*, level: str | None = None, stream: TextIO | None = None) -> None:
+    """Send structlog's events to ``stream``, stderr by default.
+
+    Args:
+        level: debug, info, warning or error; None: ``EUNOMIA_LOG``, else info.
+        stream: where to; a terminal gets lines for people, anything else JSON.
+    """
+    import structlog
+
+    out = sys.stderr if stream is None else stream
+    chosen = (level or os.environ.get("EUNOMIA_LOG", "") or "info").lower()
+    threshold = logging.getLevelNamesMapping().get(chosen.upper(), logging.INFO)
+    people = out.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people, key="time"),
+            *_renderers(people),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(people: bool) -> list[Any]:
+    import structlog
+
+    if people:
+        return [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ, timestamp_key="time")]
+    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
