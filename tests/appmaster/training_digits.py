@@ -3,10 +3,11 @@
 import argparse
 
 import torch
-from eunomia_appmaster import training
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from eunomia_appmaster import training
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=20)

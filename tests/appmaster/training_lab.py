@@ -47,8 +47,9 @@ class Lab:
         return int(self._ask({"wait": pid}))
 
     def close(self) -> None:
+        self._zygote.kill()  # an interpreter with torch takes seconds to end of its own accord
+        self._zygote.wait()
         self._zygote.stdin.close()
-        self._zygote.wait(timeout=10)
         self._zygote.stdout.close()
 
     def _ask(self, request: dict[str, Any]) -> Any:
@@ -69,9 +70,7 @@ class Job:
     incarnation: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(
-        self, *, workers: int = 1, told: Callable[["Order"], None] | None = None, **env: object
-    ) -> list[int]:
+    def run(self, *, workers: int = 1, told: Callable[["Order"], None] | None = None, **env: object) -> list[int]:
         """Run one incarnation to its end; return the exit codes by rank.
 
         ``told`` is called before the workers start, to say what they are told at which message.
@@ -255,7 +254,9 @@ def _work(request: dict[str, Any]) -> None:
 def _main() -> None:
     import sklearn.datasets  # noqa: F401
     import torch._dynamo
-    import torch.utils.tensorboard  # noqa: F401
+    import torch.utils.tensorboard
+
+    from eunomia_appmaster import training  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from eunomia_appmaster import training
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from eunomia_appmaster import training
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=3)
@@ -22,6 +23,7 @@ parser.add_argument("--steps", type=int)
 parser.add_argument("--run-dir")
 parser.add_argument("--tell-at", type=int)
 parser.add_argument("--term-at", type=int)
+parser.add_argument("--kill-at", type=int)
 parser.add_argument("--generator", action="store_true")
 parser.add_argument("--loader-workers", type=int, default=0)
 parser.add_argument("--final", default="final.pt")
@@ -34,6 +36,8 @@ def point() -> None:
     points += 1
     if points == args.term_at:
         os.kill(os.getpid(), signal.SIGTERM)
+    if points == args.kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
     if points == args.tell_at:
         run.announce(point=points)
         while not Path("go").exists():
