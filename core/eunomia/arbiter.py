@@ -235,7 +235,8 @@ class Arbiter:
         )
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
             allocation = self._refine(result, name, lambda a=allocation, r=refine: r(snapshot, menus, offer, a))  # type: ignore[misc]
-        check_allocation(state, allocation)
+        result.wake_at = self._wake_at(allocation, valuations)
+        check_allocation(state, menus, offer, allocation)
         placement = self._answer(
             result, Stage.PLACEMENT, Placement, lambda s: s.placement(snapshot, menus, offer, allocation)
         )
@@ -243,7 +244,6 @@ class Arbiter:
         made = plan(state, offer, allocation, placement, grace=stages.rounds.suspend_grace)
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
-        result.wake_at = self._wake_at(allocation, valuations)
         if allocation.starts_at is not None:
             planned = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
             result.starts_at = tuple((row, time) for row, time in planned if math.isfinite(time))

@@ -22,7 +22,7 @@ class PlanError(EunomiaError):
         self.stage = stage
 
 
-def check_allocation(state: State, allocation: Allocation) -> None:
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> None:
     """Refuse an allocation that no placement could serve.
 
     Raises:
@@ -49,6 +49,19 @@ def check_allocation(state: State, allocation: Allocation) -> None:
         raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
     if np.any((allocation.order < 0) | (allocation.order >= claims.rows.size)):
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
+    if claims.unit is Unit.JOB:
+        for index in np.flatnonzero(gpus).tolist():
+            _check_size(state, menus, offer, int(claims.rows[index]), int(gpus[index]), stage)
+
+
+def _check_size(state: State, menus: Menus, offer: Offer, job: int, gpus: int, stage: Stage) -> None:
+    """A gang runs whole, at a size on its menu; GPUs that it holds beyond the offer count."""
+    lease = state.leases.get(int(state.job_accounts.live.lease[job]))
+    size = gpus + (0 if lease is None else int(np.setdiff1d(lease.gpus, offer.gpus).size))
+    sizes = menus.sizes(job)
+    if size not in sizes:
+        rule = "a gang must run whole, at a size on its menu"
+        raise PlanError(stage, rule, value=f"{size} where {sizes.tolist()} are", place=state.job_id(job))
 
 
 def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:
@@ -106,13 +119,7 @@ def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -
     if job not in offer.candidates and state.job_accounts.live.lease[job] == NONE:
         standing = JobState(int(state.jobs.live.state[job])).name.lower()
         raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=name)
-    lease = state.leases.get(int(state.job_accounts.live.lease[job]))
-    outside = 0 if lease is None else int(np.setdiff1d(lease.gpus, offer.gpus).size)
-    size = outside + gpus.size
-    sizes = menus.sizes(job)
-    if size not in sizes:
-        rule = "a gang must run whole, at a size on its menu"
-        raise PlanError(Stage.PLACEMENT, rule, value=f"{size} where {sizes.tolist()} are", place=name)
+    _check_size(state, menus, offer, job, int(gpus.size), Stage.PLACEMENT)
     wanted = int(state.jobs.live.gpu_type[job])
     if wanted != NONE and np.any(state.cluster.gpu_type[gpus] != wanted):
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=name)
