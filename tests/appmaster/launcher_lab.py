@@ -129,7 +129,7 @@ class Lab:
         self.folder = folder
         self.state = folder / "state"
         self.arbiter = Arbiter().start()
-        self._options = [*options, *([] if zygote else ["--no-zygote"]), "--slots", str(slots), "--stop-seconds", "1"]
+        self._options = [*options, *([] if zygote else ["--no-zygote"]), "--slots", str(slots), "--stop-seconds", "0.3"]
         self.runtimes: dict[str, LocalRuntime] = {}
         self.launcher: subprocess.Popen[bytes] | None = None
         (folder / "token").write_text("right")

@@ -238,6 +238,15 @@ def test_a_run_folder_is_the_apps_own(lab: Any, folder: str) -> None:
         lab.runtime("own").start(lab.gang(0, script="", app="own", epoch=time.time_ns(), run_folder=run_folder))
 
 
+def test_a_run_folder_that_cannot_be_made_is_said(lab: Any) -> None:
+    own = lab.run_folder("file").parent
+    own.mkdir(parents=True)
+    (own / "1").write_text("in the way")
+    with pytest.raises(RefusedError, match="folders of a container must be writable"):
+        lab.runtime("file").start(lab.gang(0, script="", app="file", epoch=time.time_ns()))
+    assert lab.runtime("file").watch(WatchPosition(), wait_seconds=0).statuses == ()
+
+
 def test_a_gang_starts_whole_or_not_at_all(lab: Any) -> None:
     gang = lab.gang(0, 1, script="", app="half", epoch=time.time_ns())
     bad = dataclasses.replace(gang.containers[1], slot=17)

@@ -22,7 +22,7 @@ eventually, alive = lab_module.eventually, lab_module.alive
 
 LOOKS_AROUND = """
 import os, sys, json
-at_start = [name for name in ("torch", "torch._dynamo") if name in sys.modules]
+at_start = [name for name in ("torch", "torch._dynamo", "colorsys") if name in sys.modules]
 import atexit, random, signal, threading
 import numpy, torch
 def last_words():
@@ -59,7 +59,8 @@ sys.exit(75)
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with lab_module.lab(tmp_path_factory.mktemp("zygote"), zygote=True) as lab:
+    preload = ("--preload", "colorsys", "--preload", "no_such_module")
+    with lab_module.lab(tmp_path_factory.mktemp("zygote"), *preload, zygote=True) as lab:
         yield lab
 
 
@@ -95,7 +96,7 @@ def test_a_forked_worker_is_like_a_started_one(lab: Any) -> None:
     assert not plain.forked
     started = json.loads(lab.stdout("plain"))
 
-    assert one["at_start"] == ["torch", "torch._dynamo"]
+    assert one["at_start"] == ["torch", "torch._dynamo", "colorsys"]
     assert started["at_start"] == []
     assert (one["argv"], one["file"]) == (["look-1.py", "--lr", "0.1"], "look-1.py")
     assert {*started["environ"]} - {*one["environ"]} == {"PYTHONHASHSEED"}

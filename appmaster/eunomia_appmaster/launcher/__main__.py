@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--node", default=default_name(), help="node id (default: the host's name)")
     options.add_argument("--listen", default="127.0.0.1:0", help="address for app masters")
     options.add_argument("--no-zygote", action="store_true", help="start every worker by exec")
+    options.add_argument("--preload", action="append", default=[], metavar="MODULE", help="for the zygote to import")
     options.add_argument("--zygote-wait-seconds", type=float, default=20.0, help="before a worker is started by exec")
     options.add_argument(
         "--restart-pause-seconds", type=float, default=1.0, help="before an app master's first restart"
@@ -51,7 +52,7 @@ async def run(options: argparse.Namespace) -> None:
     """Adopt, serve, obey, until a signal ends it."""
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
     node = Node(options.state, options.node, machine)
-    nursery = Nursery(node.folder, enabled=not options.no_zygote)
+    nursery = Nursery(node.folder, enabled=not options.no_zygote, preload=options.preload)
     containers = Containers(node, nursery, zygote_wait_seconds=options.zygote_wait_seconds)
     masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds)
     containers.adopt()
@@ -60,12 +61,13 @@ async def run(options: argparse.Namespace) -> None:
     server = await serve(node, containers, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
-    if await _signalled() != signal.SIGHUP:
+    number = await _signalled()
+    await server.stop(0.0)
+    if number != signal.SIGHUP:
         await _end_all(containers, masters, options.stop_seconds)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await server.stop(0.5)
     await nursery.close()
 
 
@@ -83,10 +85,11 @@ async def _signalled() -> int:
 
 
 async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: float) -> None:
-    masters.end_all(stop_seconds)
-    for container in containers:
-        containers.stop(container, stop_seconds, "the launcher was told to end")
-    await asyncio.gather(*(container.done.wait() for container in containers))
+    while left := [container for container in containers if not container.completed]:  # the arbiter may start more
+        masters.end_all(stop_seconds)
+        for container in left:
+            containers.stop(container, stop_seconds, "the launcher was told to end")
+        await asyncio.gather(*(container.done.wait() for container in left))
 
 
 async def _tidy(containers: Containers, keep_seconds: float) -> None:

@@ -93,6 +93,7 @@ class Containers:
 
         Raises:
             SlotBusyError: somebody is still on the slot.
+            OSError: its files could not be written; nothing was started.
         """
         slot = container.status.slot
         if slot != NO_SLOT and self.holder(slot) is not None:
@@ -100,17 +101,21 @@ class Containers:
         container.folder.mkdir(parents=True, mode=0o700)
         if slot != NO_SLOT:
             container.orders = self._order_socket(container)
+        container.save()
+        (self.node.folder / "live" / container.id).symlink_to(container.folder)
         self._all[container.id] = container
         self._changed(container, pb.NEW)
-        (self.node.folder / "live" / container.id).symlink_to(container.folder)
         self._spawn_task(self._run(container, command))
 
     async def _run(self, container: Container, command: Command) -> None:
-        if container.orders is not None:
-            await container.orders.serve()
-        if await self._spawn(container, command):
-            self._running(container)
-            await self._gone(container)
+        try:
+            if container.orders is not None:
+                await container.orders.serve()
+            if await self._spawn(container, command):
+                self._running(container)
+                await self._gone(container)
+        except OSError as error:  # no process, file or memory to be had
+            container.status.diagnostics = f"its start failed: {error}"
         await self._finish(container)
 
     async def _spawn(self, container: Container, command: Command) -> bool:
@@ -373,7 +378,10 @@ class Containers:
         if state is not None and container.status.state != unless:
             container.status.state = state
         container.status.version = self.news.tell()
-        container.save()
+        try:
+            container.save()
+        except OSError as error:  # a full disk must not keep a slot from being given back
+            log.error("container.not_saved", container=container.id, error=str(error))
 
     def _spawn_task(self, life: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = asyncio.create_task(life)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Command, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError
@@ -147,7 +148,12 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
             stderr=str(folder / "stderr.log"),
             may_fork=can_fork(argv, env),
         )
-        containers.launch(container, command)
+        try:
+            containers.launch(container, command)
+        except OSError as error:
+            for started in new[:local_rank]:
+                containers.stop(started, 0.0, "its gang could not be started whole")
+            raise EunomiaError("folders of a container must be writable", value=str(error)) from error
     return [container.status for container in new]
 
 

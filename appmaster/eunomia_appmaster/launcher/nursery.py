@@ -26,8 +26,8 @@ _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process
 
 def interpreter(name: str, env: Mapping[str, str]) -> str:
     """What ``argv[0]`` stands for: "python" is this interpreter, unless ``env`` names another virtual environment."""
-    own_environment = env.get("VIRTUAL_ENV") in (None, "", sys.prefix)
-    if name in ("python", "python3") and own_environment:
+    environment = env.get("VIRTUAL_ENV") or sys.prefix
+    if name in ("python", "python3") and Path(environment).resolve() == Path(sys.prefix).resolve():
         return sys.executable
     return shutil.which(name, path=env.get("PATH")) or name
 
@@ -53,11 +53,13 @@ class Nursery:
     Args:
         state: folder for the zygote's own output, should it ever have any.
         enabled: False starts none; every worker then starts by exec.
+        preload: modules that the zygote imports beside torch and the training helper, where they are installed.
     """
 
-    def __init__(self, state: Path, *, enabled: bool = True) -> None:
+    def __init__(self, state: Path, *, enabled: bool = True, preload: Sequence[str] = ()) -> None:
         self._state = state
         self._enabled = enabled
+        self._preload = tuple(preload)
         self._ready = asyncio.Event()
         self._hopeless = not enabled
         self._control: socket.socket | None = None
@@ -122,7 +124,7 @@ class Nursery:
         ours.setblocking(False)
         with theirs, (self._state / "zygote.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno())],
+                [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno()), *self._preload],
                 env={**os.environ, **dict.fromkeys(THREADS, "1"), MARK: "-" * MARK_BYTES},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

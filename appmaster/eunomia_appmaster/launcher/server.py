@@ -36,6 +36,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
 BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -121,6 +122,9 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
 async def serve(node: Node, containers: Containers, listen: str) -> grpc.aio.Server:
     """Serve on ``listen`` (port 0: the last launcher's if it is free, else any) and publish the address."""
     host, _, port = listen.rpartition(":")
+    if host not in LOOPBACK:
+        rule = f"a launcher must listen on a loopback address ({', '.join(LOOPBACK)}), for it speaks without TLS"
+        raise InputError(rule, value=listen, place="--listen")
     last = node.last_address
     wanted = [listen] if port != "0" or last is None else [last, listen]
     for address in wanted:

@@ -189,6 +189,8 @@ class Tracker:
             )
         for master in news.app_masters:
             self._acknowledged[_key(master)] = max(master.version, self._acknowledged.get(_key(master), 0))
+        known = self._versions()
+        self._acknowledged = {key: version for key, version in self._acknowledged.items() if key in known}
 
     def _versions(self) -> dict[str, int]:
         versions = {known.id: known.status.version for known in self._containers.on_slots()}

@@ -2,7 +2,7 @@
 
 A process start with ``import torch`` costs seconds, and the first use of an optimizer imports ``torch._dynamo`` for
 seconds more; a fork of a process that has both takes its first training step after 0.1 s. Run by the launcher
-(``nursery.py``) as ``python -m eunomia_appmaster.launcher.zygote FD``, FD one end of a SOCK_SEQPACKET pair:
+(``nursery.py``) XX
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "container_id": ...}`` with one file descriptor for the report
@@ -37,6 +37,7 @@ from eunomia_appmaster.launcher import shepherd
 MARK = "EUNOMIA_CONTAINER_ID"
 MARK_BYTES = 128  # room kept for an id in the environment block of the zygote
 IMPORTS = ("torch", "torch._dynamo")
+EXTRAS = ("torch.utils.tensorboard", "eunomia_appmaster.training")  # the training helper and what it writes with
 _PR_SET_PDEATHSIG = 1
 
 
@@ -46,7 +47,7 @@ def main() -> None:
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     began = time.monotonic()
-    trouble = _prepare()
+    trouble = _prepare(sys.argv[2:])
     if trouble is not None:
         control.send(json.dumps({"error": trouble}).encode())
         return
@@ -56,13 +57,16 @@ def main() -> None:
         run_python(start)
 
 
-def _prepare() -> str | None:
+def _prepare(extras: list[str]) -> str | None:
     """Import what workers need; what is wrong, if anything."""
     try:
         for name in IMPORTS:
             importlib.import_module(name)
     except ImportError as error:
         return f"{error}"
+    for name in (*EXTRAS, *extras):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         return f"a process that forks must have one thread, but got {threads}"
