@@ -1,0 +1,238 @@
+"""The agent: values an offer on the app's side, with the same elasticity and valuation as the arbiter (Themis §4.2.2).
+
+It sees its own app only: it lays out a snapshot as ``snapshot.only(app)`` would, from what the offer says, and asks the
+two hooks. A valuation that promises ``SEPARABLE`` gives the same rows here as in the arbiter.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from eunomia.bundles import ByBundle
+from eunomia.checking import bind
+from eunomia.cluster import Cluster
+from eunomia.errors import EunomiaError
+from eunomia.events import JobAdded
+from eunomia.forecasts import Forecast
+from eunomia.offers import Offer
+from eunomia.registry import Registry
+from eunomia.shapes import builds
+from eunomia.snapshot import Measured, Snapshot
+from eunomia.stages import ElasticityStage, ValuationStage
+from eunomia.state import State
+from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
+from eunomia_appmaster.master.outbox import RateReport
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+
+class AgentError(EunomiaError):
+    """The agent cannot value offers as the profile asks."""
+
+
+@builds
+class Standing:
+    """What an agent knows of its app beside an offer."""
+
+    app: AppId
+    user: UserId
+    weight: float
+    user_weight: float
+    arrived_at: float
+    tuner_kind: str
+
+
+@builds
+class Known:
+    """What the app has reported by now."""
+
+    jobs: Mapping[str, JobAdded]
+    forecast: Forecast | None
+    rates: Sequence[RateReport]
+
+
+class Agent:
+    """Bids for one app.
+
+    Args:
+        cluster: the arbiter's.
+        standing: of the app.
+        elasticity: the profile's, bound.
+        valuation: the profile's, bound.
+    """
+
+    def __init__(
+        self, cluster: Cluster, standing: Standing, elasticity: ElasticityStage, valuation: ValuationStage
+    ) -> None:
+        self._cluster = cluster
+        self._standing = standing
+        self._elasticity = elasticity
+        self._valuation = valuation
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        standing: Standing,
+        registry: Registry,
+        elasticity: pb.StagePlugin,
+        valuation: pb.StagePlugin,
+    ) -> Self:
+        """Make the plugins that the profile names, with its options.
+
+        Raises:
+            AgentError: one of them is not here, or of another version.
+            EunomiaError: it cannot be made.
+        """
+        values = _plugin(registry, valuation, Stage.VALUATION)
+        sizes = values if elasticity.name == valuation.name else _plugin(registry, elasticity, Stage.ELASTICITY)
+        size, worth = bind(sizes, "eunomia_elasticity"), bind(values, "eunomia_valuation")
+        if size is None or worth is None:
+            raise AgentError("an agent must have both stages", value=f"{elasticity.name} and {valuation.name}")
+        return cls(cluster, standing, size, worth)
+
+    def bid(self, made: pb.Offer, known: Known) -> ByBundle:
+        """Value an offer.
+
+        Returns:
+            A table of one claim: what the app's unexpired GPUs are worth, and each bundle with them.
+
+        Raises:
+            EunomiaError: the valuation has no bundles, or does not know the app.
+        """
+        snapshot = lay_out(self._cluster, self._standing, made, known)
+        menus = self._elasticity(snapshot=snapshot)
+        valuations = self._valuation(snapshot=snapshot, menus=menus, offer=_offer(made, snapshot))
+        rows = valuations.claims.rows.tolist()
+        if 0 not in rows:
+            raise AgentError("a valuation must value the app that it is asked for", value=f"rows {rows}")
+        return valuations.form(ByBundle).select([rows.index(0)])
+
+
+def plugins_here(registry: Registry) -> list[tuple[str, str]]:
+    """Return name and version of the plugins that an agent could run."""
+    return [
+        (item.found.name, item.found.version)
+        for item in registry.all()
+        if item.plugin is not None and {Stage.ELASTICITY, Stage.VALUATION}.intersection(item.stages)
+    ]
+
+
+def _plugin(registry: Registry, wanted: pb.StagePlugin, stage: Stage) -> Any:
+    if wanted.name not in registry or stage not in registry.stages(wanted.name):
+        raise AgentError(f"an agent must have the plugin that answers {stage.value}", value=f'no "{wanted.name}"')
+    here = registry.listed(wanted.name).found.version
+    if wanted.version and here != wanted.version:
+        raise AgentError(f'an agent must have "{wanted.name}" in version {wanted.version}', value=here or "none")
+    options = json.loads(wanted.options_json or "{}")
+    return registry.make(wanted.name, options, alias=wanted.name, place=lambda path: ".".join((wanted.name, *path)))
+
+
+def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) -> Snapshot:
+    """Lay out the snapshot of an app alone: one user, one app as row 0, its jobs, and what it holds."""
+    state = State(cluster, seed=made.seed)
+    state.now, state.round = Seconds(made.now), made.round
+    user = state.users.add(id=standing.user, weight=standing.user_weight)
+    state.user_rows[standing.user] = user
+    kind = state.tuner_kinds.setdefault(standing.tuner_kind, len(state.tuner_kinds))
+    app = state.apps.add(
+        id=standing.app, user=user, weight=standing.weight, arrived=standing.arrived_at, tuner_kind=kind, divides=1
+    )
+    state.app_accounts.add()
+    state.app_ledger.add(gpu_seconds=made.app_gpu_seconds, contention=made.contention)
+    state.app_rows[standing.app] = app
+    for order, view in enumerate(made.jobs):
+        _add_job(state, view, known.jobs.get(view.job), order)
+    _hold(state, made.held)
+    if known.forecast is not None:
+        state.forecasts[app] = known.forecast
+    _measure(state, known.rates)
+    # N_avg is the cluster's: one app alone cannot know it, so it stays as the offer says.
+    state.settle_contention = lambda: None  # type: ignore[method-assign]
+    return state.snapshot([Cause(cause) for cause in made.causes])
+
+
+def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int) -> None:
+    name = JobId(view.job)
+    types = state.cluster.gpu_types
+    gpu_type = None if added is None else added.gpu_type
+    row = state.jobs.add(
+        id=name,
+        app=0,
+        job_kind=state.kind((added.kind if added is not None else None) or view.job.rpartition("/")[0]),
+        state=view.state,
+        least=view.least,
+        most=view.most,
+        gpu_type=types.index(gpu_type) if gpu_type in types else (NONE if gpu_type is None else -2),
+        arrived=view.arrived_at,
+        iterations=view.iterations if view.HasField("iterations") else math.nan,
+        done=view.done,
+        since=view.since if view.HasField("since") else math.nan,
+        rate=view.rate,
+        starts=view.starts,
+        **({} if added is None else _declared(added)),
+    )
+    received = np.zeros(len(types))
+    received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
+    state.job_accounts.add(order=order)
+    state.job_ledger.add(
+        attained=view.attained_seconds,
+        received=received,
+        waited=view.waited_seconds,
+        last_ran=view.last_ran_at if view.HasField("last_ran_at") else math.nan,
+        starts=view.starts,
+    )
+    state.job_rows[name] = row
+
+
+def _declared(added: JobAdded) -> dict[str, float]:
+    return {
+        "cpus": added.cpus_per_gpu,
+        "memory_gib": added.memory_gib_per_gpu,
+        "seconds_per_iteration": added.seconds_per_iteration,
+        "batch_size": added.batch_size,
+    }
+
+
+def _hold(state: State, slots: Iterable[pb.HeldSlot]) -> None:
+    held = state.holdings.live
+    for slot in slots:
+        held.app[slot.gpu] = 0
+        held.job[slot.gpu] = state.job_row(JobId(slot.job)) if slot.job else NONE
+        held.lease[slot.gpu] = slot.lease
+        held.ends_at[slot.gpu] = slot.ends_at if slot.HasField("ends_at") else math.inf
+        held.protected_until[slot.gpu] = slot.protected_until
+        held.state[slot.gpu] = slot.state
+
+
+def _measure(state: State, rates: Sequence[RateReport]) -> None:
+    for seen in rates:
+        row = state.job_row(JobId(seen.job))
+        if row != NONE:
+            measured = Measured(
+                job=row, gpus=seen.gpus, gpu_type=seen.gpu_type, locality=Locality(seen.locality), rate=seen.rate
+            )
+            state.measured[row] = (*state.measured.get(row, ()), measured)
+
+
+def _offer(made: pb.Offer, snapshot: Snapshot) -> Offer:
+    rows = {str(name): row for row, name in enumerate(snapshot.jobs.id) if name is not None}
+    candidates = [rows[name] for name in made.candidates if name in rows]
+    return Offer(
+        id=OfferId(made.id),
+        scope=Scope.FREE if made.scope == pb.FREE else Scope.ALL,
+        made_at=Seconds(made.made_at),
+        gpus=np.array(made.gpus, dtype=np.int64),
+        apps=np.zeros(1, dtype=np.int32),
+        candidates=np.array(candidates, dtype=np.int32),
+        free_gpus=made.free_gpus,
+        contended=made.contended,
+        retune=made.retune,
+        closes_at=Seconds(made.closes_at),
+        lease=Seconds(made.lease_seconds),
+        capacity=np.array(made.capacity, dtype=np.int64),
+        contention=np.array([made.contention]),
+        named=np.array(made.named_machines, dtype=np.int64),
+    )

@@ -1,0 +1,496 @@
+"""The heart of the app master: what its jobs do, given what the arbiter, the runtime and the logs say.
+
+One thread calls it. It starts and stops gangs through a runtime, tells the tuner what became of trials, and leaves
+reports for the arbiter in an outbox. It reads no clock of its own; ``now`` is Unix time in seconds throughout.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+
+from eunomia.cluster import Cluster
+from eunomia.units import JobId
+from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused
+from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line
+from eunomia_appmaster.master.gangs import Gangs, Surroundings
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.logs import JobLogs, Seen
+from eunomia_appmaster.master.outbox import Life, ReleaseReport
+from eunomia_appmaster.master.slots import Slot, SlotBook
+from eunomia_appmaster.runtimes.runtime import (
+    ContainerState,
+    ContainerStatus,
+    LeaseOverError,
+    RefusedError,
+    RuntimeAwayError,
+    SlotBusyError,
+)
+from eunomia_appmaster.tuner import Action, Run, Tuner
+
+log = structlog.get_logger()
+
+GRACE_SECONDS = 30.0
+"""From the app master's own order to leave to the kill."""
+RETRY_SECONDS = 1.0
+"""The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
+LONGEST_RETRY_SECONDS = 60.0
+RESTART_SECONDS = 2.0
+"""What widening a running job is taken to cost."""
+IDLE_SECONDS = 1.0
+"""Slots that nobody here can use for so long are given back."""
+UNTOLD_EXITS = 1
+"""Exits with 75 that nobody asked for, before they count as failures."""
+
+
+class Conductor:
+    """Runs an app's jobs."""
+
+    def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
+        self._around = around
+        self.tuner = tuner
+        self.jobs = {job.number: job for job in jobs}
+        self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
+        self.gangs = Gangs(around, self.jobs.values())
+        self.slots = SlotBook()
+        self.cluster: Cluster | None = None
+        self.new_jobs: list[int] = []
+        """Jobs that the arbiter has not been told of; the reporter empties it."""
+        self.last = ""
+        """What happened last, for people."""
+        self._logs: dict[int, JobLogs] = {}
+        self._idle_since: dict[int, float] = {}
+
+    # -- jobs
+
+    def add_new_trials(self) -> None:
+        """Make a job of each trial that the tuner has added."""
+        for trial in self.tuner.trials():
+            if trial.number not in self.jobs:
+                self.jobs[trial.number] = Job(
+                    number=trial.number,
+                    parameters=dict(trial.parameters),
+                    seed=trial.seed,
+                    rung=self.tuner.rung(trial.number),
+                )
+                self.new_jobs.append(trial.number)
+
+    def id_of(self, number: int) -> JobId:
+        """Return a job's id: ``app/number``."""
+        return JobId(f"{self._around.app}/{number}")
+
+    def done(self) -> dict[int, float]:
+        """Return iterations done by trial."""
+        return {number: float(job.step) for number, job in self.jobs.items()}
+
+    def logs(self, number: int) -> JobLogs:
+        """Return the reader of a job's event files."""
+        if number not in self._logs:
+            folder = self._around.app_dir / str(number) / "logs"
+            self._logs[number] = JobLogs(
+                self.id_of(number), folder, self._around.file.search.metric, adopted=number in self._adopted
+            )
+        return self._logs[number]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs and nothing will."""
+        return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
+
+    def failure(self) -> str | None:
+        """Return why the app failed; None unless all its jobs have."""
+        failed = [job for job in self.jobs.values() if job.state is JobState.FAILED]
+        if len(failed) < len(self.jobs) or not failed:
+            return None
+        return f"all {len(failed)} jobs failed; the last: {failed[-1].why}" if len(failed) > 1 else failed[0].why
+
+    # -- what is heard
+
+    def hear_statuses(self, statuses: Sequence[ContainerStatus], now: float) -> None:
+        """Take news of containers."""
+        heard = list(self.gangs.hear(statuses))
+        for job, status in heard:
+            self._follow(job, status, now)
+        for job in {job.number: job for job, _ in heard}.values():
+            if job.gang is not None:
+                self._watch_gang(job, job.gang, now)
+
+    def hear_logs(self, now: float) -> None:
+        """Read what running jobs have logged since the last time."""
+        for job in list(self.jobs.values()):
+            if job.gang is not None:
+                self._read_logs(job, now)
+                self._mind_rung(job, job.gang, now)
+
+    def forget_gangs_unknown(self) -> None:
+        """After a restart, once the runtime has told all it knows: a gang that it does not know was never started."""
+        for job in self.jobs.values():
+            if job.gang is not None and not self.gangs.statuses(job.gang):
+                self._not_started(job, "the runtime does not know it")
+
+    def _follow(self, job: Job, status: ContainerStatus, now: float) -> None:
+        """Note what rank 0 told: progress, checkpoints, regimes."""
+        gang = job.gang
+        if gang is None or status.rank != 0:
+            return
+        job.has_helper = job.has_helper or status.hello
+        if status.step is not None:
+            job.step = max(status.step, gang.from_step) if status.hello else status.step
+        if status.seconds_per_step is not None:
+            job.seconds_per_step = status.seconds_per_step
+        if status.saved_step is not None and status.saved_step != job.saved_step:
+            job.saved_step = status.saved_step
+            self._note("saved", job, now, step=status.saved_step)
+        batch_size = status.announced.get("batch_size")
+        if isinstance(batch_size, int | float) and not isinstance(batch_size, bool) and batch_size > 0:
+            self._around.outbox.put("adapted", float(batch_size), key=self.id_of(job.number))
+        if not gang.running and (status.step is not None or (status.pid and not status.hello and not job.has_helper)):
+            gang.running = True
+            self._note("resumed" if gang.from_step else "running", job, now, step=gang.from_step)
+
+    def _watch_gang(self, job: Job, gang: Gang, now: float) -> None:
+        statuses = self.gangs.statuses(gang)
+        if any(status.state is ContainerState.STOPPING for status in statuses):
+            self._is_stopping(job, now)
+        completed = [status for status in statuses if status.completed]
+        if len(completed) == len(gang.containers):
+            self._gang_ended(job, gang, statuses, now)
+        elif any(has_failed(status) for status in completed):
+            # A gang runs whole or not at all. Ranks that leave in order leave together.
+            self._stop(job, "another worker of its gang has failed", now)
+
+    def _is_stopping(self, job: Job, now: float) -> None:
+        if job.state is JobState.RUNNING:
+            job.state = JobState.STOPPING
+            self._note("suspending", job, now)
+
+    def _read_logs(self, job: Job, now: float) -> None:
+        seen = self.logs(job.number).poll()
+        gang = job.gang
+        if gang is not None and not job.has_helper and seen.last_step is not None:
+            self._count_by_logs(job, gang, seen, now)
+        for point in seen.points:
+            if point.step <= job.metric_step:
+                continue  # logged a second time, after a resume from an earlier step or a restart of this process
+            job.metric, job.metric_step = point.value, point.step
+            if math.isfinite(point.value):
+                better = self._around.file.search.better_first
+                job.best = point.value if job.best is None else min(job.best, point.value, key=better)
+            action = self.tuner.on_result(job.number, point.step, point.value)
+            if action is not Action.CONTINUE:
+                self._stop(job, f"its tuner says {action.value}", now)
+
+    def _count_by_logs(self, job: Job, gang: Gang, seen: Seen, now: float) -> None:
+        """Without the helper the steps logged are all that is known of a script's progress."""
+        if seen.first_step is not None and gang.from_step == 0 and seen.first_step <= job.step and job.incarnation > 1:
+            job.lost += job.step - seen.first_step
+            gang.from_step = max(seen.first_step, 1)
+        if seen.last_step is not None:
+            job.step = seen.last_step
+        gang.running = True
+
+    def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
+        """Tell a script that does not hear of rungs to leave when it has reached its own."""
+        if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.told:
+            self._stop(job, f"it reached its rung at {gang.stop_at}", now)
+
+    # -- how gangs end
+
+    def _gang_ended(self, job: Job, gang: Gang, statuses: Sequence[ContainerStatus], now: float) -> None:
+        suspended = [status.suspended_step for status in statuses if status.suspended_step is not None]
+        if suspended:
+            job.step = suspended[0]
+        self._read_logs(job, now)
+        ending = judge(statuses, told=gang.told, stop_at=gang.stop_at, step=job.step)
+        log.info(
+            "gang.ended", job=self.id_of(job.number), incarnation=gang.incarnation, outcome=ending.outcome.value,
+            step=job.step, why=ending.why or None,
+        )  # fmt: skip
+        self.gangs.drop(job)
+        if ending.outcome is Outcome.FINISHED:
+            self._finish(job, gang, now)
+        elif ending.outcome is Outcome.AT_RUNG:
+            self._pause_at_rung(job, gang, now)
+        elif ending.outcome is Outcome.SUSPENDED:
+            self._suspended(job, gang, now)
+        elif ending.outcome is Outcome.ODD and job.odd_exits < UNTOLD_EXITS:
+            job.odd_exits += 1
+            self._suspended(job, gang, now)
+        else:
+            self._failed(job, gang, self._explained(job, ending), now)
+        self._close_ended(now)
+
+    def _finish(self, job: Job, gang: Gang, now: float) -> None:
+        metric = self._final_metric(job, None)
+        if metric is None and self.tuner.needs_metric:
+            self._fail_for_good(job, gang, self._never_logged(job), now)
+            return
+        job.state = JobState.FINISHED
+        self._note("finished", job, now, gang.gpus)
+        self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
+        self.tuner.on_finished(job.number, job.step, metric)
+
+    def _pause_at_rung(self, job: Job, gang: Gang, now: float) -> None:
+        metric = self._final_metric(job, gang.stop_at)
+        if metric is None and self.tuner.needs_metric:
+            self._fail_for_good(job, gang, self._never_logged(job), now)
+            return
+        job.state = JobState.PAUSED
+        self._note("paused", job, now, gang.gpus)
+        self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
+        self.tuner.on_paused(job.number, job.step, metric)
+
+    def _suspended(self, job: Job, gang: Gang, now: float) -> None:
+        job.suspensions += 1
+        job.state = JobState.WAITING
+        self._note("suspended", job, now, gang.gpus)
+        if job.number not in {run.trial for run in self.tuner.runs()}:
+            job.state = JobState.PAUSED
+            self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
+
+    def _failed(self, job: Job, gang: Gang, why: str, now: float) -> None:
+        """Try it again after a pause; a new checkpoint since the last failure makes its retries whole again."""
+        checkpoint = self._around.store(job.number).latest()
+        saved = 0 if checkpoint is None else checkpoint.step
+        job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
+        job.failed_at_save = saved
+        if job.failures > self._around.file.job.retries:
+            self._fail_for_good(job, gang, why, now)
+            return
+        pause = min(RETRY_SECONDS * 2.0 ** (job.failures - 1), LONGEST_RETRY_SECONDS)
+        job.state, job.why, job.retry_at = JobState.BACKING_OFF, why, now + pause
+        self._note("failed", job, now, gang.gpus)
+        log.warning("job.failed", job=self.id_of(job.number), why=why, again_in_seconds=pause)
+        self._around.outbox.put("lives", Life(what="failed", again_in=pause, why=why), key=self.id_of(job.number))
+
+    def _fail_for_good(self, job: Job, gang: Gang, why: str, now: float) -> None:
+        job.state, job.why = JobState.FAILED, why
+        self._note("failed", job, now, gang.gpus)
+        log.error("job.failed", job=self.id_of(job.number), why=why)
+        self._around.outbox.put("lives", Life(what="failed", why=why), key=self.id_of(job.number))
+        self.tuner.on_failed(job.number)
+
+    def _explained(self, job: Job, ending: Ending) -> str:
+        errors = self._around.app_dir / str(job.number) / "stderr.log"
+        try:
+            with errors.open("rb") as file:
+                file.seek(max(errors.stat().st_size - 4096, 0))
+                line = last_line(file.read().decode("utf-8", "replace"))
+        except OSError:
+            line = ""
+        return f"{ending.why}: {line}" if line and ending.outcome is Outcome.FAILED else ending.why
+
+    def _never_logged(self, job: Job) -> str:
+        return f'metric "{self._around.file.search.metric}" was never logged by {self.id_of(job.number)}'
+
+    def _final_metric(self, job: Job, until: int | None) -> float | None:
+        point = self.logs(job.number).last(until) or self.logs(job.number).last()
+        if point is not None:
+            job.metric = point.value
+        return None if point is None else point.value
+
+    def _close_ended(self, now: float) -> None:
+        """Follow the tuner: it may have ended or promoted trials."""
+        for number in self.tuner.ended():
+            job = self.jobs[number]
+            if not job.state.over and job.gang is None:
+                job.state = JobState.STOPPED
+                self._note("stopped", job, now)
+                self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(number))
+        for run in self.tuner.runs():
+            job = self.jobs[run.trial]
+            if job.state is JobState.PAUSED:
+                self._resume(job, run, now)
+
+    def _resume(self, job: Job, run: Run, now: float) -> None:
+        job.state = JobState.WAITING
+        rung = self.tuner.rung(job.number)
+        if rung != job.rung:
+            job.rung = rung
+            self._note("promoted", job, now)
+        goal = self.goal(run)
+        life = Life(what="resumed", iterations=None if goal is None else float(goal))
+        self._around.outbox.put("lives", life, key=self.id_of(job.number))
+
+    def goal(self, run: Run | None) -> int | None:
+        """Return the iteration at which a run ends: its rung, else the whole work; None: not known."""
+        return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
+
+    # -- what is done
+
+    def act(self, now: float, arbiter_now: float | None = None) -> None:
+        """Bring what runs in line with what the tuner wants and the leases allow.
+
+        Args:
+            now: Unix time.
+            arbiter_now: the same moment in the arbiter's seconds; None: not known.
+        """
+        self.add_new_trials()
+        self._close_ended(now)
+        self._wake_retries(now)
+        slots = self.slots.slots()
+        runs = {run.trial: run for run in self.tuner.runs()}
+        self._move_rungs(runs)
+        self._leave_lost_slots(slots, runs, now)
+        desired = self._desired(slots, runs, now, arbiter_now)
+        for number, gpus in desired.items():
+            job = self.jobs[number]
+            if job.gang is None and job.state is JobState.WAITING:
+                self._start(job, runs[number], [slots[gpu] for gpu in gpus], now)
+            elif job.gang is not None and not job.gang.confirmed:
+                self._confirm(job, job.gang, now)
+        self._give_back_idle(slots, runs, now)
+
+    def _wake_retries(self, now: float) -> None:
+        for job in self.jobs.values():
+            if job.state is JobState.BACKING_OFF and now >= job.retry_at:
+                job.state = JobState.WAITING
+
+    def _move_rungs(self, runs: Mapping[int, Run]) -> None:
+        for number, run in runs.items():
+            gang = self.jobs[number].gang
+            if gang is not None and gang.confirmed and gang.stop_at != run.stop_at and not gang.told:
+                self.gangs.move_rung(gang, run.stop_at)
+
+    def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
+        """Stop whom the tuner wants no more. Whoever loses a slot is told by the launcher, whose deadline counts."""
+        for job in self.jobs.values():
+            gang = job.gang
+            if gang is None or gang.told:
+                continue
+            if job.number not in runs:
+                self._stop(job, "its tuner paused it", now)
+            elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
+                self._stop(job, "its lease was revoked", now)
+            elif not set(gang.gpus) <= set(slots):
+                self._not_started(job, "its lease was revoked before it began")
+
+    def _desired(
+        self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float, arbiter_now: float | None
+    ) -> dict[int, tuple[int, ...]]:
+        """Say which job is to run on which GPUs: as its lease says, else as the tuner's order divides what is free."""
+        busy = self.gangs.busy()
+        named: dict[int, list[int]] = {}
+        for gpu, slot in slots.items():
+            if slot.job is not None and slot.node == self._around.node:
+                named.setdefault(slot.job, []).append(gpu)
+        desired: dict[int, tuple[int, ...]] = {}
+        for number, gpus in named.items():
+            if self._follow_lease(number, tuple(sorted(gpus)), runs, busy, now):
+                desired[number] = tuple(sorted(gpus))
+        free = {
+            gpu: slot.node
+            for gpu, slot in slots.items()
+            if slot.job is None and gpu not in busy and slot.node == self._around.node
+        }
+        wishes = [self._wish(run) for run in runs.values() if run.trial not in named]
+        divided = divide([wish for wish in wishes if wish is not None], free)
+        left = unused(free, divided)
+        if left and not any(self.jobs[number].state is JobState.BACKING_OFF for number in runs):
+            self._widen(left, runs, now, arbiter_now)
+        return desired | divided
+
+    def _follow_lease(
+        self, number: int, gpus: tuple[int, ...], runs: Mapping[int, Run], busy: set[int], now: float
+    ) -> bool:
+        """Say whether the job of a lease is to start on it; a gang on other slots than these is told to leave."""
+        job = self.jobs.get(number)
+        if job is None or number not in runs:
+            return False
+        if job.gang is not None:
+            if set(job.gang.gpus) != set(gpus) and not job.gang.told:
+                self._stop(job, "its lease changed", now)
+            return not job.gang.confirmed
+        return job.state is JobState.WAITING and not busy.intersection(gpus)
+
+    def _wish(self, run: Run) -> Wish | None:
+        job = self.jobs[run.trial]
+        if job.gang is not None:
+            whole = job.gang.gpus if not job.gang.told else ()
+            return Wish(job=run.trial, least=run.least, most=run.most, runs_on=whole) if whole else None
+        if job.state is not JobState.WAITING:
+            return None
+        return Wish(job=run.trial, least=run.least, most=run.most)
+
+    def _widen(self, left: Sequence[int], runs: Mapping[int, Run], now: float, arbiter_now: float | None) -> None:
+        """Stop the first running job that more slots would bring on enough; it then starts on all of them."""
+        for run in runs.values():
+            job = self.jobs[run.trial]
+            gang, goal = job.gang, self.goal(run)
+            if gang is None or gang.told or not gang.running or job.seconds_per_step is None or goal is None:
+                continue
+            seconds = max(goal - job.step, 0) * job.seconds_per_step
+            end = self.slots.ends_at((*gang.gpus, *left))
+            if end is not None and arbiter_now is not None:
+                seconds = min(seconds, end - arbiter_now)
+            extra = extra_slots(
+                size=len(gang.gpus),
+                most=run.most,
+                free=len(left),
+                seconds_left=seconds,
+                restart_seconds=RESTART_SECONDS,
+            )
+            if extra:
+                self._stop(job, f"it is to go on with {extra} more slots", now)
+                return
+
+    # -- gangs
+
+    def _start(self, job: Job, run: Run, slots: Sequence[Slot], now: float) -> None:
+        gang = self.gangs.prepare(job, run, slots, self.cluster, now)
+        self._note("start", job, now)
+        self._confirm(job, gang, now)
+
+    def _confirm(self, job: Job, gang: Gang, now: float) -> None:
+        """Have the runtime start a gang, again until it has answered."""
+        slots = self.slots.slots()
+        try:
+            statuses = self.gangs.start(job, gang, slots)
+        except (SlotBusyError, RuntimeAwayError) as error:
+            log.info("gang.start_delayed", job=self.id_of(job.number), why=str(error))
+        except LeaseOverError as error:
+            self.slots.lose(gang.gpus, max(slots[gpu].epoch for gpu in gang.gpus))
+            self._not_started(job, str(error))
+        except RefusedError as error:
+            self.gangs.drop(job)
+            self._failed(job, gang, f"it could not be started: {error}", now)
+        else:
+            self.hear_statuses(statuses, now)
+
+    def _not_started(self, job: Job, why: str) -> None:
+        log.info("gang.not_started", job=self.id_of(job.number), why=why)
+        self.gangs.drop(job)
+        job.state = JobState.WAITING
+
+    def _stop(self, job: Job, reason: str, now: float) -> None:
+        """Tell a job's gang to leave."""
+        if job.gang is not None and not job.gang.told:
+            self.gangs.stop(job.gang, reason)
+            self._is_stopping(job, now)
+
+    # -- what is told
+
+    def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
+        """Give slots back that nobody here has been able to use for a while."""
+        busy = self.gangs.busy()
+        if any(self.jobs[number].state is JobState.BACKING_OFF for number in runs):
+            busy |= set(slots)  # a retry is a matter of seconds
+        idle = {gpu for gpu, slot in slots.items() if gpu not in busy and slot.job is None}
+        stopping = any(job.state is JobState.STOPPING for job in self.jobs.values())
+        self._idle_since = {gpu: self._idle_since.get(gpu, now) for gpu in idle}
+        over = {gpu for gpu in idle if now - self._idle_since[gpu] >= IDLE_SECONDS or self.tuner.is_done()}
+        if not over or stopping:
+            return
+        leases: dict[tuple[int, int], list[int]] = {}
+        for gpu in sorted(over):
+            leases.setdefault((slots[gpu].lease, slots[gpu].epoch), []).append(gpu)
+        for (lease, epoch), gpus in leases.items():
+            log.info("slots.given_back", lease=lease, gpus=gpus)
+            report = ReleaseReport(lease=lease, epoch=epoch, gpus=tuple(gpus))
+            self._around.outbox.put("releases", report, key=(lease, epoch, tuple(gpus)))
+            self.slots.lose(gpus, epoch)
+
+    def _note(self, event: str, job: Job, now: float, slots: Sequence[int] = (), *, step: int | None = None) -> None:
+        gpus = slots or (job.gang.gpus if job.gang else ())
+        self._around.activity.note(event, job, now, slots=gpus, step=step)
+        self.last = f"{self.id_of(job.number)} {event} at {job.step if step is None else step}"

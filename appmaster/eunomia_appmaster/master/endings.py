@@ -1,0 +1,81 @@
+"""How a gang ended: judged from its containers' exits, what they were told, and how far they came."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from eunomia.shapes import value
+from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
+
+
+class Outcome(Enum):
+    """What an incarnation ended as."""
+
+    FINISHED = "finished"
+    AT_RUNG = "at_rung"
+    """It paused by itself at its ``stop_at``."""
+    SUSPENDED = "suspended"
+    """It left when told to."""
+    ODD = "odd"
+    """It exited with 75, and nobody had asked it to."""
+    FAILED = "failed"
+
+
+@value
+class Ending:
+    """The outcome, and why in words where it is a failure."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+LEFT = (Exit(code=SUSPENDED), Exit(code=0))
+
+
+def has_failed(status: ContainerStatus) -> bool:
+    """Return whether a worker that is gone went by itself, and badly."""
+    return status.completed and status.exit not in LEFT and not status.stop_reason and not status.killed
+
+
+def judge(statuses: Sequence[ContainerStatus], *, told: str, stop_at: int | None, step: int) -> Ending:
+    """Judge a gang all of whose containers are gone.
+
+    A worker that was told to leave has not failed, however it went. Exit 0 means finished, but for a script without the
+    helper that was told to leave: any exit within its grace counts as suspended then (it may know no other way).
+
+    Args:
+        statuses: of its containers by rank, all COMPLETED.
+        told: why the app master told it to leave; empty: it did not. The launcher's own order is in the statuses.
+        stop_at: its rung; None: none.
+        step: iterations done, as far as is known.
+    """
+    ordered = bool(told) or any(status.stop_reason for status in statuses)
+    if any(has_failed(status) for status in statuses):
+        return Ending(outcome=Outcome.FAILED, why=_why(statuses))
+    helped = any(status.hello for status in statuses)
+    if all(status.finished for status in statuses) and (helped or not ordered):
+        return Ending(outcome=Outcome.FINISHED)
+    if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
+        return Ending(outcome=Outcome.AT_RUNG)
+    if ordered or any(status.killed for status in statuses):
+        return Ending(outcome=Outcome.SUSPENDED)
+    return Ending(outcome=Outcome.ODD, why="it exited with 75, but nobody had told it to leave")
+
+
+def _why(statuses: Sequence[ContainerStatus]) -> str:
+    """Name the worker that failed first."""
+    failed = [status for status in statuses if has_failed(status)]
+    first = min(failed, key=lambda status: status.ended_at or float("inf"))
+    worker = "" if len(statuses) == 1 else f"worker {first.rank} "
+    if first.exit is not None and first.exit.code is not None:
+        how = f"{worker}exited with code {first.exit.code}"
+    elif first.exit is not None and first.exit.signal is not None:
+        how = f"{worker}was ended by signal {first.exit.signal}"
+    else:
+        how = f"{worker}was lost, nobody knows how it ended"
+    return f"{how} ({first.diagnostics})" if first.diagnostics else how
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty, short enough for a message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,96 @@
+"""The files that an app master leaves in its app's folder, each written so that a kill at any moment does no harm."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.master.jobs import Job
+
+SCHEMA = 1
+TRIALS_COLUMNS = (
+    "job", "parameters", "state", "rung", "iterations", "metric", "best", "incarnations", "iterations_lost", "why",
+)  # fmt: skip
+
+
+class StateError(EunomiaError):
+    """The state that an earlier attempt left cannot be read."""
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file beside, and rename it into place."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def write_state(path: Path, tuner: Any, jobs: Iterable[Job], more: Any) -> None:
+    """Write ``master.json``: what the next attempt goes on from."""
+    state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": more}
+    write_atomically(path, json.dumps(state, allow_nan=False))
+
+
+def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
+    """Read ``master.json``; None: this is the first attempt.
+
+    Raises:
+        StateError: it is there and cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["schema"] != SCHEMA:
+            raise StateError(f"the state must have schema {SCHEMA}", value=str(state["schema"]), place=str(path))
+        return state["tuner"], [Job.from_json(job) for job in state["jobs"]], state["more"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
+
+
+def write_trials(path: Path, app: str, jobs: Iterable[Job]) -> None:
+    """Write ``trials.csv``, a row a job; what is not known is empty."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(TRIALS_COLUMNS)
+    for job in jobs:
+        values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why)
+        shown = ["" if item is None else str(item) for item in values]
+        rows.writerow([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *shown])
+    write_atomically(path, text.getvalue())
+
+
+class ActivityLog:
+    """``activity.jsonl``: what became of each job when, a JSON object a line, for reports."""
+
+    def __init__(self, path: Path, app: str) -> None:
+        self._path = path
+        self._app = app
+
+    def note(self, event: str, job: Job, at: float, *, slots: Sequence[int] = (), step: int | None = None) -> None:
+        """Append a line.
+
+        Args:
+            event: start, running, saved, suspending, suspended, resumed, paused, promoted, finished, stopped, failed.
+            job: whose.
+            at: Unix seconds.
+            slots: numbers of the GPUs in the cluster.
+            step: None: the job's last known one.
+        """
+        line = {
+            "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "job": f"{self._app}/{job.number}",
+            "event": event,
+            "slots": list(slots),
+            "step": job.step if step is None else step,
+            "incarnation": job.incarnation,
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

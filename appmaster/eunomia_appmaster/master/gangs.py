@@ -1,0 +1,212 @@
+"""Gangs of an app: started and stopped through the runtime, adopted after a restart."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from eunomia.cluster import Cluster
+from eunomia.shapes import builds
+from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.command import Filling
+from eunomia_appmaster.master.files import ActivityLog
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.outbox import Outbox
+from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.runtimes.runtime import (
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    GangSpec,
+    RefusedError,
+    Runtime,
+    RuntimeAwayError,
+)
+from eunomia_appmaster.tuner import Run
+
+log = structlog.get_logger()
+
+GRACE_SECONDS = 30.0
+"""From the app master's own order to leave to the kill."""
+START_WAIT_SECONDS = 1.0
+"""How long a start waits for what ran on a slot before."""
+
+
+@builds
+class Surroundings:
+    """What the jobs of an app live in."""
+
+    app: str
+    file: AppFile
+    app_dir: Path
+    working_folder: Path
+    env: Mapping[str, str]
+    """The submitter's PATH, HOME, LANG and VIRTUAL_ENV."""
+    node: str
+    """The machine whose runtime it has."""
+    runtime: Runtime
+    outbox: Outbox
+    activity: ActivityLog
+    save: Callable[[], None]
+    """Writes the state; called before a gang is started, so that no incarnation is ever used twice."""
+
+    def store(self, number: int) -> CheckpointStore:
+        """Return a job's checkpoints."""
+        return CheckpointStore(self.app_dir / str(number) / "checkpoints")
+
+
+class Gangs:
+    """The gangs of all jobs, and what is known of their containers."""
+
+    def __init__(self, around: Surroundings, jobs: Iterable[Job]) -> None:
+        self._around = around
+        self._statuses: dict[str, ContainerStatus] = {}
+        self._owner = {each: job for job in jobs if job.gang for each in job.gang.containers}
+
+    # -- what is known
+
+    def hear(self, statuses: Sequence[ContainerStatus]) -> Iterator[tuple[Job, ContainerStatus]]:
+        """Keep news of containers and yield them with their jobs; containers that nobody knows are told to leave."""
+        for status in statuses:
+            job = self._owner.get(status.container_id)
+            if job is None or job.gang is None:
+                self._refuse_stranger(status)
+                continue
+            known = self._statuses.get(status.container_id)
+            if known is None or not known.completed:
+                job.gang.confirmed = True
+                self._statuses[status.container_id] = status
+                yield job, status
+
+    def statuses(self, gang: Gang) -> list[ContainerStatus]:
+        """Return what is known of a gang's containers, by rank."""
+        return [self._statuses[each] for each in gang.containers if each in self._statuses]
+
+    def busy(self) -> set[int]:
+        """Return the GPUs on which processes of a gang may be; a container that is gone has left its slot."""
+        gangs = {id(job.gang): job.gang for job in self._owner.values() if job.gang is not None}
+        return {
+            gpu
+            for gang in gangs.values()
+            for gpu, container in zip(gang.gpus, gang.containers, strict=True)
+            if container not in self._statuses or not self._statuses[container].completed
+        }
+
+    def _refuse_stranger(self, status: ContainerStatus) -> None:
+        """Containers of old incarnations are of no interest, unless one of them still lives."""
+        if status.state in (ContainerState.NEW, ContainerState.STARTING, ContainerState.RUNNING):
+            log.warning("container.unknown", container=status.container_id)
+            self._order_to_leave((status.container_id,), "its app master does not know it")
+
+    # -- what is done
+
+    def prepare(self, job: Job, run: Run, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
+        """Make a job's next incarnation, and write it down before anybody is asked to start it."""
+        checkpoint = self._around.store(job.number).latest()
+        from_step = 0 if checkpoint is None else checkpoint.step
+        if job.has_helper or checkpoint is not None:
+            job.lost += max(job.step - from_step, 0)
+            job.step = from_step
+        job.incarnation += 1
+        job.state = JobState.RUNNING
+        job.seconds_per_step = None
+        name = f"{self._around.app}.{job.number}.{job.incarnation}"
+        job.gang = Gang(
+            incarnation=job.incarnation,
+            gpus=tuple(slot.gpu for slot in slots),
+            containers=tuple(f"{name}.{rank}" for rank in range(len(slots))),
+            stop_at=run.stop_at,
+            began_at=now,
+            from_step=from_step,
+        )
+        gpus = np.array(job.gang.gpus, dtype=np.int64)
+        job.sizes[job.incarnation] = (len(slots), 0 if cluster is None else int(cluster.locality(gpus)))
+        self._owner.update(dict.fromkeys(job.gang.containers, job))
+        self._around.save()
+        return job.gang
+
+    def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:
+        """Have the runtime start a gang; repeating a call whose answer was lost does no harm.
+
+        Raises:
+            SlotBusyError: what ran there before has not left.
+            LeaseOverError: a lease is lost.
+            RefusedError: it will never be started.
+            RuntimeAwayError: nobody answers.
+        """
+        return self._around.runtime.start(self._spec(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
+
+    def stop(self, gang: Gang, reason: str) -> None:
+        """Order a gang to leave, once."""
+        if not gang.told:
+            gang.told = reason
+            self._order_to_leave(gang.containers, reason)
+
+    def move_rung(self, gang: Gang, stop_at: int | None) -> None:
+        """Tell a running gang where it pauses now."""
+        gang.stop_at = stop_at
+        self._guarded(lambda: self._around.runtime.order_stop_at(gang.containers, stop_at))
+
+    def drop(self, job: Job) -> None:
+        """Forget a job's gang: it is gone, or never was."""
+        if job.gang is not None:
+            for container in job.gang.containers:
+                self._owner.pop(container, None)
+                self._statuses.pop(container, None)
+        job.gang = None
+
+    def _order_to_leave(self, containers: tuple[str, ...], reason: str) -> None:
+        self._guarded(lambda: self._around.runtime.stop(containers, deadline_seconds=GRACE_SECONDS, reason=reason))
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except (RefusedError, RuntimeAwayError) as error:
+            log.warning("runtime.order_lost", why=str(error))
+
+    def _spec(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> GangSpec:
+        around = self._around
+        folder = around.app_dir / str(job.number)
+        filling = Filling(
+            parameters=job.parameters,
+            seed=job.seed,
+            max_iterations=around.file.search.max_iterations,
+            log_dir=folder / "logs",
+            checkpoint_dir=folder / "checkpoints",
+        )
+        for path in (filling.log_dir, filling.checkpoint_dir):
+            path.mkdir(parents=True, exist_ok=True)
+        return GangSpec(
+            job=job.number,
+            incarnation=gang.incarnation,
+            containers=tuple(
+                ContainerSpec(
+                    container_id=container,
+                    slot=slots[gpu].slot,
+                    epoch=slots[gpu].epoch,
+                    token=slots[gpu].token,
+                    rank=rank,
+                )
+                for rank, (container, gpu) in enumerate(zip(gang.containers, gang.gpus, strict=True))
+            ),
+            command=tuple(around.file.command.fill(filling, virtual_env=around.env.get("VIRTUAL_ENV"))),
+            working_folder=around.working_folder,
+            env=self._environment(job, gang),
+            run_folder=folder,
+        )
+
+    def _environment(self, job: Job, gang: Gang) -> dict[str, str]:
+        file = self._around.file
+        env = dict(self._around.env) | file.job.env
+        env["EUNOMIA_PARAMS"] = json.dumps(dict(job.parameters))
+        env["EUNOMIA_SEED"] = str(job.seed)
+        if file.search.max_iterations is not None:
+            env["EUNOMIA_MAX_ITERATIONS"] = str(file.search.max_iterations)
+        if file.job.checkpoint_every is not None:
+            env["EUNOMIA_CHECKPOINT_EVERY_SECONDS"] = str(file.job.checkpoint_every)
+        if gang.stop_at is not None:
+            env["EUNOMIA_STOP_AT"] = str(gang.stop_at)
+        return env

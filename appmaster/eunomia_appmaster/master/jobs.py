@@ -1,0 +1,123 @@
+"""The jobs of an app as its master knows them: plain values that survive a restart of the master."""
+
+import dataclasses
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from eunomia_appmaster.space import Parameter
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    WAITING = "waiting"
+    """It wants slots."""
+    RUNNING = "running"
+    """A gang of it is starting or running."""
+    STOPPING = "stopping"
+    """Its gang was told to leave, or part of it has gone."""
+    PAUSED = "paused"
+    """The tuner does not want it to run now."""
+    BACKING_OFF = "backing_off"
+    """Failed a moment ago, and is tried again."""
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """Ended by the tuner."""
+    FAILED = "failed"
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never run again."""
+        return self in (JobState.FINISHED, JobState.STOPPED, JobState.FAILED)
+
+    @property
+    def has_gang(self) -> bool:
+        """Whether processes of it may be there."""
+        return self in (JobState.RUNNING, JobState.STOPPING)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Gang:
+    """The containers of one incarnation."""
+
+    incarnation: int
+    gpus: tuple[int, ...]
+    """By rank."""
+    containers: tuple[str, ...]
+    """Ids by rank."""
+    stop_at: int | None
+    began_at: float
+    """Unix seconds."""
+    from_step: int
+    """The checkpoint that it starts from; 0: the beginning."""
+    confirmed: bool = False
+    """The runtime has taken the start."""
+    running: bool = False
+    """It has made a step, or, without the helper, has a process."""
+    told: str = ""
+    """Why it was told to leave."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Job:
+    """A trial, or the one job of a single training run."""
+
+    number: int
+    parameters: Mapping[str, Parameter]
+    seed: int
+    state: JobState = JobState.WAITING
+    gang: Gang | None = None
+    incarnation: int = 0
+    """Of the last gang started; 0: none yet."""
+    step: int = 0
+    """Iterations done, as far as is known."""
+    saved_step: int = 0
+    lost: int = 0
+    """Iterations that were done twice."""
+    failures: int = 0
+    """In a row without a new checkpoint in between."""
+    failed_at_save: int = -1
+    """The checkpoint that was there at the last failure."""
+    odd_exits: int = 0
+    """Exits with 75 that nobody asked for."""
+    retry_at: float = 0.0
+    """Unix seconds."""
+    rung: int | None = None
+    metric: float | None = None
+    metric_step: int = -1
+    """Up to which step the tuner has been told of metrics."""
+    best: float | None = None
+    has_helper: bool = False
+    sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """GPUs and locality by incarnation."""
+    seconds_per_step: float | None = None
+    """As its workers told last, at its present size."""
+    suspensions: int = 0
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; what is not finite as text, which JSON allows everywhere."""
+        values = dataclasses.asdict(self)
+        values["metric"], values["best"] = _text(self.metric), _text(self.best)
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Job":
+        """Read what ``to_json`` wrote."""
+        plain = dict(values)
+        gang = plain.pop("gang")
+        plain["state"] = JobState(plain["state"])
+        plain["metric"], plain["best"] = _number(plain["metric"]), _number(plain["best"])
+        plain["sizes"] = {int(number): (size[0], size[1]) for number, size in plain["sizes"].items()}
+        if gang is not None:
+            gang = Gang(**(gang | {"gpus": tuple(gang["gpus"]), "containers": tuple(gang["containers"])}))
+        return cls(gang=gang, **plain)
+
+
+def _text(number: float | None) -> str | None:
+    return None if number is None else repr(number)
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)

@@ -1,0 +1,195 @@
+"""The app master's line to the arbiter: registration, and heartbeats that carry whatever waits in the outbox."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from eunomia.errors import EunomiaError, UnreachableError
+from eunomia_appmaster.master.outbox import Outbox, Sending
+from eunomia_appmaster.master.wire import plugins_message, request_of
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+
+log = structlog.get_logger()
+
+LONGEST_PAUSE_SECONDS = 2.0
+"""Between attempts to reach an arbiter that is away."""
+CALL_SECONDS = 60.0
+"""A heartbeat that takes longer is given up and sent again."""
+LEAST_SECONDS = 0.01
+"""Between one heartbeat and the next, so that reports come together."""
+Metadata = tuple[tuple[str, str], ...]
+_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class OverError(EunomiaError):
+    """The arbiter does not know this app, or it is over: there is nothing left to do."""
+
+
+class Resync(Exception):  # noqa: N818 - a turn of events, not an error
+    """The arbiter was restarted: register again."""
+
+
+class ArbiterLink:
+    """One app's calls to the arbiter; used by one thread.
+
+    Args:
+        address: host:port of the arbiter.
+        token_file: holds the app's own token.
+        app: whose master.
+        attempt: which one, from 1.
+        outbox: what is to be told.
+        stopped: set to end all waiting.
+    """
+
+    def __init__(
+        self, address: str, token_file: Path, app: str, attempt: int, outbox: Outbox, stopped: threading.Event
+    ) -> None:
+        self._address = address
+        self._token_file = token_file
+        self._app = app
+        self._attempt = attempt
+        self._outbox = outbox
+        self._stopped = stopped
+        self._channel: grpc.Channel | None = None
+        self._response_id = 0
+        self._heartbeat_seconds = 1.0
+
+    def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
+        """Say that this app master is there; waits as long as the arbiter is away.
+
+        Raises:
+            OverError: the app is over or unknown.
+            UnreachableError: the token was refused, or it was told to stop meanwhile.
+        """
+        request = pb.RegisterApplicationMasterRequest(
+            host="127.0.0.1", app=self._app, attempt=self._attempt, agent_plugins=plugins_message(plugins)
+        )
+        answer: pb.RegisterApplicationMasterResponse = self._insist(
+            lambda stub, metadata: stub.RegisterApplicationMaster(request, metadata=metadata, timeout=CALL_SECONDS)
+        )
+        self._response_id = 0
+        self._heartbeat_seconds = answer.heartbeat_seconds or 1.0
+        return answer
+
+    def exchange(self) -> pb.AllocateResponse | None:
+        """Tell what waits in the outbox and return what is new; None: nothing is, or the arbiter is away.
+
+        It waits as long as the arbiter does, or until there is something to report: then another heartbeat takes over,
+        and what the first one would have been answered comes with the second.
+
+        Raises:
+            Resync: the arbiter was restarted.
+            OverError: the app is over, or a later attempt is there.
+        """
+        sending = self._outbox.take()
+        request = request_of(self._app, self._attempt, self._response_id, sending.reports())
+        done, wake = threading.Event(), threading.Event()
+        self._outbox.listen(wake)
+
+        def notice(_: object) -> None:
+            done.set()
+            wake.set()
+
+        try:
+            call = self._stub().Allocate.future(request, metadata=self._metadata(), timeout=CALL_SECONDS)
+            call.add_done_callback(notice)
+            self._await(wake)
+            if not done.is_set():
+                time.sleep(LEAST_SECONDS)  # what belongs together is told together
+                call.add_done_callback(lambda superseded: self._check_superseded(superseded, sending))
+                return None
+            return self._heard(call.result())
+        except grpc.RpcError as error:
+            self._outbox.give_back(sending)
+            self._after(error)
+            return None
+
+    def finish(self, *, failed: bool, why: str, standing: pb.Standing | None) -> None:
+        """Say that the app is over, until the arbiter has taken note.
+
+        Raises:
+            OverError: the arbiter holds it for over already.
+            UnreachableError: the token was refused, or it was told to stop meanwhile.
+        """
+        request = pb.FinishApplicationMasterRequest(
+            diagnostics=why,
+            final_application_status=pb.FAILED if failed else pb.SUCCEEDED,
+            app=self._app,
+            attempt=self._attempt,
+            standing=standing,
+        )
+        while True:
+            answer: pb.FinishApplicationMasterResponse = self._insist(
+                lambda stub, metadata: stub.FinishApplicationMaster(request, metadata=metadata, timeout=CALL_SECONDS)
+            )
+            if answer.is_unregistered:
+                return
+            self._stopped.wait(0.1)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    # -- calls
+
+    def _await(self, wake: threading.Event) -> None:
+        """Wait for the answer, for news to report, or for the end."""
+        while not self._stopped.is_set() and not wake.wait(timeout=1.0):
+            pass
+
+    def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending) -> None:
+        """Queue what a call told again if it never arrived; its answer does not count, the next one's repeats it."""
+        if call.cancelled() or call.exception() is not None:
+            self._outbox.give_back(sending)
+
+    def _heard(self, answer: pb.AllocateResponse) -> pb.AllocateResponse:
+        if answer.a_m_command == pb.AM_RESYNC:
+            raise Resync
+        if answer.a_m_command == pb.AM_SHUTDOWN:
+            raise OverError(answer.diagnostics or "the app is over, or a later attempt of its master is there")
+        self._response_id = answer.response_id
+        return answer
+
+    def _after(self, error: grpc.RpcError) -> None:
+        code = error.code()
+        if code in _AGAIN:
+            self._stopped.wait(random.uniform(0.05, 0.5))
+            return
+        if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
+            log.warning("arbiter.refused", code=code.name, why=error.details())
+            self._stopped.wait(0.2)
+            raise Resync
+        raise UnreachableError("the arbiter must accept this app master", value=f"{code.name}: {error.details()}")
+
+    def _insist(self, call: Callable[[rpc.ApplicationMasterProtocolStub, Metadata], Any]) -> Any:
+        """Call until it is answered."""
+        pause = 0.1
+        while not self._stopped.is_set():
+            try:
+                return call(self._stub(), self._metadata())
+            except grpc.RpcError as error:
+                code, why = error.code(), error.details() or ""
+                if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
+                    raise OverError(why) from None
+                if code not in _AGAIN:
+                    rule = "the arbiter must accept this app master"
+                    raise UnreachableError(rule, value=f"{code.name}: {why}") from None
+            self._stopped.wait(pause)
+            pause = min(2.0 * pause, LONGEST_PAUSE_SECONDS)
+        raise UnreachableError("the app master must run on until the arbiter answers", value="told to stop")
+
+    def _stub(self) -> rpc.ApplicationMasterProtocolStub:
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(self._address, options=[("grpc.max_reconnect_backoff_ms", 1000)])
+        return rpc.ApplicationMasterProtocolStub(self._channel)
+
+    def _metadata(self) -> Metadata:
+        return (("authorization", f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"),)

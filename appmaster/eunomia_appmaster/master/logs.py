@@ -1,0 +1,103 @@
+"""What an app master reads from a job's event files: new points of the tuner's metric, and how fast the job is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from eunomia.shapes import value
+from eunomia.units import Locality
+from eunomia_appmaster.profiler.log_folder import LogFolder
+from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, Rate, measure_rates, slowdown_by_locality
+from eunomia_appmaster.tuner import Speed
+
+log = structlog.get_logger()
+
+
+@value
+class Point:
+    """A value of the metric; perhaps NaN."""
+
+    step: int
+    value: float
+
+
+@value
+class Seen:
+    """What one poll found."""
+
+    points: tuple[Point, ...]
+    """New values of the metric, in the order logged."""
+    last_step: int | None
+    """The last step logged under any tag; None: nothing new."""
+    first_step: int | None
+    """The first step among what is new; None: nothing new, or not known to be."""
+
+
+class JobLogs:
+    """The log folder of one job.
+
+    Args:
+        job: for messages.
+        folder: its ``logs/``.
+        metric: the tuner's tag; None: it looks at none.
+        adopted: an earlier attempt of the app master has read some of it: what the first poll finds is not all new.
+    """
+
+    def __init__(self, job: str, folder: Path, metric: str | None, *, adopted: bool = False) -> None:
+        self._job = job
+        self._logs = LogFolder(folder)
+        self._metric = metric
+        self._adopted = adopted
+
+    def poll(self) -> Seen:
+        """Read what is new; what the profiler finds wrong is logged, and reading goes on."""
+        polled = self._logs.poll()
+        for finding in polled.findings:
+            log.warning(
+                "logs.finding", job=self._job, kind=str(finding.kind), rule=finding.rule, value=finding.value,
+                place=finding.place,
+            )  # fmt: skip
+        steps = [series.step for tag, series in polled.points.items() if tag != STEP_SECONDS_TAG and len(series)]
+        steps = steps or [series.step for series in polled.points.values() if len(series)]
+        found = polled.points.get(self._metric or "")
+        points = () if found is None else tuple(map(_point, found.step.tolist(), found.value.tolist()))
+        adopted, self._adopted = self._adopted, False
+        return Seen(
+            points=points,
+            last_step=max((int(column.max()) for column in steps), default=None),
+            first_step=None if adopted else min((int(column.min()) for column in steps), default=None),
+        )
+
+    def last(self, until: int | None = None) -> Point | None:
+        """Return the metric's last value that stands, at a step of at most ``until``; None: never logged."""
+        if self._metric is None:
+            return None
+        series = self._logs.series(self._metric)
+        rows = np.arange(len(series)) if until is None else np.flatnonzero(series.step <= until)
+        if rows.size == 0:
+            return None
+        return _point(int(series.step[rows[-1]]), float(series.value[rows[-1]]))
+
+    def rates(self, sizes: Mapping[int, tuple[int, int]]) -> list[Rate]:
+        """Return the iteration times measured so far; ``sizes``: GPUs and locality by incarnation."""
+        return measure_rates(self._logs, {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()})
+
+
+def _point(step: int, number: float) -> Point:
+    return Point(step=step, value=number)
+
+
+def speed_of(rates: list[Rate]) -> Speed | None:
+    """Return a job's serial time by iteration and its slowdown by locality.
+
+    Without a measurement on one GPU the serial time follows from the smallest size by linear speedup (Themis eq. 1).
+    """
+    if not rates:
+        return None
+    smallest = min(rates, key=lambda rate: (rate.gpus, rate.locality))
+    return Speed(
+        seconds_per_iteration=smallest.seconds_per_iteration * smallest.gpus,
+        slowdown=slowdown_by_locality(rates),
+    )

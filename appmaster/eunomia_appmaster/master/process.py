@@ -1,0 +1,405 @@
+"""The app master's process: three threads that meet in one inbox.
+
+One keeps the line to the arbiter, one watches the containers, and the main one decides: everything that changes a job
+happens there, in order.
+"""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia.registry import default_registry
+from eunomia.shapes import builds
+from eunomia.units import AppId, UserId
+from eunomia_appmaster.agent import Agent, Standing, plugins_here
+from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.master.conductor import Conductor
+from eunomia_appmaster.master.files import ActivityLog, read_state, write_state, write_trials
+from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
+from eunomia_appmaster.master.outbox import BidReport, Outbox
+from eunomia_appmaster.master.reporting import Reporter
+from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.runtimes.local import LocalRuntime
+from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError, WatchPosition
+from eunomia_appmaster.submission import APP_FILE, Submission
+
+log = structlog.get_logger()
+
+TICK_SECONDS = 0.2
+"""How long the main thread sleeps at most."""
+WATCH_SECONDS = 20.0
+"""How long one watch of the containers waits for news."""
+SAVE_SECONDS = 1.0
+"""Between two writes of the state; before each start of a gang it is written anyway. What happened since is heard again
+from the runtime, which remembers how containers ended."""
+TRIALS_SECONDS = 2.0
+"""Between two writes of ``trials.csv``."""
+
+
+@builds
+class Settings:
+    """What the launcher tells an app master through its environment."""
+
+    app: str
+    attempt: int
+    app_dir: Path
+    address: str
+    token_file: Path
+    node: str
+    node_token_file: Path
+    launcher_file: Path
+
+    @classmethod
+    def read(cls, app_dir: Path, variables: Mapping[str, str] = os.environ) -> Self:
+        """Read the environment.
+
+        Raises:
+            EunomiaError: a variable is missing, or does not hold what it must.
+        """
+
+        def get(name: str) -> str:
+            if not variables.get(name):
+                raise EunomiaError(f"{name} must be set for an app master", value="nothing", place="environment")
+            return variables[name]
+
+        attempt = get("EUNOMIA_ATTEMPT")
+        if not attempt.isdecimal():
+            raise EunomiaError("EUNOMIA_ATTEMPT must be a number", value=f'"{attempt}"', place="environment")
+        return cls(
+            app=get("EUNOMIA_APP"),
+            attempt=int(attempt),
+            app_dir=app_dir.resolve(),
+            address=get("EUNOMIA_ADDRESS"),
+            token_file=Path(get("EUNOMIA_TOKEN_FILE")),
+            node=get("EUNOMIA_NODE"),
+            node_token_file=Path(get("EUNOMIA_NODE_TOKEN_FILE")),
+            launcher_file=Path(get("EUNOMIA_LAUNCHER_FILE")),
+        )
+
+
+@builds
+class Registered:
+    """The arbiter's answer to a registration."""
+
+    answer: pb.RegisterApplicationMasterResponse
+    agent: Agent | None
+    taken: threading.Event
+    """Set when everything that is to be reported anew waits in the outbox."""
+
+
+@builds
+class Answered:
+    """The arbiter's answer to a heartbeat."""
+
+    answer: pb.AllocateResponse
+
+
+@builds
+class Heard:
+    """News of containers; ``first``: all that the runtime knows."""
+
+    statuses: tuple[ContainerStatus, ...]
+    first: bool
+
+
+@builds
+class Ended:
+    """There is nothing left to do."""
+
+    why: str
+    error: EunomiaError | None = None
+
+
+News = Registered | Answered | Heard | Ended
+
+
+class AppMaster:
+    """One app's master."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._inbox: queue.Queue[News] = queue.Queue()
+        self.stopped = threading.Event()
+        self._hung_up = threading.Event()
+        self._killed = threading.Event()
+        self._outbox = Outbox()
+        node_token = settings.node_token_file.read_text(encoding="utf-8").strip()
+        self._runtime = LocalRuntime(settings.app, node_token, settings.launcher_file, patience_seconds=1.0)
+        self._around = self._surroundings()
+        self._conductor = self._restored()
+        self._reporter = Reporter(self._around, self._conductor)
+        self._agent: Agent | None = None
+        self._clock_offset: float | None = None
+        self._trials_at = 0.0
+        self._saved_at = 0.0
+        self._link = self._new_link(self._outbox, self.stopped)
+
+    def _new_link(self, outbox: Outbox, stopped: threading.Event) -> ArbiterLink:
+        settings = self._settings
+        return ArbiterLink(settings.address, settings.token_file, settings.app, settings.attempt, outbox, stopped)
+
+    def stop(self) -> None:
+        """End this process; workers run on."""
+        self._killed.set()
+        self.stopped.set()
+
+    def _surroundings(self) -> Surroundings:
+        settings = self._settings
+        submission = Submission.read(settings.app_dir)
+        text = (settings.app_dir / APP_FILE).read_text(encoding="utf-8")
+        file = AppFile.parse(
+            text,
+            place=submission.file_name,
+            folder=submission.folder,
+            env=submission.env or None,
+            user=submission.user or None,
+        )
+        return Surroundings(
+            app=settings.app,
+            file=file,
+            app_dir=settings.app_dir,
+            working_folder=submission.folder,
+            env=submission.env,
+            node=settings.node,
+            runtime=self._runtime,
+            outbox=self._outbox,
+            activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app),
+            save=self._save,
+        )
+
+    def _restored(self) -> Conductor:
+        """Go on from what an earlier attempt left."""
+        tuner = self._around.file.make_tuner()
+        state = read_state(self._settings.app_dir / "master.json")
+        if state is None:
+            return Conductor(self._around, tuner)
+        kept, jobs, _ = state
+        tuner.restore(kept)
+        log.info("master.restored", jobs=len(jobs), gangs=sum(job.gang is not None for job in jobs))
+        return Conductor(self._around, tuner, jobs)
+
+    def _save(self) -> None:
+        self._saved_at = time.time()
+        path = self._settings.app_dir / "master.json"
+        write_state(path, self._conductor.tuner.state(), self._conductor.jobs.values(), {})
+
+    # -- the main thread
+
+    def run(self) -> int:
+        """Run the app to its end and return the exit code."""
+        threads = [
+            threading.Thread(target=self._watch, name="watch", daemon=True),
+            threading.Thread(target=self._talk, name="talk", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            return self._work()
+        finally:
+            self.stopped.set()
+            self._runtime.close()
+
+    def _work(self) -> int:
+        """Take news and act on them, until the app is over."""
+        registered = heard_all = False
+        while not self.stopped.is_set():
+            for news in self._news():
+                if isinstance(news, Ended):
+                    log.info("master.ended", why=news.why)
+                    self._leave_files()
+                    return 0 if news.error is None else news.error.exit_code
+                registered |= isinstance(news, Registered)
+                heard_all |= isinstance(news, Heard) and news.first
+                self._take(news)
+            if not (registered and heard_all):
+                continue
+            if self._step():
+                return self._finish()
+        return 143
+
+    def _news(self) -> Sequence[News]:
+        """Wait for news, and return all there is."""
+        try:
+            news = [self._inbox.get(timeout=TICK_SECONDS)]
+        except queue.Empty:
+            return ()
+        while not self._inbox.empty():
+            news.append(self._inbox.get())
+        return news
+
+    def _step(self) -> bool:
+        """Do what follows from all that is known; return whether the app is over."""
+        now = time.time()
+        conductor = self._conductor
+        conductor.hear_logs(now)
+        conductor.act(now, None if self._clock_offset is None else time.monotonic() + self._clock_offset)
+        self._reporter.changes(now)
+        if now - self._saved_at >= SAVE_SECONDS:
+            self._save()
+        if now - self._trials_at >= TRIALS_SECONDS:
+            self._write_trials(now)
+        return conductor.is_over
+
+    def _finish(self) -> int:
+        """Say that the app is over."""
+        why = self._conductor.failure() or ""
+        self._leave_files()
+        log.info("app.finished", failed=bool(why), why=why or None)
+        self.stopped.set()
+        self._hung_up.wait(timeout=5.0)
+        link = self._new_link(Outbox(), self._killed)
+        standing = self._reporter.standing
+        try:
+            link.finish(failed=bool(why), why=why, standing=None if standing is None else standing_message(standing))
+        except OverError as error:
+            log.info("app.over_already", why=str(error))
+        finally:
+            link.close()
+        return 0
+
+    def _leave_files(self) -> None:
+        self._save()
+        self._write_trials(time.time())
+
+    def _write_trials(self, now: float) -> None:
+        self._trials_at = now
+        write_trials(self._settings.app_dir / "trials.csv", self._settings.app, self._conductor.jobs.values())
+
+    # -- what news mean
+
+    def _take(self, news: News) -> None:
+        now = time.time()
+        if isinstance(news, Heard):
+            self._conductor.hear_statuses(news.statuses, now)
+            if news.first:
+                self._conductor.forget_gangs_unknown()
+        elif isinstance(news, Registered):
+            self._begin(news, now)
+        elif isinstance(news, Answered):
+            self._follow(news.answer)
+
+    def _begin(self, news: Registered, now: float) -> None:
+        answer, conductor = news.answer, self._conductor
+        conductor.cluster = cluster_of(answer.cluster)
+        conductor.slots.replace_all(map(lease_of, answer.leases))
+        self._agent = news.agent
+        self._set_clock(answer.now)
+        conductor.add_new_trials()
+        self._reporter.everything({job.job: job.state for job in answer.jobs}, now)
+        news.taken.set()
+        log.info("master.registered", leases=len(answer.leases), bids=self._agent is not None)
+
+    def _follow(self, answer: pb.AllocateResponse) -> None:
+        slots = self._conductor.slots
+        self._set_clock(answer.now)
+        for lost in answer.preempt.strict_contract.leaving:
+            slots.lose(lost.gpus, lost.epoch)
+        for lease in answer.allocated_leases:
+            slots.grant(lease_of(lease))
+        for renewal in answer.renewed:
+            slots.renew(renewal.lease, renewal.ends_at if renewal.HasField("ends_at") else None)
+        for ended in answer.ended_leases:
+            slots.end(ended)
+        for refusal in answer.refused:
+            log.warning("report.refused", why=refusal)
+        if answer.refused:
+            self._reporter.division_was_refused()
+        if answer.bid_error:
+            log.warning("bid.refused", why=answer.bid_error)
+        for offer in answer.offers:
+            self._bid(offer)
+
+    def _set_clock(self, arbiter_now: float) -> None:
+        self._clock_offset = arbiter_now - time.monotonic()
+
+    def _bid(self, offer: pb.Offer) -> None:
+        """Answer an offer; what goes wrong here costs a bid, for which the arbiter then has its own."""
+        if self._agent is None:
+            return
+        began = time.perf_counter()
+        try:
+            table = self._agent.bid(offer, self._reporter.known())
+        except Exception as error:  # a plugin's fault must not end the app
+            log.exception("bid.failed", offer=offer.id, why=str(error))
+            return
+        self._outbox.put("bid", BidReport(offer=offer.id, table=table))
+        took = round(1000.0 * (time.perf_counter() - began), 2)
+        log.info("bid.made", offer=offer.id, rho=float(table.now[0]), rows=int(table.rho.size), milliseconds=took)
+
+    # -- the other threads
+
+    def _watch(self) -> None:
+        """Watch the containers."""
+        position, first = WatchPosition(), True
+        while not self.stopped.is_set():
+            try:
+                watch = self._runtime.watch(position, wait_seconds=0.0 if first else WATCH_SECONDS)
+            except RuntimeAwayError as error:
+                log.info("runtime.away", why=str(error))
+                self.stopped.wait(0.5)
+                continue
+            except RefusedError as error:
+                log.error("runtime.refused", why=str(error))
+                self.stopped.wait(2.0)
+                continue
+            position = watch.position
+            if watch.statuses or first:
+                self._inbox.put(Heard(statuses=watch.statuses, first=first))
+            first = False
+
+    def _talk(self) -> None:
+        """Keep the line to the arbiter."""
+        try:
+            plugins = plugins_here(default_registry())
+            self._register(plugins)
+            while not self.stopped.is_set():
+                try:
+                    answer = self._link.exchange()
+                except Resync:
+                    log.info("arbiter.resync")
+                    self._register(plugins)
+                    continue
+                if answer is not None:
+                    self._inbox.put(Answered(answer=answer))
+        except OverError as error:
+            self._inbox.put(Ended(why=str(error)))
+        except EunomiaError as error:
+            self._inbox.put(Ended(why=str(error), error=error))
+        finally:
+            self._link.close()
+            self._hung_up.set()
+
+    def _register(self, plugins: Sequence[tuple[str, str]]) -> None:
+        answer = self._link.register(plugins)
+        taken = threading.Event()
+        self._inbox.put(Registered(answer=answer, agent=self._make_agent(answer), taken=taken))
+        while not taken.wait(0.5) and not self.stopped.is_set():
+            pass
+
+    def _make_agent(self, answer: pb.RegisterApplicationMasterResponse) -> Agent | None:
+        if not answer.agent_bids:
+            return None
+        standing = Standing(
+            app=AppId(self._settings.app),
+            user=UserId(answer.user),
+            weight=answer.weight,
+            user_weight=answer.user_weight,
+            arrived_at=answer.arrived_at,
+            tuner_kind=self._around.file.tuner.kind,
+        )
+        try:
+            return Agent.of(
+                cluster_of(answer.cluster), standing, default_registry(), answer.elasticity, answer.valuation
+            )
+        except EunomiaError as error:
+            log.warning("agent.none", why=str(error))
+            return None

@@ -1,0 +1,266 @@
+"""What an app master tells the arbiter of its jobs: what changed, when it changed, no oftener than is of use."""
+
+import json
+import math
+from collections.abc import Mapping
+
+from eunomia import workload
+from eunomia.events import JobAdded
+from eunomia.forecasts import Forecast
+from eunomia.units import AppId, Locality
+from eunomia_appmaster.agent import Known
+from eunomia_appmaster.master.conductor import Conductor
+from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.jobs import Job, JobState
+from eunomia_appmaster.master.logs import speed_of
+from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
+from eunomia_appmaster.profiler.rates import Rate
+from eunomia_appmaster.tuner import Speed, forecast
+
+PROGRESS_SECONDS = 1.0
+"""Between reports of progress."""
+RATES_SECONDS = 2.0
+"""Between measurements of a running job's rate."""
+FORECAST_CHANGE = 0.005
+"""Part of the whole work that has to be done, or known otherwise, before a forecast is reported anew."""
+RATE_CHANGE = 0.05
+"""By how much a measured rate has to change before it is reported anew."""
+UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
+"""Assumed while no trial has been measured: only relations between apps matter, and only at first."""
+
+
+class Reporter:
+    """Fills the outbox from what the conductor knows."""
+
+    def __init__(self, around: Surroundings, conductor: Conductor) -> None:
+        self._around = around
+        self._conductor = conductor
+        self._division: dict[str, tuple[int, ...]] | None = None
+        self._rates: dict[int, list[Rate]] = {}
+        self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
+        self._measured_at: dict[int, float] = {}
+        self._progress_at = -math.inf
+        self._progress_told: dict[str, Progress] = {}
+        self._forecast: Forecast | None = None
+        self._standing: StandingReport | None = None
+        self._checkpoint: tuple[object, str] = (None, "")
+
+    def known(self) -> Known:
+        """Return what the arbiter has been told, for the agent to value offers by."""
+        jobs = self._conductor.jobs.values()
+        rates = [
+            RateReport(job=job, gpus=gpus, locality=locality, gpu_type=gpu_type, rate=rate)
+            for (job, gpus, locality, gpu_type), rate in self._rates_told.items()
+        ]
+        return Known(
+            jobs={self._conductor.id_of(job.number): self._added(job) for job in jobs if not job.state.over},
+            forecast=self._forecast,
+            rates=rates,
+        )
+
+    # -- at registration
+
+    def everything(self, known: Mapping[str, int], now: float) -> None:
+        """Report all anew; ``known``: the states of the jobs that the arbiter takes to be alive."""
+        outbox = self._around.outbox
+        outbox.clear()
+        for job in self._conductor.jobs.values():
+            name = self._conductor.id_of(job.number)
+            if job.state.over and name in known:
+                outbox.put("lives", _end_of(job), key=name)
+            elif job.state is JobState.PAUSED:
+                outbox.put("lives", Life(what="paused"), key=name)
+            elif known.get(name) == workload.JobState.PAUSED and job.state is not JobState.BACKING_OFF:
+                outbox.put("lives", Life(what="resumed"), key=name)
+            if not job.state.over:
+                outbox.put("added", self._added(job), key=name)
+        self._conductor.new_jobs.clear()
+        self._forget_what_was_told()
+        self.changes(now)
+
+    def division_was_refused(self) -> None:
+        """Report the division again with the next change."""
+        self._division = None
+
+    def _forget_what_was_told(self) -> None:
+        self._division, self._forecast, self._standing = None, None, None
+        self._rates_told, self._progress_told = {}, {}
+        self._progress_at = -math.inf
+
+    def _added(self, job: Job) -> JobAdded:
+        slots = self._around.file.job.slots
+        run = next((run for run in self._conductor.tuner.runs() if run.trial == job.number), None)
+        goal = self._conductor.goal(run)
+        return JobAdded(
+            job=self._conductor.id_of(job.number),
+            app=AppId(self._around.app),
+            least=slots.min,
+            most=slots.max,
+            iterations=math.nan if goal is None else float(goal),
+            kind=self._around.app,
+        )
+
+    # -- as things change
+
+    def changes(self, now: float) -> None:
+        """Report what changed since the last call."""
+        for number in self._conductor.new_jobs:
+            job = self._conductor.jobs[number]
+            self._around.outbox.put("added", self._added(job), key=self._conductor.id_of(number))
+        self._conductor.new_jobs.clear()
+        self._report_division()
+        self._report_progress(now)
+        self._report_forecast()
+        self._report_standing()
+
+    def _report_division(self) -> None:
+        """Say which job runs on which slots of leases that the tuner divides."""
+        slots = self._conductor.slots.slots()
+        division: dict[str, tuple[int, ...]] = {
+            self._conductor.id_of(job.number): tuple(sorted(job.gang.gpus))
+            for job in self._conductor.jobs.values()
+            if job.gang is not None
+            and job.state is JobState.RUNNING
+            and all(gpu in slots and slots[gpu].job is None for gpu in job.gang.gpus)
+        }
+        if division != (self._division or {}) or (self._division is None and division):
+            self._around.outbox.put("division", division)
+        self._division = division
+
+    def _report_progress(self, now: float) -> None:
+        if now - self._progress_at < PROGRESS_SECONDS:
+            return
+        self._progress_at = now
+        for job in self._conductor.jobs.values():
+            if job.gang is not None or (job.incarnation and job.number not in self._rates):
+                self._measure(job, now)
+            if job.state.over:
+                continue
+            name = self._conductor.id_of(job.number)
+            progress = Progress(iterations_done=float(job.step), rate=self._rate(job))
+            if progress != self._progress_told.get(name, Progress(iterations_done=0.0, rate=0.0)):
+                self._progress_told[name] = progress
+                self._around.outbox.put("progress", progress, key=name, urgent=False)
+
+    def _rate(self, job: Job) -> float:
+        """Iterations a second from now on; 0 where the job does not run."""
+        if job.gang is None or job.state is not JobState.RUNNING or not job.gang.running:
+            return 0.0
+        if job.seconds_per_step:
+            return 1.0 / job.seconds_per_step
+        size = job.sizes.get(job.incarnation)
+        for rate in self._rates.get(job.number, ()):
+            if size is not None and (rate.gpus, int(rate.locality)) == tuple(size):
+                return rate.iterations_per_second
+        return 0.0
+
+    def _measure(self, job: Job, now: float) -> None:
+        """Measure a running job's rates from its logs, and report those that are new."""
+        if now - self._measured_at.get(job.number, -math.inf) < RATES_SECONDS:
+            return
+        self._measured_at[job.number] = now
+        self._rates[job.number] = self._conductor.logs(job.number).rates(job.sizes)
+        for rate in self._rates[job.number]:
+            self._report_rate(job, rate)
+
+    def _report_rate(self, job: Job, rate: Rate) -> None:
+        gpu_type = self._gpu_type(job)
+        name = self._conductor.id_of(job.number)
+        key = (name, rate.gpus, rate.locality, gpu_type)
+        told = self._rates_told.get(key)
+        if told is not None and abs(rate.iterations_per_second - told) <= RATE_CHANGE * told:
+            return
+        self._rates_told[key] = rate.iterations_per_second
+        report = RateReport(
+            job=name, gpus=rate.gpus, locality=rate.locality, gpu_type=gpu_type, rate=rate.iterations_per_second
+        )
+        self._around.outbox.put("rates", report, key=key, urgent=False)
+
+    def _gpu_type(self, job: Job) -> str:
+        slots = self._conductor.slots.slots()
+        on = [slots[gpu].gpu_type for gpu in (job.gang.gpus if job.gang else ()) if gpu in slots]
+        cluster = self._conductor.cluster
+        return on[0] if on else (cluster.gpu_types[0] if cluster is not None else "")
+
+    # -- the forecast
+
+    def speeds(self) -> dict[int, Speed]:
+        """Return what is known of each trial's speed: measured from logs, else as its workers told."""
+        known: dict[int, Speed] = {}
+        for number, job in self._conductor.jobs.items():
+            speed = speed_of(self._rates.get(number, []))
+            if speed is None and job.seconds_per_step and job.gang is not None:
+                speed = Speed(seconds_per_iteration=job.seconds_per_step * len(job.gang.gpus))
+            if speed is not None:
+                known[number] = speed
+        return known
+
+    def make_forecast(self) -> Forecast | None:
+        """Return the forecast of this moment; None where the work is not known."""
+        conductor = self._conductor
+        return forecast(conductor.tuner, conductor.done(), self.speeds(), otherwise=UNKNOWN_SPEED)
+
+    def _report_forecast(self) -> None:
+        now = self.make_forecast()
+        if now is not None and differs(now, self._forecast):
+            self._forecast = now
+            self._around.outbox.put("forecast", now, urgent=False)
+        if now is not None and now.total_gpu_seconds > 0:
+            self._around.outbox.put("done", 1.0 - min(work_left(now) / now.total_gpu_seconds, 1.0), urgent=False)
+
+    # -- for people
+
+    def _report_standing(self) -> None:
+        conductor, search = self._conductor, self._around.file.search
+        best = conductor.tuner.best()
+        job = None if best is None else conductor.jobs[best]
+        metric = None if job is None or job.metric is None or not math.isfinite(job.metric) else job.metric
+        standing = StandingReport(
+            metric=search.metric or "",
+            best=metric,
+            best_job="" if best is None else conductor.id_of(best),
+            best_params_json="" if job is None else json.dumps(dict(job.parameters)),
+            best_checkpoint="" if job is None else self._checkpoint_of(job),
+            last=conductor.last,
+            trials=search.trials,
+        )
+        if standing != self._standing:
+            self._standing = standing
+            self._around.outbox.put("standing", standing, urgent=False)
+
+    def _checkpoint_of(self, job: Job) -> str:
+        """Return the path of a job's newest checkpoint; looked for once in each of its states."""
+        key = (job.number, job.state, job.saved_step)
+        if self._checkpoint[0] != key:
+            checkpoint = self._around.store(job.number).latest()
+            self._checkpoint = (key, "" if checkpoint is None else str(checkpoint.path))
+        return self._checkpoint[1]
+
+    @property
+    def standing(self) -> StandingReport | None:
+        """The standing that was reported last."""
+        return self._standing
+
+
+def _end_of(job: Job) -> Life:
+    return Life(what="failed", why=job.why) if job.state is JobState.FAILED else Life(what="finished")
+
+
+def work_left(known: Forecast) -> float:
+    """Return the serial GPU-seconds that a forecast still asks."""
+    return sum(job.iterations_left * job.seconds_per_iteration for phase in known.phases for job in phase.jobs)
+
+
+def differs(new: Forecast, old: Forecast | None) -> bool:
+    """Return whether a forecast says something else than the one before, beyond small progress."""
+    if old is None or _shape(new) != _shape(old):
+        return True
+    scale = FORECAST_CHANGE * max(new.total_gpu_seconds, old.total_gpu_seconds)
+    return abs(work_left(new) - work_left(old)) > scale or abs(new.total_gpu_seconds - old.total_gpu_seconds) > scale
+
+
+def _shape(known: Forecast) -> tuple[object, ...]:
+    phases = tuple(
+        tuple((job.iterations_left > 0, job.least, job.most) for job in phase.jobs) for phase in known.phases
+    )
+    return phases, known.most

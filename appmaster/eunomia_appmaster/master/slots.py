@@ -1,0 +1,90 @@
+"""The slots that an app master may use: its leases, as the arbiter last told them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from eunomia.shapes import value
+
+
+@value
+class Slot:
+    """Leave to start one worker process."""
+
+    gpu: int
+    """Number in the cluster."""
+    node: str
+    slot: int
+    """Number on the node."""
+    gpu_type: str
+    lease: int
+    epoch: int
+    token: str
+    job: int | None
+    """The job that the lease names; None: the tuner divides."""
+
+
+@value
+class HeldLease:
+    """A lease. ``slots`` by GPU."""
+
+    id: int
+    epoch: int
+    job: int | None
+    slots: Mapping[int, Slot]
+    ends_at: float | None
+    """Seconds of the arbiter's clock; None: unlimited."""
+
+
+class SlotBook:
+    """All leases of the app. A later message about a lease replaces an earlier one; an older epoch never counts."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, HeldLease] = {}
+        self._gone: dict[int, int] = {}
+        """By GPU: the epoch up to which it is not ours any more, as we were told or have said ourselves."""
+
+    def __iter__(self) -> Iterator[HeldLease]:
+        return iter(self._leases.values())
+
+    def replace_all(self, leases: Iterable[HeldLease]) -> None:
+        """Forget what was known: at registration."""
+        self._leases = {lease.id: lease for lease in leases}
+        self._gone = {}
+
+    def grant(self, lease: HeldLease) -> None:
+        """Take a new or changed lease."""
+        known = self._leases.get(lease.id)
+        if known is None or lease.epoch >= known.epoch:
+            self._leases[lease.id] = lease
+
+    def renew(self, lease: int, ends_at: float | None) -> None:
+        """Move the end of a lease."""
+        known = self._leases.get(lease)
+        if known is not None:
+            self._leases[lease] = HeldLease(
+                id=known.id, epoch=known.epoch, job=known.job, slots=known.slots, ends_at=ends_at
+            )
+
+    def lose(self, gpus: Iterable[int], epoch: int) -> None:
+        """Use these slots no longer, under leases of that epoch or an older one."""
+        for gpu in gpus:
+            self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
+
+    def end(self, lease: int) -> None:
+        """Forget a lease of which nothing is left."""
+        self._leases.pop(lease, None)
+
+    def slots(self) -> dict[int, Slot]:
+        """Return all slots that may be used, by GPU."""
+        return {
+            gpu: slot
+            for lease in self._leases.values()
+            for gpu, slot in lease.slots.items()
+            if slot.epoch > self._gone.get(gpu, -1)
+        }
+
+    def ends_at(self, gpus: Iterable[int]) -> float | None:
+        """Return when the first lease over these slots ends; None: never."""
+        slots = self.slots()
+        leases = {slots[gpu].lease for gpu in gpus if gpu in slots}
+        ends = [end for lease in leases if (end := self._leases[lease].ends_at) is not None]
+        return min(ends, default=None)

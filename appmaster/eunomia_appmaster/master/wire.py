@@ -1,0 +1,191 @@
+"""The app master's side of the protocol: reports into messages, leases and clusters out of them."""
+
+import math
+from collections.abc import Iterable
+
+from eunomia.bundles import ByBundle
+from eunomia.cluster import Cluster, Machine
+from eunomia.events import JobAdded
+from eunomia.forecasts import Forecast, Phase
+from eunomia_appmaster.master.outbox import BidReport, Life, Reports, StandingReport
+from eunomia_appmaster.master.slots import HeldLease, Slot
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+# -- out of messages
+
+
+def cluster_of(description: pb.ClusterDescription) -> Cluster:
+    """Build the arbiter's cluster."""
+    return Cluster.build(
+        [
+            Machine(
+                name=machine.name,
+                gpu_type=machine.gpu_type,
+                gpus=machine.gpus,
+                rack=machine.rack,
+                island=machine.island if machine.HasField("island") else None,
+                cpus=machine.cpus if machine.HasField("cpus") else None,
+                memory_gib=machine.memory_gib if machine.HasField("memory_gib") else None,
+            )
+            for machine in description.machines
+        ]
+    )
+
+
+def lease_of(lease: pb.Lease) -> HeldLease:
+    """Read a lease with its slots."""
+    job = int(lease.job.rpartition("/")[2]) if lease.HasField("job") else None
+    slots = {
+        container.gpu: Slot(
+            gpu=container.gpu,
+            node=container.node_id,
+            slot=container.slot,
+            gpu_type=container.gpu_type,
+            lease=lease.id,
+            epoch=container.version or lease.epoch,
+            token=container.container_token,
+            job=job,
+        )
+        for container in lease.containers
+    }
+    ends_at = lease.ends_at if lease.HasField("ends_at") else None
+    return HeldLease(id=lease.id, epoch=lease.epoch, job=job, slots=slots, ends_at=ends_at)
+
+
+# -- into messages
+
+
+def request_of(app: str, attempt: int, response_id: int, reports: Reports) -> pb.AllocateRequest:
+    """Write reports into a heartbeat."""
+    request = pb.AllocateRequest(app=app, attempt=attempt, response_id=response_id)
+    request.jobs_added.extend(map(_added, reports.added.values()))
+    for job, life in reports.lives.items():
+        _tell_life(request, job, life)
+    for job, progress in reports.progress.items():
+        request.jobs_progress.add(job=job, iterations_done=progress.iterations_done, rate=progress.rate)
+    for job, batch_size in reports.adapted.items():
+        request.adaptations.add(job=job, batch_size=batch_size)
+    for rate in reports.rates:
+        request.rates.add(
+            job=rate.job,
+            gpus=rate.gpus,
+            locality=_LOCALITIES[int(rate.locality)],
+            rate=rate.rate,
+            gpu_type=rate.gpu_type,
+        )
+    for release in reports.releases:
+        request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)
+    _tell_rest(request, reports)
+    return request
+
+
+def _tell_rest(request: pb.AllocateRequest, reports: Reports) -> None:
+    if reports.forecast is not None:
+        request.forecast.CopyFrom(forecast_message(reports.forecast))
+    if reports.division is not None:
+        request.division.SetInParent()
+        for job, gpus in sorted(reports.division.items()):
+            request.division.jobs.add(job=job, gpus=gpus)
+    if reports.bid is not None:
+        request.bid.CopyFrom(_bid(reports.bid))
+    if reports.standing is not None:
+        request.standing.CopyFrom(standing_message(reports.standing))
+    if reports.done is not None:
+        request.progress = reports.done
+
+
+_LOCALITIES = (pb.ISLAND, pb.MACHINE, pb.RACK, pb.CLUSTER)
+
+
+def _added(event: JobAdded) -> pb.JobAdded:
+    message = pb.JobAdded(job=event.job, least=event.least, most=event.most)
+    numbers = {
+        "iterations": event.iterations,
+        "seconds_per_iteration": event.seconds_per_iteration,
+        "cpus_per_gpu": event.cpus_per_gpu,
+        "memory_gib_per_gpu": event.memory_gib_per_gpu,
+        "batch_size": event.batch_size,
+    }
+    for name, number in numbers.items():
+        if not math.isnan(number):
+            setattr(message, name, number)
+    if event.kind is not None:
+        message.kind = event.kind
+    if event.gpu_type is not None:
+        message.gpu_type = event.gpu_type
+    return message
+
+
+def _tell_life(request: pb.AllocateRequest, job: str, life: Life) -> None:
+    if life.what == "finished":
+        request.jobs_finished.append(job)
+    elif life.what == "paused":
+        request.jobs_paused.append(job)
+    elif life.what == "resumed":
+        request.jobs_resumed.add(job=job, iterations=life.iterations)
+    else:
+        request.jobs_failed.add(job=job, again_in_seconds=life.again_in, why=life.why)
+
+
+def forecast_message(forecast: Forecast) -> pb.Forecast:
+    """Write a forecast, field by field."""
+    return pb.Forecast(
+        phases=map(_phase, forecast.phases), total_gpu_seconds=forecast.total_gpu_seconds, most=forecast.most
+    )
+
+
+def _phase(phase: Phase) -> pb.Phase:
+    return pb.Phase(
+        jobs=[
+            pb.JobForecast(
+                iterations_left=job.iterations_left,
+                seconds_per_iteration=job.seconds_per_iteration,
+                least=job.least,
+                most=job.most,
+                slowdown=job.slowdown or (),
+            )
+            for job in phase.jobs
+        ]
+    )
+
+
+def _bid(bid: BidReport) -> pb.Bid:
+    return pb.Bid(offer=bid.offer, bundles=table_message(bid.table))
+
+
+def table_message(table: ByBundle) -> pb.BundleTable:
+    """Write the bid table of one claim, column by column."""
+    classes = table.classes
+    return pb.BundleTable(
+        now=float(table.now[0]),
+        rho=table.rho.tolist(),
+        part_start=table.part_start.tolist(),
+        part_class=table.part_class.tolist(),
+        part_gpus=table.part_gpus.tolist(),
+        part_machines=table.part_machines.tolist(),
+        classes=pb.MachineClasses(
+            start=classes.start.tolist(),
+            machine=classes.machine.tolist(),
+            free=classes.free.tolist(),
+            gpu_type=classes.gpu_type.tolist(),
+            rack=classes.rack.tolist(),
+        ),
+    )
+
+
+def standing_message(standing: StandingReport) -> pb.Standing:
+    """Write what people see of a search."""
+    return pb.Standing(
+        metric=standing.metric,
+        best=standing.best,
+        best_job=standing.best_job,
+        best_params_json=standing.best_params_json,
+        best_checkpoint=standing.best_checkpoint,
+        last=standing.last,
+        trials=standing.trials,
+    )
+
+
+def plugins_message(plugins: Iterable[tuple[str, str]]) -> list[pb.PluginVersion]:
+    """Write names and versions."""
+    return [pb.PluginVersion(name=name, version=version) for name, version in plugins]

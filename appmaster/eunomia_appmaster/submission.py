@@ -1,0 +1,54 @@
+"""How an app was submitted: what its master needs beside the app file, kept in ``submission.json`` of its folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from eunomia.errors import EunomiaError
+from eunomia.shapes import value
+
+APP_FILE = "app.toml"
+SUBMISSION = "submission.json"
+
+
+@value
+class Submission:
+    """One submission."""
+
+    file_name: str
+    """As errors name it, such as ``digits-sha.toml``."""
+    folder: Path
+    """Absolute: the working folder of its workers."""
+    user: str
+    env: Mapping[str, str]
+    """PATH, HOME, LANG and VIRTUAL_ENV of the submitter, those that were set."""
+
+    def to_json(self) -> str:
+        """Write it."""
+        plain = {
+            "file_name": self.file_name,
+            "folder": str(self.folder),
+            "user": self.user,
+            "env": dict(self.env),
+        }
+        return json.dumps(plain, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, app_dir: Path) -> Self:
+        """Read it from an app's folder.
+
+        Raises:
+            EunomiaError: there is none, or it cannot be read.
+        """
+        path = app_dir / SUBMISSION
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                file_name=str(plain.get("file_name") or APP_FILE),
+                folder=Path(plain["folder"]),
+                user=str(plain.get("user", "")),
+                env={str(name): str(setting) for name, setting in plain.get("env", {}).items()},
+            )
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise EunomiaError("a submission must be readable", value=repr(error), place=str(path)) from error
