@@ -1,7 +1,7 @@
 """Stages asked, and their verdicts gathered: the first stage that turns a job down is its reason."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -50,10 +50,24 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[[], A]) -> A:
 
 
 @dataclasses.dataclass(slots=True)
-class _Verdict:
-    reason: Reason
-    stage: Stage
-    plugin: str
+class _Columns:
+    """Verdicts by job row: reason, stage and plugin as numbers; reason 0: none."""
+
+    reason: Rows
+    stage: Rows
+    plugin: Rows
+
+    @classmethod
+    def empty(cls, jobs: int) -> "_Columns":
+        return cls(*(np.zeros(jobs, dtype=np.int32) for _ in range(3)))
+
+    def give(self, rows: Rows, reasons: Rows | int, stage: Stage, plugin: int) -> None:
+        """The first verdict on a job is the one that stands."""
+        fresh = self.reason[rows] == 0
+        rows = rows[fresh]
+        self.reason[rows] = reasons[fresh] if isinstance(reasons, np.ndarray) else reasons
+        self.stage[rows] = STAGES.index(stage)
+        self.plugin[rows] = plugin
 
 
 def verdicts_of(
@@ -76,69 +90,72 @@ def verdicts_of(
         fault: why the round came to nothing.
     """
     given = _gathered(state, answers)
-    allocation = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
-    started = _started(state, plan)
-    out = []
-    for job in state.waiting().tolist():
-        if job in started:
-            continue
-        verdict = given.get(job) or _default(state, offer, job, allocation, opened=opened, fault=fault)
-        if verdict is not None and not _same(state, job, verdict):
-            out.append(
-                Waiting(job=state.job_id(job), reason=verdict.reason, stage=verdict.stage, plugin=verdict.plugin)
-            )
-    return tuple(out)
+    waiting = np.setdiff1d(state.waiting(), _started(state, plan))
+    _defaults(state, given, waiting, offer, answers, opened=opened, fault=fault)
+    kept = state.job_accounts.live
+    same = kept.reason[waiting] == given.reason[waiting]
+    same &= (kept.stage[waiting] == given.stage[waiting]) & (kept.plugin[waiting] == given.plugin[waiting])
+    names = list(state.plugins)
+    return tuple(
+        Waiting(
+            job=state.job_id(job),
+            reason=Reason(int(given.reason[job])),
+            stage=STAGES[int(given.stage[job])],
+            plugin=names[int(given.plugin[job])],
+        )
+        for job in waiting[~same & (given.reason[waiting] != 0)].tolist()
+    )
 
 
-def _started(state: State, plan: Plan) -> set[int]:
+def _started(state: State, plan: Plan) -> Rows:
     jobs = {order.job for order in plan.transitions if order.kind is not TransitionKind.SUSPEND}
-    return {state.job_row(job) for job in jobs if job is not None}
+    return np.array([state.job_row(job) for job in jobs if job is not None], dtype=np.int32)
 
 
-def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> dict[int, _Verdict]:
-    given: dict[int, _Verdict] = {}
+def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Columns:
+    given = _Columns.empty(state.jobs.used)
     unit = Unit.JOB
-    for stage, plugin, answer in answers:
+    for stage, name, answer in answers:
         if isinstance(answer, Valuations | Allocation):
             unit = answer.claims.unit
-        for job, reason in _by_job(state, answer.verdicts, Unit.JOB if isinstance(answer, Menus) else unit):
-            given.setdefault(job, _Verdict(reason, stage, plugin))
+        verdicts = answer.verdicts
+        if verdicts.rows.size:
+            rows, reasons = _by_job(state, verdicts, Unit.JOB if isinstance(answer, Menus) else unit)
+            given.give(rows, reasons, stage, state.plugin(name))
     return given
 
 
-def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> Iterator[tuple[int, Reason]]:
-    for row, code in zip(verdicts.rows.tolist(), verdicts.reasons.tolist(), strict=True):
-        for job in _jobs_of(state, row, unit):
-            yield job, Reason(code)
-
-
-def _jobs_of(state: State, row: int, unit: Unit) -> Sequence[int]:
+def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:
+    """Verdicts on apps or users are verdicts on all their jobs."""
     if unit is Unit.JOB:
-        return (row,)
+        return verdicts.rows, verdicts.reasons
     owner: Rows = state.jobs.live.app[: state.jobs.used]
     if unit is not Unit.APP:
-        owner = np.where(owner == NONE, NONE, state.apps.live.user[owner])
-    return [int(job) for job in np.flatnonzero(owner == row)]
+        owner = np.where(owner == NONE, NONE, state.apps.live.user[owner]).astype(np.int32)
+    jobs = [np.flatnonzero(owner == row) for row in verdicts.rows.tolist()]
+    reasons = np.repeat(verdicts.reasons, [rows.size for rows in jobs])
+    return np.concatenate(jobs).astype(np.int32), reasons
 
 
-def _default(
-    state: State, offer: Offer | None, job: int, allocation: str, *, opened: bool, fault: Fault | None
-) -> _Verdict | None:
+def _defaults(
+    state: State,
+    given: _Columns,
+    waiting: Rows,
+    offer: Offer | None,
+    answers: Sequence[tuple[Stage, str, Answer]],
+    *,
+    opened: bool,
+    fault: Fault | None,
+) -> None:
+    """Say why those wait of whom no stage said anything."""
     if fault is not None:
-        return _Verdict(Reason.PLUGIN_FAULT, fault.stage or Stage.ALLOCATION, fault.plugin)
+        given.give(waiting, int(Reason.PLUGIN_FAULT), fault.stage or Stage.ALLOCATION, state.plugin(fault.plugin))
     if offer is None:
-        return None
-    if offer.apps is not None and state.jobs.live.app[job] not in offer.apps:
-        return _Verdict(Reason.NOT_OFFERED, Stage.ALLOCATION, allocation)
+        return
+    name = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
+    if offer.apps is not None:
+        outside = waiting[~np.isin(state.jobs.live.app[waiting], offer.apps)]
+        given.give(outside, int(Reason.NOT_OFFERED), Stage.ALLOCATION, state.plugin(name))
     if opened:
-        return _Verdict(Reason.AWAITING_ROUND, Stage.VALUATION, "")
-    return _Verdict(Reason.OUTRANKED, Stage.ALLOCATION, allocation)
-
-
-def _same(state: State, job: int, verdict: _Verdict) -> bool:
-    kept = state.job_accounts.live
-    return bool(
-        kept.reason[job] == verdict.reason
-        and kept.plugin[job] == verdict.plugin
-        and kept.stage[job] == STAGES.index(verdict.stage)
-    )
+        given.give(waiting, int(Reason.AWAITING_ROUND), Stage.VALUATION, 0)
+    given.give(waiting, int(Reason.OUTRANKED), Stage.ALLOCATION, state.plugin(name))

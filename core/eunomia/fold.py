@@ -94,7 +94,7 @@ def _await_round(state: State, job: int) -> None:
     state.jobs.live.state[job] = JobState.WAITING
     accounts = state.job_accounts.live
     accounts.reason[job], accounts.since[job] = Reason.AWAITING_ROUND, state.now
-    accounts.stage[job], accounts.plugin[job] = -1, ""
+    accounts.stage[job], accounts.plugin[job] = -1, 0
     state.touch(job=job)
     state.cause(Cause.ARRIVED)
 

@@ -43,7 +43,7 @@ SCALARS = (
     "fallen_back",
     "contention_area",
 )
-MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "outcomes")
+MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", "outcomes")
 
 
 def save_state(state: State) -> bytes:

@@ -66,7 +66,8 @@ class JobAccounts:
     reason: Rows = column("int32", 0)
     """The last verdict; 0: none."""
     stage: Rows = column("int32", -1)
-    plugin: Ints = column(object, "")
+    plugin: Rows = column("int32", 0)
+    """Index into ``State.plugins``."""
     round: Ints = column("int64", 0)
     since: Reals = column(float, 0.0)
     order: Ints = column("int64", 0)
@@ -113,6 +114,8 @@ class State:
         self.job_rows: dict[JobId, int] = {}
         self.kinds: dict[str, int] = {}
         self.tuner_kinds: dict[str, int] = {"none": 0}
+        self.plugins: dict[str, int] = {"": 0}
+        """Names of plugins that gave verdicts, by number."""
         self.forecasts: dict[int, Forecast] = {}
         self.measured: dict[int, tuple[Measured, ...]] = {}
         self.leases: dict[int, Lease] = {}
@@ -155,6 +158,14 @@ class State:
     def kind(self, name: str) -> int:
         """Number of a kind of job."""
         return self.kinds.setdefault(name, len(self.kinds))
+
+    def plugin(self, name: str) -> int:
+        """Number of a plugin."""
+        return self.plugins.setdefault(name, len(self.plugins))
+
+    def turned_down_by(self, job: int) -> str:
+        """Name of the plugin that gave a job's last verdict; empty: the core."""
+        return list(self.plugins)[int(self.job_accounts.live.plugin[job])]
 
     def next_epoch(self) -> Epoch:
         """Count one epoch on."""
@@ -317,7 +328,7 @@ class State:
         kept = self.job_accounts.live
         kept.reason[job] = 0 if waiting.reason is None else int(waiting.reason)
         kept.stage[job] = -1 if waiting.stage is None else STAGES.index(waiting.stage)
-        kept.plugin[job] = waiting.plugin
+        kept.plugin[job] = self.plugin(waiting.plugin)
         kept.round[job] = self.round
         kept.since[job] = self.now
 
