@@ -1,0 +1,201 @@
+import os
+import signal
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+spec = util.spec_from_file_location("master_lab", Path(__file__).parent / "master_lab.py")
+assert spec is not None
+assert spec.loader is not None
+labs: Any = util.module_from_spec(spec)
+spec.loader.exec_module(labs)
+eventually = labs.eventually
+
+SINGLE = """
+[app]
+name = "ana"
+[job]
+command = "python tiny_worker.py {args} ARGS"
+slots = { min = 1, max = 2 }
+max_iterations = 300
+retries = 1
+[tuner]
+kind = "none"
+metric = "val/accuracy"
+"""
+SEARCH = """
+[app]
+name = "ana"
+[job]
+command = "python tiny_worker.py {args} ARGS"
+slots = { min = 1, max = 2 }
+max_iterations = 80
+[space]
+lr = { type = "categorical", choices = [0.1, 0.2, 0.3, 0.4] }
+[tuner]
+kind = "successive_halving"
+metric = "val/accuracy"
+trials = 4
+sampler = "grid"
+"""
+
+
+def test_a_search_halves_pauses_promotes_and_ends(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", ""))
+        lab.arbiter.grant("ana", 1, 0, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        (end,) = lab.arbiter.finished
+        assert end.final_application_status == pb.SUCCEEDED
+        assert end.standing.best_job == "ana/3"
+        assert end.standing.best_params_json == '{"lr": 0.3}'
+        rows = {row["job"]: row for row in lab.trials("ana")}
+        assert {job: (row["state"], row["rung"], row["iterations"]) for job, row in rows.items()} == {
+            "ana/1": ("stopped", "0", "20"),
+            "ana/2": ("stopped", "1", "40"),
+            "ana/3": ("finished", "2", "80"),
+            "ana/4": ("stopped", "0", "20"),
+        }
+        assert float(rows["ana/3"]["metric"]) == pytest.approx(1 - 1 / 80)
+        resumed = [(line["job"], line["step"]) for line in lab.activity("ana", "resumed")]
+        assert sorted(resumed) == [("ana/2", 20), ("ana/3", 20), ("ana/3", 40)]
+        assert {"ana/1", "ana/2"} <= set(lab.arbiter.reports("jobs_paused"))
+        ended = set(lab.arbiter.reports("jobs_finished"))
+        assert {"ana/1", "ana/2", "ana/4"} <= ended
+        goals = {(each.job, each.iterations) for each in lab.arbiter.reports("jobs_resumed")}
+        assert {("ana/2", 40.0), ("ana/3", 40.0), ("ana/3", 80.0)} <= goals
+        assert lab.arbiter.reports("jobs_added")[0].iterations == 20.0
+        sizes = [len(forecast.phases) for forecast in lab.arbiter.reports("forecast")]
+        assert sizes[0] == 3
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_revoked_slot_suspends_and_the_job_resumes_where_it_was(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--lr 0.3"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: any(each.iterations_done > 30 for each in lab.arbiter.reports("jobs_progress")), "progress")
+        lab.arbiter.revoke("ana", 1, 0)
+        eventually(lambda: lab.activity("ana", "suspended"), "suspension")
+        lab.arbiter.free(0)
+        assert not lab.arbiter.finished
+        lab.arbiter.grant("ana", 2, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        (suspended,) = lab.activity("ana", "suspended")
+        (resumed,) = lab.activity("ana", "resumed")
+        assert suspended["step"] == resumed["step"] > 30
+        assert resumed["slots"] == [1, 2]
+        divisions = [
+            [(job.job, list(job.gpus)) for job in division.jobs] for division in lab.arbiter.reports("division")
+        ]
+        assert [("ana/1", [0])] in divisions
+        assert [("ana/1", [1, 2])] in divisions
+        (row,) = lab.trials("ana")
+        assert (row["state"], row["iterations"], row["iterations_lost"], row["incarnations"]) == (
+            "finished", "300", "0", "2",
+        )  # fmt: skip
+
+
+def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.02"))
+        lab.arbiter.grant("ana", 1, 0, 1)
+        eventually(lambda: lab.activity("ana", "running"), "start")
+        lab.arbiter.revoke("ana", 1, 1)
+        eventually(lambda: len(lab.activity("ana", "start")) == 2, "second start")
+        assert [line["slots"] for line in lab.activity("ana", "start")] == [[0, 1], [0]]
+
+
+def test_a_lease_that_names_a_job_runs_that_job_there(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", "--seconds 0.02"))
+        lab.arbiter.grant("ana", 1, 1, 2, job="ana/3")
+        eventually(lambda: lab.activity("ana", "running"), "start")
+        (line,) = lab.activity("ana", "start")
+        assert (line["job"], line["slots"]) == ("ana/3", [1, 2])
+        assert not any(division.jobs for division in lab.arbiter.reports("division"))
+
+
+def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", "--seconds 0.03"))
+        lab.arbiter.grant("ana", 1, 0, 1)
+        eventually(lambda: len(lab.activity("ana", "running")) == 2, "two trials")
+        os.kill(eventually(lambda: lab.arbiter.masters["ana"].pid, "its pid"), signal.SIGKILL)
+        eventually(lambda: len(lab.arbiter.registered) == 2, "second registration")
+        assert lab.arbiter.registered[1].attempt == 2
+        eventually(lambda: lab.arbiter.finished, "the end")
+        rows = {row["job"]: row for row in lab.trials("ana")}
+        assert rows["ana/3"]["state"] == "finished"
+        assert {row["iterations_lost"] for row in rows.values()} == {"0"}
+        # Nobody was started twice for it: one start for each rung that a trial ran to.
+        starts = [line["job"] for line in lab.activity("ana", "start")]
+        assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
+
+
+def test_a_restarted_arbiter_hears_everything_anew(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.activity("ana", "running"), "start")
+        lab.arbiter.forget_app_masters()
+        eventually(lambda: len(lab.arbiter.registered) == 2, "second registration")
+        lab.arbiter.requests.clear()
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert [each.job for each in lab.arbiter.reports("jobs_added")] in (["ana/1"], [])
+        assert len(lab.activity("ana", "start")) == 1
+
+
+def test_a_failing_job_is_tried_again_from_its_checkpoint(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--fail-at 40 --fail-once").replace("300", "60"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert lab.arbiter.finished[0].final_application_status == pb.SUCCEEDED
+        (failed,) = lab.arbiter.reports("jobs_failed")
+        assert failed.again_in_seconds == 1.0
+        assert failed.why == "exited with code 3: giving up: the data set is gone"
+        (row,) = lab.trials("ana")
+        assert (row["state"], row["incarnations"]) == ("finished", "2")
+        assert 0 < int(row["iterations_lost"]) <= 40
+
+
+def test_an_app_whose_jobs_all_failed_has_failed_and_says_why(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--fail-at 5").replace("retries = 1", "retries = 0"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        (end,) = lab.arbiter.finished
+        assert end.final_application_status == pb.FAILED
+        assert end.diagnostics == "exited with code 3: giving up: the data set is gone"
+
+
+def test_scripts_that_never_log_or_log_nan_are_told_of_or_ranked_last(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", "--silent"))
+        lab.arbiter.grant("ana", 1, 0, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert 'metric "val/accuracy" was never logged by ana/4' in lab.arbiter.finished[0].diagnostics
+
+
+def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", "--plain --seconds 0.02"))
+        lab.arbiter.grant("ana", 1, 0, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert lab.arbiter.finished[0].final_application_status == pb.SUCCEEDED
+        rows = {row["job"]: row for row in lab.trials("ana")}
+        assert rows["ana/3"]["state"] == "finished"
+        assert 20 <= int(rows["ana/1"]["iterations"]) < 80
+
+
+def test_slots_of_no_use_are_given_back(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("max = 2", "max = 1").replace("ARGS", "--seconds 0.05"))
+        lab.arbiter.grant("ana", 1, 0, 2)
+        (release,) = eventually(lambda: lab.arbiter.reports("release"), "a release")
+        assert (release.lease, release.epoch, list(release.gpus)) == (1, 101, [2])
