@@ -207,7 +207,7 @@ def test_members_are_found_by_mark_session_and_descent() -> None:
     other.kill()
     for child in (by_mark, other, leads):
         child.wait()
-    assert processes.members("marked-1", worker, None) == []
+    eventually(lambda: processes.members("marked-1", worker, None) == [])
 
 
 def test_a_folder_may_have_a_long_path(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
     """
     with contextlib.suppress(PermissionError):  # already a leader
         os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    # Blocked, not ignored: an order to leave that meets the worker before its first line waits, instead of being lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if not _claim(folder):

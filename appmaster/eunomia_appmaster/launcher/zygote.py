@@ -2,7 +2,8 @@
 
 A process start with ``import torch`` costs seconds, and the first use of an optimizer imports ``torch._dynamo`` for
 seconds more; a fork of a process that has both takes its first training step after 0.1 s. Run by the launcher
-(``nursery.py``) XX
+(``nursery.py``) as ``python -m eunomia_appmaster.launcher.zygote FD MODULE...``: FD is one end of a SOCK_SEQPACKET
+pair, MODULE what else is to be imported where it is installed.
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "container_id": ...}`` with one file descriptor for the report
