@@ -37,7 +37,8 @@ def adopt(state: State, decision: Decision) -> None:
         if state.job_row(job) != NONE:
             state.starts_at[state.job_row(job)] = time
     for offer in decision.offers:
-        state.open = OpenOffer(offer=offer, bids={})
+        rows = sorted(state.app_rows.values()) if offer.apps is None else [int(row) for row in offer.apps]
+        state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
         state.last_offer = int(offer.id)
         held = state.holdings.live
         held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED

@@ -50,7 +50,8 @@ def closing_of(state: State) -> Closing | None:
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids
-    present = [row for row in _asked(state, offer) if not state.app_accounts.live.ended[row]]
+    # Without those who ended meanwhile, and whose rows may be another app's by now.
+    present = [row for row, app in state.open.asked.items() if state.app_row(app) == row and not _ended(state, row)]
     bidders = [row for row in present if state.apps.live.divides[row]]
     if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):
         return None
@@ -62,7 +63,5 @@ def closing_of(state: State) -> Closing | None:
     return Closing(offer=offer, silent=silent, bids=dict(bids), lost=gone)
 
 
-def _asked(state: State, offer: Offer) -> list[int]:
-    if offer.apps is None:
-        return sorted(state.app_rows.values())
-    return [int(row) for row in offer.apps if state.apps.live.id[row] is not None]
+def _ended(state: State, row: int) -> bool:
+    return bool(state.app_accounts.live.ended[row])

@@ -562,7 +562,7 @@ def _bid(fold: _Fold, event: BidReceived) -> None:
     if open_offer is None or open_offer.offer.id != event.offer:
         standing = "none is open" if open_offer is None else f"{open_offer.offer.id} is open"
         raise EventError(f"a bid must name the open offer ({standing})", value=str(event.offer), place=event.app)
-    if open_offer.offer.apps is not None and app not in open_offer.offer.apps:
+    if open_offer.asked.get(app) != event.app:
         raise EventError("a bid must come from an app that was asked", value=f'"{event.app}"')
     if isinstance(event.form, ByBundle):
         if len(event.form) != 1:

@@ -66,7 +66,11 @@ def save_state(state: State) -> bytes:
         ],
         "open": None
         if state.open is None
-        else [encode(state.open.offer), [[app, encode(form)] for app, form in state.open.bids.items()]],
+        else [
+            encode(state.open.offer),
+            [[app, encode(form)] for app, form in state.open.bids.items()],
+            list(state.open.asked.items()),
+        ],
     }
     return json.dumps(made).encode()
 
@@ -106,8 +110,12 @@ def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage]
         if kind is not None:
             state.memos[plugin, Stage(stage)] = kind.from_bytes(version, b64decode(memo))
     if made["open"] is not None:
-        offer, bids = made["open"]
-        state.open = OpenOffer(offer=decode(offer), bids={int(app): decode(form) for app, form in bids})
+        offer, bids, asked = made["open"]
+        state.open = OpenOffer(
+            offer=decode(offer),
+            bids={int(app): decode(form) for app, form in bids},
+            asked={int(row): AppId(app) for row, app in asked},
+        )
     return state
 
 

@@ -80,6 +80,8 @@ class OpenOffer:
 
     offer: Offer
     bids: dict[int, Form]
+    asked: dict[int, AppId]
+    """Who was asked, by row: a row may have gone to another app meanwhile."""
 
 
 STAGES = tuple(Stage)

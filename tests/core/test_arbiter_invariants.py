@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
 from eunomia.allocations import Grants
 from eunomia.arbiter import Arbiter
+from eunomia.bundles import ByBundle
 from eunomia.claims import Claims
 from eunomia.cluster import Cluster, Machine
 from eunomia.decisions import Decision
-from eunomia.events import AppArrived, Event, GpusReturned, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded, JobFailed, MachineBack, MachineLost
 from eunomia.invariants import check_state
 from eunomia.registry import default_registry
 from eunomia.saving import save_state
@@ -101,6 +102,28 @@ POLICIES = {
         rounds=Rounds(lease=Seconds(15.0), every=Seconds(11.0), on=frozenset(Cause)),
     ),
 }
+POLICIES["themis"] = lambda: assemble(
+    elasticity=made("range"),
+    valuation=(themis := made("themis", fairness_knob=0.3)),
+    allocation=themis,
+    placement=made("packed"),
+    rounds=Rounds(lease=Seconds(12.0), suspend_grace=Seconds(2.0)),
+)
+POLICIES["themis, bids"] = lambda: dataclasses.replace(
+    POLICIES["themis"](), rounds=Rounds(lease=Seconds(12.0), suspend_grace=Seconds(2.0), bid_deadline=Seconds(2.0))
+)
+
+
+def bid(drive: Drive, decision: Decision) -> None:
+    """Answer offers as app masters do: late, out of order, or not at all."""
+    for offer in decision.offers:
+        snapshot = drive.arbiter.state.snapshot(decision.causes)
+        menus = drive.arbiter.chosen.elasticity(snapshot)
+        for row in (snapshot.active_apps if offer.apps is None else offer.apps).tolist():
+            asked = dataclasses.replace(offer, apps=np.array([row], dtype=np.int32))
+            form = drive.arbiter.chosen.valuation(snapshot, menus, asked).form(ByBundle)
+            received = BidReceived(app=AppId(snapshot.apps.id[row]), offer=offer.id, form=form)
+            drive.at(decision.now + float(drive.luck.uniform(0.0, 3.0)), received)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +144,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     work: dict[JobId, float] = {}
     for number in range(draw(st.integers(1, 6))):
         app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
-        script.append((time, AppArrived(app=app, user=UserId("ana"), divides=False)))
+        script.append((time, AppArrived(app=app, user=UserId("ana"), divides=bool(luck.random() < 0.8))))
         for trial in range(draw(st.integers(1, 4))):
             least = int(luck.integers(1, max(machines) + 1))
             most = int(min(least + luck.integers(0, 4), sum(machines)))
@@ -165,6 +188,7 @@ def played(scenario: Scenario, policy: str) -> tuple[Arbiter, Outcome, list[tupl
 
     def watch(drive: Drive, decision: Decision) -> None:
         check_state(arbiter.state)
+        bid(drive, decision)
         orders = (*decision.orders, *decision.transitions)
         epochs.extend(int(order.epoch) for order in orders)
         assert not decision.faulty, decision.faults
