@@ -1,0 +1,44 @@
+"""Documents against the code: links lead somewhere, commands and modules that they name exist."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+TARGET = re.compile(r"^\s*(?:\.venv/bin/)?make ([a-z]+)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^\$? ?|`)eunomia ([a-z]+)", re.MULTILINE)
+MODULE = re.compile(r"python -m (eunomia[\w.]*)")
+
+
+def ids(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if "://" in link or link.startswith(("#", "mailto:")):
+            continue
+        assert (page.parent / link.partition("#")[0]).exists(), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_commands_that_pages_name_exist(page: Path) -> None:
+    from eunomia.commands import known_commands
+
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(TARGET.findall(text)) <= targets
+    assert set(COMMAND.findall(text)) <= set(known_commands())
+    for module in MODULE.findall(text):
+        assert importlib.util.find_spec(module.rstrip(".")) is not None, module
+
+
+def test_no_page_names_a_path_of_a_machine() -> None:
+    for page in PAGES:
+        assert not re.search(r"(?<![\w.])/(?:work|farm|home|root|tmp)/", page.read_text()), page
