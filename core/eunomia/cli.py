@@ -56,6 +56,9 @@ def run(arguments: Sequence[str]) -> int:
         _say(error.errors if isinstance(error, InputErrors) else [error], as_json)
         return error.exit_code
     except _UsageProblem as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message(), err=True)
+            return int(error.exit_code)
         _say([InputError(_sentence(error.format_message()))], as_json)
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

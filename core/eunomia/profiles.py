@@ -204,10 +204,10 @@ def _alone(name: str, registry: Registry, presets: Mapping[str, Path], flag: str
 
 
 def _set(merged: Merged, settings: Settings) -> Merged:
-    given = settings.items() if isinstance(settings, Mapping) else (parse_setting(text) for text in settings)
     errors: list[InputError] = []
-    for path, item in given:
+    for setting in settings.items() if isinstance(settings, Mapping) else settings:
         try:
+            path, item = parse_setting(setting) if isinstance(setting, str) else setting
             merged = merge(merged, read_setting(path, item), f"--set {path}")
         except InputError as error:
             errors.append(error)
@@ -225,6 +225,7 @@ class _Cast:
         self.tree = profile.merged.tree
         self.registry = profile.registry
         self.errors: list[InputError] = []
+        self.tried: set[str] = set()
         self.made: dict[str, Any] = {}
         self.rounds = Rounds()
         self.manager = pluggy.PluginManager("eunomia")
@@ -386,7 +387,8 @@ class _Cast:
         if stage is None and "eunomia_round_finished" not in hooks_of(self.registry.load(self.plugin_of(name))):
             self.errors.append(InputError(rule, value=shown(name), place=place))
             return
-        if name not in self.made:
+        if name not in self.tried:
+            self.tried.add(name)
             self._make(name, place)
 
     def _make(self, name: str, place: str) -> None:
