@@ -29,12 +29,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_commands_that_pages_name_exist(page: Path) -> None:
-    from eunomia.commands import known_commands
+    from eunomia.commands import BUILT_IN
 
     text = page.read_text()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(text)) <= targets
-    assert set(COMMAND.findall(text)) <= set(known_commands())
+    assert set(COMMAND.findall(text)) <= {command.name for command in BUILT_IN}
     for module in MODULE.findall(text):
         assert importlib.util.find_spec(module.rstrip(".")) is not None, module
 
