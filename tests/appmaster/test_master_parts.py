@@ -1,0 +1,195 @@
+import json
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia.errors import EunomiaError
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia_appmaster.master.endings import Outcome, judge
+from eunomia_appmaster.master.files import ActivityLog, StateError, read_state, write_state, write_trials
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.outbox import Life, Outbox
+from eunomia_appmaster.master.reporting import differs
+from eunomia_appmaster.master.slots import HeldLease, Slot, SlotBook
+from eunomia_appmaster.runtimes.runtime import ContainerState, ContainerStatus, Exit
+from eunomia_appmaster.submission import SUBMISSION, Submission
+
+# -- endings
+
+
+def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> ContainerStatus:
+    fields: dict[str, Any] = {
+        "container_id": "a.1.1.0", "job": 1, "incarnation": 1, "slot": 0, "epoch": 1, "rank": 0, "pid": 9,
+        "state": ContainerState.COMPLETED, "exit": Exit(code=code, signal=signal), "started_at": 1.0, "ended_at": 2.0,
+        "step": None, "seconds_per_step": None, "saved_step": None, "suspended_step": None, "announced": {},
+        "hello": True, "forked": False, "killed": False, "stop_reason": "", "diagnostics": "", "version": 1,
+    }  # fmt: skip
+    return ContainerStatus(**(fields | more))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told", "step", "outcome"),
+    [
+        ([gone(0)], "", 10, Outcome.FINISHED),
+        ([gone(0)], "paused", 10, Outcome.FINISHED),
+        ([gone(0, hello=False)], "paused", 10, Outcome.SUSPENDED),
+        ([gone(75)], "", 96, Outcome.AT_RUNG),
+        ([gone(75)], "its lease was revoked", 96, Outcome.AT_RUNG),
+        ([gone(75)], "its lease was revoked", 95, Outcome.SUSPENDED),
+        ([gone(75, stop_reason="the lease ended")], "", 10, Outcome.SUSPENDED),
+        ([gone(75)], "", 10, Outcome.ODD),
+        ([gone(1)], "", 10, Outcome.FAILED),
+        ([gone(1, stop_reason="the lease ended")], "", 10, Outcome.SUSPENDED),
+        ([gone(signal=9)], "", 96, Outcome.FAILED),
+        ([gone(signal=9, killed=True, stop_reason="the lease ended")], "", 96, Outcome.SUSPENDED),
+        ([gone()], "", 10, Outcome.FAILED),
+        ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, Outcome.FAILED),
+        ([gone(75), gone(0)], "", 96, Outcome.AT_RUNG),
+    ],
+)
+def test_endings(statuses: list[ContainerStatus], told: str, step: int, outcome: Outcome) -> None:
+    assert judge(statuses, told=told, stop_at=96, step=step).outcome is outcome
+
+
+def test_a_failure_names_the_worker_that_went_first() -> None:
+    statuses = [gone(1, ended_at=5.0), gone(signal=11, rank=1, ended_at=4.0, diagnostics="segfault")]
+    assert judge(statuses, told="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
+
+
+# -- slots
+
+
+def lease(number: int, epoch: int, *gpus: int, ends_at: float | None = None) -> HeldLease:
+    slots = {
+        gpu: Slot(gpu=gpu, node="n", slot=gpu, gpu_type="cpu", lease=number, epoch=epoch, token="", job=None)
+        for gpu in gpus
+    }
+    return HeldLease(id=number, epoch=epoch, job=None, slots=slots, ends_at=ends_at)
+
+
+def test_later_words_about_a_lease_count_and_older_ones_do_not() -> None:
+    book = SlotBook()
+    book.grant(lease(1, 5, 0, 1, 2))
+    book.lose([2], 6)
+    assert sorted(book.slots()) == [0, 1]
+    book.grant(lease(1, 6, 0, 1))
+    book.grant(lease(1, 5, 0, 1, 2))
+    assert sorted(book.slots()) == [0, 1]
+    book.grant(lease(2, 9, 2, ends_at=30.0))
+    assert sorted(book.slots()) == [0, 1, 2]
+    assert book.ends_at([0]) is None
+    assert book.ends_at([0, 2]) == 30.0
+    book.renew(2, 60.0)
+    assert book.ends_at([2]) == 60.0
+    book.end(1)
+    assert sorted(book.slots()) == [2]
+    book.replace_all([lease(3, 10, 7)])
+    assert sorted(book.slots()) == [7]
+
+
+# -- outbox
+
+
+def test_the_newest_report_of_a_kind_is_told_and_lost_ones_are_told_again() -> None:
+    outbox = Outbox()
+    outbox.put("division", {"a/1": (0,)})
+    outbox.put("lives", Life(what="paused"), key="a/1")
+    sending = outbox.take()
+    assert sending.reports().division == {"a/1": (0,)}
+    assert not outbox.take().items
+    outbox.put("lives", Life(what="resumed", iterations=40.0), key="a/1")
+    outbox.give_back(sending)
+    again = outbox.take().reports()
+    assert again.division == {"a/1": (0,)}
+    assert again.lives == {"a/1": Life(what="resumed", iterations=40.0)}
+
+
+def test_jobs_are_added_before_anything_is_said_of_them() -> None:
+    outbox = Outbox()
+    outbox.put("division", {"a/1": (0,)})
+    outbox.put("added", "a job", key="a/1")
+    first = outbox.take().reports()
+    assert first.added == {"a/1": "a job"}
+    assert first.division is None
+    woken = threading.Event()
+    outbox.listen(woken)
+    assert woken.is_set()
+    assert outbox.take().reports().division == {"a/1": (0,)}
+
+
+def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:
+    outbox, woken = Outbox(), threading.Event()
+    outbox.listen(woken)
+    outbox.put("progress", 1, key="a/1", urgent=False)
+    assert not woken.is_set()
+    outbox.put("releases", 1, key=1)
+    assert woken.is_set()
+
+
+# -- files
+
+
+def test_the_state_survives_and_nan_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "master.json"
+    assert read_state(path) is None
+    gang = Gang(incarnation=2, gpus=(0, 3), containers=("a.1.2.0", "a.1.2.1"), stop_at=96, began_at=1.5, from_step=40)
+    job = Job(number=1, parameters={"lr": 0.1}, seed=3, state=JobState.STOPPING, gang=gang, metric=math.nan, best=0.5)
+    job.sizes[2] = (2, 0)
+    write_state(path, {"phase": 1}, [job], {})
+    kept = read_state(path)
+    assert kept is not None
+    tuner, (again,), _ = kept
+    assert tuner == {"phase": 1}
+    assert again.gang == gang
+    assert math.isnan(again.metric or 0.0)
+    assert (again.state, again.sizes, again.parameters) == (JobState.STOPPING, {2: (2, 0)}, {"lr": 0.1})
+    path.write_text("{")
+    with pytest.raises(StateError, match="must be readable"):
+        read_state(path)
+
+
+def test_trials_and_activity_can_be_read_by_anyone(tmp_path: Path) -> None:
+    job = Job(
+        number=2, parameters={"lr": 0.1, "note": 'a,"b"'}, seed=3, state=JobState.FAILED, why="line\nbreak", step=7
+    )
+    write_trials(tmp_path / "trials.csv", "ana", [job])
+    import csv
+
+    with (tmp_path / "trials.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["job"], row["state"], row["iterations"], row["metric"]) == ("ana/2", "failed", "7", "")
+    assert json.loads(row["parameters"]) == {"lr": 0.1, "note": 'a,"b"'}
+    ActivityLog(tmp_path / "activity.jsonl", "ana").note("suspended", job, 1.5, slots=(3,), step=5)
+    assert json.loads((tmp_path / "activity.jsonl").read_text()) == {
+        "t": "1970-01-01T00:00:01.500Z", "job": "ana/2", "event": "suspended", "slots": [3], "step": 5,
+        "incarnation": 0,
+    }  # fmt: skip
+
+
+def test_submissions_round_trip_and_bad_ones_are_named(tmp_path: Path) -> None:
+    made = Submission(file_name="a.toml", folder=Path("/w"), user="ana", env={"HOME": "/h"})
+    (tmp_path / SUBMISSION).write_text(made.to_json())
+    assert Submission.read(tmp_path) == made
+    (tmp_path / SUBMISSION).write_text("[]")
+    with pytest.raises(EunomiaError, match="a submission must be readable"):
+        Submission.read(tmp_path)
+
+
+# -- forecasts
+
+
+def forecast(left: float, *, jobs: int = 2, most: int = 1) -> Forecast:
+    one = JobForecast(iterations_left=left, seconds_per_iteration=1.0, most=most)
+    return Forecast(phases=(Phase(jobs=(one,) * jobs),), total_gpu_seconds=1000.0, most=most * jobs)
+
+
+def test_forecasts_are_told_when_they_say_something_else() -> None:
+    assert differs(forecast(100.0), None)
+    assert not differs(forecast(99.0), forecast(100.0))
+    assert differs(forecast(90.0), forecast(100.0))
+    assert differs(forecast(100.0, jobs=1), forecast(100.0))
+    assert differs(forecast(100.0, most=2), forecast(100.0))
+    assert differs(forecast(0.0), forecast(1.0))
