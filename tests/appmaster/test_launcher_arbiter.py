@@ -14,7 +14,7 @@ import pytest
 
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
-from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RefusedError
+from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RuntimeAwayError
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
 lab_module = sys.modules.setdefault("launcher_lab", importlib.util.module_from_spec(_spec))
@@ -164,16 +164,19 @@ def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) ->
 def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.kill()
-        (lab.state / "launcher" / "secret").unlink()
+        (lab.state / "launcher" / "secret").unlink(missing_ok=True)
         (tmp_path / "token").write_text("wrong")
         import threading
 
         starter = threading.Thread(target=lab.start)
         starter.start()
         eventually(lambda: lab.arbiter.refused > 0)
-        with pytest.raises(RefusedError, match="must have registered"):
-            lab.runtime().start(lab.gang(0, script=""))
+        hasty = LocalRuntime("ana", "", lab.state / "launcher" / "launcher.json", patience_seconds=0)
+        with pytest.raises(RuntimeAwayError, match="must have registered"):
+            hasty.start(lab.gang(0, script=""))
+        hasty.close()
         (tmp_path / "token").write_text("right")
+        assert lab.runtime().start(lab.gang(0, script=""))  # repeats the call until the launcher can check
         starter.join()
 
 

@@ -31,7 +31,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     WrongTokenError: grpc.StatusCode.PERMISSION_DENIED,
     NotOwnError: grpc.StatusCode.PERMISSION_DENIED,
     ClosedEpochError: grpc.StatusCode.FAILED_PRECONDITION,
-    NotRegisteredError: grpc.StatusCode.FAILED_PRECONDITION,
+    NotRegisteredError: grpc.StatusCode.UNAVAILABLE,
     SlotBusyError: grpc.StatusCode.UNAVAILABLE,
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }

@@ -158,8 +158,9 @@ class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
-    same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
+    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
+    NOT_FOUND an unknown container.
     """
 
     @_typing.overload
@@ -196,8 +197,9 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
-    same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
+    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
+    NOT_FOUND an unknown container.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -230,8 +232,9 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, or no registration yet (no secret), never worth trying again with the
-    same lease; UNAVAILABLE the slot's last process group is still leaving: try again; NOT_FOUND an unknown container.
+    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
+    NOT_FOUND an unknown container.
     """
 
     @_abc_1.abstractmethod
