@@ -1,0 +1,33 @@
+"""A transformer that reads an image as eight rows of pixels."""
+
+import torch
+from torch import Tensor, nn
+
+from eunomia_appmaster import training
+from eunomia_testbed.demo.workloads.digits import arguments, train
+
+
+class RowTransformer(nn.Module):
+    """Rows of pixels are tokens; their mean after two layers is classified."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(8, width)
+        self.place = nn.Parameter(torch.zeros(8, width))
+        layer = nn.TransformerEncoderLayer(
+            width, nhead=4, dim_feedforward=2 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (n, 64) to scores (n, 10)."""
+        rows = self.embed(images.view(-1, 8, 8)) + self.place
+        scores: Tensor = self.head(self.layers(rows).mean(dim=1))
+        return scores
+
+
+args = arguments(lr=0.002, width=96)
+run = training.attach()
+model = RowTransformer(args.width)
+train(model, torch.optim.Adam(model.parameters(), lr=args.lr), run)
