@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench kills protocol picture clean
+.PHONY: setup demo test lint types imports unit bench kills slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,23 @@ imports: setup
 
 unit: setup
 	$(BIN)/python -m pytest -q -m "not slow"
+
+# Slower, and apart from `make test`.
+bench: setup
+	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+kills: setup
+	$(BIN)/python -m eunomia_testbed.kills --kills 9 --runs 3
+
+slow: setup
+	$(BIN)/python -m pytest -q -m slow
+
+protocol: setup
+	$(BIN)/python -m eunomia_appmaster.protocol.generate
+
+# The README's picture, from the newest run; needs Chromium.
+picture: setup
+	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png --height 1400
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
