@@ -17,7 +17,7 @@ from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_plugins.themis.auction import Method, run_auction
 from eunomia_plugins.themis.reference import Specification
-from eunomia_plugins.themis.rho import Standpoint, bid, ideal_seconds
+from eunomia_plugins.themis.rho import Standpoint, bid, ideal_seconds, rho_now
 from eunomia_plugins.themis.work import RemainingWork
 
 
@@ -45,7 +45,9 @@ CASES = (
 
 def classes_of(case: Case) -> MachineClasses:
     free = np.concatenate([np.full(number, gpus) for number, gpus in case.machines])
-    return MachineClasses.of(machine=np.arange(free.size), free=free, gpu_type=np.zeros(free.size), rack=np.zeros(free.size))
+    return MachineClasses.of(
+        machine=np.arange(free.size), free=free, gpu_type=np.zeros(free.size), rack=np.zeros(free.size)
+    )
 
 
 def forecast(rng: np.random.Generator, most: int) -> Forecast:
@@ -54,9 +56,7 @@ def forecast(rng: np.random.Generator, most: int) -> Forecast:
     seconds = float(rng.uniform(0.5, 3.0))
 
     def jobs(many: int, iterations: float, most_a_job: int) -> Phase:
-        one = JobForecast(
-            iterations_left=iterations, seconds_per_iteration=seconds, most=most_a_job, slowdown=slowdown
-        )
+        one = JobForecast(iterations_left=iterations, seconds_per_iteration=seconds, most=most_a_job, slowdown=slowdown)
         return Phase(jobs=(one,) * many)
 
     if rng.random() < 0.5:
@@ -93,8 +93,6 @@ def instance(case: Case, seed: int) -> tuple[ByBundle, float, list[float]]:
             rack_of={},
             near=Locality.ISLAND,
         )
-        from eunomia_plugins.themis.rho import rho_now
-
         left = RemainingWork(work)
         now.append(rho_now(left, place))
         bids.append(bid(left, place, classes))
@@ -133,7 +131,7 @@ def compare(instances: int) -> None:
     from themis_instances import random_bids
 
     worst_objective = worst_payment = 0.0
-    methods = {method: 0 for method in Method}
+    methods = dict.fromkeys(Method, 0)
     kept = []
     for seed in range(instances):
         table = random_bids(np.random.default_rng(seed), odd=seed % 3 != 0)

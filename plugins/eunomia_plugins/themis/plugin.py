@@ -61,7 +61,7 @@ class ThemisOptions(PluginOptions):
     """What distance costs, until it is measured."""
     solver: Literal["fast", "reference"] = "fast"
     """``reference`` solves the cvxpy specification: slow, for comparison."""
-    nodes: Annotated[int, Field(ge=1)] = 100_000
+    nodes: Annotated[int, Field(ge=1)] = 500
     """Where the integer programme gives up, if an auction needs one; its gap is then recorded."""
 
 
