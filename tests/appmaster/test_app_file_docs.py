@@ -1,0 +1,42 @@
+"""The reference of the app file against the models behind it, and the example that it shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.app_tables import DISTRIBUTIONS, AppTable, JobTable, TunerTable
+from eunomia_appmaster.command import PLACEHOLDERS
+from eunomia_appmaster.tuner import TUNERS, load_tuner
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "reference" / "app-file.md").read_text()
+
+
+def rows(title: str) -> set[str]:
+    """First cells of the tables below a heading."""
+    section = PAGE.partition(f"{title}\n")[2].partition("\n## ")[0]
+    return set(re.findall(r"^\| `([a-z_]+)` \|", section, re.MULTILINE))
+
+
+def test_every_key_is_documented_and_none_is_invented() -> None:
+    assert rows("## `[app]`") == set(AppTable.model_fields)
+    assert rows("## `[job]`") == set(JobTable.model_fields)
+    own = {option for kind in TUNERS for option in load_tuner(kind).options_type.model_fields}
+    assert rows("## `[tuner]`") == set(TunerTable.model_fields) | own
+
+
+@pytest.mark.parametrize("word", [*PLACEHOLDERS, *TUNERS])
+def test_every_placeholder_and_kind_is_documented(word: str) -> None:
+    assert f"`{{{word}}}`" in PAGE or f"`{word}`" in PAGE
+
+
+def test_every_distribution_is_documented() -> None:
+    assert all(f'`"{kind}"`' in PAGE for kind in DISTRIBUTIONS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "examples").glob("**/*.toml")), ids=lambda path: path.name)
+def test_examples_are_good_app_files(path: Path) -> None:
+    file = AppFile.parse(path.read_text(), place=path.name, folder=path.parent)
+    assert file.make_tuner().runs()
