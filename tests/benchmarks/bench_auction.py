@@ -119,7 +119,8 @@ def show(case: Case) -> None:
         if seed == 0:
             sys.stdout.write(f"{case.name}: {table.rho.size} rows, demand {demand:.2f} times supply\n")
         sys.stdout.write(
-            f"  seed {seed}: {times[-1]:8.1f} ms CPU ({'first call' if seed == 0 else 'warm'}, limit {case.limit_ms:g}), "
+            f"  seed {seed}: {times[-1]:8.1f} ms CPU "
+            f"({'first call' if seed == 0 else 'warm'}, limit {case.limit_ms:g}), "
             f"{outcome.method.value}, gap {outcome.gap:g}, mean c_i {outcome.mean_kept:.3f}, "
             f"{(outcome.row >= 0).sum()} winners; bid preparation median {np.median(bidding):.2f} ms, "
             f"p95 {np.percentile(bidding, 95):.2f} ms\n"

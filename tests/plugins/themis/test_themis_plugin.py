@@ -1,6 +1,8 @@
 """The plugin's hooks on snapshots made by hand: standings, offers, bids, auctions, leftovers, explanations."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -286,3 +288,12 @@ def test_standings_of_nobody() -> None:
     allocation, _, valuations = auction(themis(), world, now=0.0)
     assert isinstance(valuations, Valuations)
     assert allocation.amount.gpus.size == 0
+
+
+def test_loading_the_plugin_loads_no_solver() -> None:
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; import eunomia_plugins.themis.plugin; "
+        "sys.exit(str({'highspy', 'scipy', 'cvxpy', 'gurobipy', 'clarabel', 'torch'} & set(sys.modules) or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
