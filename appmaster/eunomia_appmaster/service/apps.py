@@ -1,0 +1,184 @@
+"""The apps that were submitted: what is known of each beside the arbiter's state, kept as notes of the journal."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eunomia.errors import InputError
+from eunomia.journal import Note
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
+
+NOTE = "app"
+MOST_APPS = 1000
+"""Apps that may be here at once."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class App:
+    """One app, from its submission on.
+
+    Attributes:
+        state: ``live``, or how it ended: finished, failed, cancelled.
+        submitted_at: Unix time.
+        arrived_at: of the arbiter's clock.
+        ended_at: of the arbiter's clock.
+    """
+
+    name: str
+    user: str
+    weight: float
+    tuner: str
+    trials: int
+    least: int
+    most: int
+    max_iterations: int | None = None
+    submitted_at: float
+    arrived_at: float
+    request_id: str = ""
+    node: str = ""
+    state: str = "live"
+    why: str = ""
+    ended_at: float | None = None
+    ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
+    """How jobs ended: finished or failed."""
+    progress: float | None = None
+    standing: dict[str, Any] = dataclasses.field(default_factory=dict)
+    gpu_seconds: float = 0.0
+    """Slot time that it had, once it is over."""
+    rho: float | None = None
+    """The last finish-time fairness that was known of it."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state != "live"
+
+    def note(self) -> Note:
+        """What the journal keeps."""
+        return Note(kind=NOTE, key=self.name, value=dataclasses.asdict(self))
+
+    def standing_message(self) -> pb.Standing:
+        """What people see of its search."""
+        return pb.Standing(**self.standing)
+
+    def take_standing(self, standing: pb.Standing) -> None:
+        """Keep what its master says of its search."""
+        self.standing = {
+            "metric": standing.metric[:200],
+            "best": standing.best if standing.HasField("best") and math.isfinite(standing.best) else None,
+            "best_job": standing.best_job[:100],
+            "best_params_json": standing.best_params_json[:10_000],
+            "best_checkpoint": standing.best_checkpoint[:4096],
+            "last": standing.last[:500],
+            "trials": standing.trials,
+        }
+
+    def end(self, state: str, why: str, now: float) -> None:
+        """Note how it ended; the first end counts."""
+        if not self.over:
+            self.state, self.why, self.ended_at = state, why[:1000], now
+
+
+class Apps:
+    """All apps by name, in order of submission.
+
+    Args:
+        folder: of all apps' folders.
+        notes: the journal's, from an earlier arbiter.
+    """
+
+    def __init__(self, folder: Path, notes: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._apps = {name: App(**values) for name, values in notes.items()}
+
+    def __iter__(self) -> Iterator[App]:
+        return iter(self._apps.values())
+
+    def get(self, name: str) -> App | None:
+        """An app by name."""
+        return self._apps.get(name)
+
+    @property
+    def live(self) -> list[App]:
+        """Apps that are not over."""
+        return [app for app in self if not app.over]
+
+    def asked_before(self, request_id: str) -> App | None:
+        """The app that a request with this id has made."""
+        return next((app for app in self if request_id and app.request_id == request_id), None)
+
+    def unique(self, name: str) -> str:
+        """The name, or the next of ``name-2``, ``name-3`` that no app has or had."""
+        if self._is_new(name):
+            return name
+        stem, number = name, 2
+        while not self._is_new(f"{stem}-{number}"):
+            number += 1
+        return f"{stem}-{number}"
+
+    def _is_new(self, name: str) -> bool:
+        return name not in self._apps and not (self.folder / name).exists()
+
+    def check_room(self) -> None:
+        """Refuse more apps at once than the arbiter takes.
+
+        Raises:
+            InputError: there are too many.
+        """
+        if len(self.live) >= MOST_APPS:
+            raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
+
+    def add(self, app: App, text: str, submission: Submission) -> None:
+        """Keep a new app, and write its folder."""
+        folder = self.folder / app.name
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / APP_FILE).write_text(text, encoding="utf-8")
+        (folder / SUBMISSION).write_text(submission.to_json(), encoding="utf-8")
+        self._apps[app.name] = app
+
+    def drop(self, app: App) -> None:
+        """Forget an app whose submission came to nothing."""
+        self._apps.pop(app.name, None)
+        for file in (self.folder / app.name).iterdir():
+            file.unlink()
+        (self.folder / app.name).rmdir()
+
+
+def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: str) -> App:
+    """Make the record of an app file.
+
+    Args:
+        file: an ``eunomia_appmaster.app_file.AppFile``.
+        name: unique.
+        arrived_at: of the arbiter's clock.
+        request_id: of the submission.
+        node: on which its master runs.
+    """
+    return App(
+        name=name,
+        user=file.user,
+        weight=float(file.app.weight),
+        tuner=file.tuner.kind,
+        trials=file.search.trials,
+        least=file.job.slots.min,
+        most=file.job.slots.max,
+        max_iterations=file.job.max_iterations,
+        submitted_at=time.time(),
+        arrived_at=arrived_at,
+        request_id=request_id,
+        node=node,
+    )
+
+
+def best_params(app: App) -> dict[str, Any]:
+    """Parameters of the best trial, as its master told them."""
+    try:
+        params = json.loads(app.standing.get("best_params_json") or "{}")
+    except ValueError:
+        return {}
+    return params if isinstance(params, dict) else {}

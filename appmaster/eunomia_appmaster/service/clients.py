@@ -1,0 +1,229 @@
+"""``ClientProtocol``: what people's commands call; see arbiter.proto."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from eunomia import __version__
+from eunomia.errors import InputError, InputErrors
+from eunomia.events import AppArrived, ProfileChanged
+from eunomia.leases import GpuState
+from eunomia.units import AppId, UserId
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.apps import App, app_of
+from eunomia_appmaster.service.service import Service, host
+from eunomia_appmaster.service.views import Views
+from eunomia_appmaster.submission import Submission
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+ERRORS_KEY = "eunomia-errors-bin"
+SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
+MOST_LETTERS = 1_000_000
+"""Of an app file."""
+
+
+class ClientProtocol(rpc.ClientProtocolServicer):
+    """Takes apps in, and says what there is and why."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._views = Views(service)
+        self._submitting = asyncio.Lock()
+
+    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+        """Check an app file, keep it, and have its master started."""
+        await self._ready(context)
+        try:
+            file = await asyncio.to_thread(_parsed, request, self._service.state.cluster.gpus)
+            async with self._submitting:
+                app = self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
+        except InputError as error:
+            await _refuse(context, error)
+            raise
+        return await self._accepted(app, str(file.app.name))
+
+    async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
+        """Say what apps, jobs and slots there are."""
+        await self._ready(context)
+        service, views = self._service, self._views
+        async with service.driver.lock:
+            chosen = [app for app in service.apps if (request.ended or not app.over) and request.app in ("", app.name)]
+            return pb.ListResponse(
+                now=service.driver.clock.now(),
+                apps=[views.app(app) for app in chosen],
+                jobs=[job for app in chosen for job in views.jobs(app)] if request.jobs else [],
+                slots=views.slots() if request.slots else [],
+                serving=service.driver.arbiter.serving.profile,
+                round=service.state.round,
+                next_round_in_seconds=service.driver.next_round_in,
+            )
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
+        """Say why jobs wait."""
+        await self._ready(context)
+        app, job = self._find(request.job)
+        if app is not None:
+            async with self._service.driver.lock:
+                found = self._views.explanations(app, job)
+            if found:
+                return pb.ExplainResponse(explanations=found)
+        await context.abort(grpc.StatusCode.NOT_FOUND, f'a job must be here to be explained, but got "{request.job}"')
+        raise KeyError(request.job)
+
+    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
+        """End an app, and take back what it holds."""
+        await self._ready(context)
+        service = self._service
+        app = service.apps.get(request.app)
+        if app is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f'an app must be here to be cancelled, but got "{request.app}"'
+            )
+            raise KeyError(request.app)
+        was_over = app.over
+        if not was_over:
+            async with service.driver.lock:
+                service.end(app, "cancelled")
+            await service.driver.fold([])
+        return pb.CancelResponse(app=app.name, was_over=was_over, state=app.state)
+
+    async def Health(self, request: pb.HealthRequest, context: Context) -> pb.HealthResponse:  # noqa: N802
+        """Say how the arbiter is, also before it is ready."""
+        service = self._service
+        answer = pb.HealthResponse(
+            version=__version__,
+            pid=os.getpid(),
+            host=host(),
+            profile=service.profile.name,
+            state_dir=str(service.settings.state_dir.resolve()),
+            nodes=[
+                pb.NodeHealth(
+                    node=node.name,
+                    alive=node.registered and not node.lost,
+                    silent_seconds=node.silent_seconds,
+                    slots=len(node.slot_states),
+                )
+                for node in service.nodes
+            ],
+            ready=service.ready.is_set(),
+            started_at_unix=service.started_at,
+        )
+        if answer.ready:
+            async with service.driver.lock:
+                self._tell_health(answer)
+        return answer
+
+    async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:  # noqa: N802
+        """Serve by the chosen profile again."""
+        await self._ready(context)
+        await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
+        return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    async def _ready(self, context: Context) -> None:
+        if not self._service.ready.is_set():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
+
+    async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
+        """Make the app's folder and have it arrive."""
+        service = self._service
+        service.apps.check_room()
+        node = next(node.name for node in service.nodes)
+        name = service.apps.unique(str(file.app.name))
+        now = float(service.driver.clock.now())
+        app = app_of(file, name=name, arrived_at=now, request_id=request.request_id, node=node)
+        env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
+        submission = Submission(file_name=request.file_name, folder=Path(request.folder), user=app.user, env=env)
+        service.apps.add(app, request.app_file, submission)
+        arrived = AppArrived(
+            app=AppId(name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True
+        )
+        decision = await service.driver.fold([arrived], [app.note()])
+        refused = [
+            fault.what for fault in decision.faults if fault.what.startswith("AppArrived") and name in fault.what
+        ]
+        if refused:
+            service.apps.drop(app)
+            raise InputError("an app must be accepted by the arbiter", value=refused[0])
+        log.info("app.submitted", app=name, user=app.user, tuner=app.tuner)
+        return app
+
+    async def _accepted(self, app: App, wanted: str) -> pb.SubmitResponse:
+        service = self._service
+        async with service.driver.lock:
+            service.refresh()
+            return pb.SubmitResponse(
+                app=app.name,
+                renamed=app.name != wanted,
+                user=app.user,
+                trials=app.trials,
+                least=app.least,
+                most=app.most,
+                max_iterations=app.max_iterations,
+                other_apps=len(service.apps.live) - (0 if app.over else 1),
+                slots=service.state.cluster.gpus,
+                next_round_in_seconds=service.driver.next_round_in,
+                auction=service.profile.rounds.bid_deadline is not None,
+            )
+
+    def _find(self, name: str) -> tuple[App | None, str | None]:
+        """The app and job of a name: an app of one job goes by its name alone."""
+        app = self._service.apps.get(name)
+        if app is not None:
+            return app, None
+        return self._service.apps.get(name.rpartition("/")[0]), name
+
+    def _tell_health(self, answer: pb.HealthResponse) -> None:
+        service, state = self._service, self._service.state
+        answer.now = service.driver.clock.now()
+        answer.serving = service.driver.arbiter.serving.profile
+        answer.fallback = state.fallen_back
+        answer.faults.extend(service.driver.faults)
+        answer.apps = len(service.apps.live)
+        answer.slots = state.cluster.gpus
+        answer.free_slots = int((state.holdings.live.state == GpuState.FREE).sum())
+        answer.steps = service.journal.last_step
+        answer.round = state.round
+        parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in state.cluster.machines]
+        answer.cluster = ", ".join(parts)
+
+
+def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
+    """Check an app file against its own rules and the cluster's size.
+
+    Raises:
+        InputErrors: all that is wrong.
+    """
+    from eunomia_appmaster.app_file import AppFile
+
+    name = request.file_name or "app.toml"
+    if len(request.app_file) > MOST_LETTERS:
+        raise InputError(f"an app file must have at most {MOST_LETTERS} letters", value=str(len(request.app_file)))
+    if not request.folder.startswith("/"):
+        raise InputError("the folder of an app must be absolute", value=f'"{request.folder}"', place=name)
+    env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
+    file = AppFile.parse(
+        request.app_file, place=name, folder=Path(request.folder), env=env or None, user=request.user or None
+    )
+    gang = file.job.slots.min
+    if gang > slots:
+        value = f"a gang of {gang} where {slots} slots exist"
+        raise InputErrors([InputError("slots must fit the cluster", value=value, place=f"{name}, [job].slots")])
+    return file
+
+
+async def _refuse(context: Context, error: InputError) -> None:
+    """Answer with all errors, as text and one by one."""
+    several = error.errors if isinstance(error, InputErrors) else [error]
+    message = pb.Errors(errors=[pb.Error(rule=one.rule, value=one.value, place=one.place) for one in several])
+    await context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT, str(error)[:4000], ((ERRORS_KEY, message.SerializeToString()[:6000]),)
+    )

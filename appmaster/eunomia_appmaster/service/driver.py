@@ -1,0 +1,233 @@
+"""The arbiter driven in real time: events come in, a step is made, journaled, and then carried out.
+
+One asyncio task owns the arbiter. A step runs in a thread of its own, so that heartbeats are answered while a solver
+works; meanwhile ``lock`` is held, and whoever reads the state takes it first. A step that is over its time limit ends
+the process by ``faulthandler``, whose watchdog needs no Python to run: the supervisor starts another arbiter, which
+folds the journal, in which that step does not stand.
+"""
+
+import asyncio
+import contextlib
+import faulthandler
+import math
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from eunomia.arbiter import Arbiter
+from eunomia.decisions import Decision
+from eunomia.events import (
+    ORDER,
+    Event,
+    ForecastReported,
+    JobAdded,
+    JobReported,
+    JobsDivided,
+    RateMeasured,
+)
+from eunomia.journal import Journal, Note
+from eunomia.units import NEVER, JobId, Seconds
+from eunomia_appmaster.service.clock import Clock
+
+log = structlog.get_logger()
+
+QUIET = (JobReported, RateMeasured, ForecastReported)
+"""Events that wait for the next step, at most ``QUIET_SECONDS``."""
+QUIET_SECONDS = 1.0
+ROUNDS_KEPT = 64
+EXIT_FAULT = 70
+
+Observer = tuple[str, Callable[[Decision], None]]
+
+
+class Driver:
+    """Makes the arbiter's steps, one after the other.
+
+    Args:
+        arbiter: recovered, or new.
+        journal: to which each step goes before anybody hears of it.
+        clock: the arbiter's.
+        after: told of each decision once it is journaled; it must not wait.
+        observers: the profile's, each called alone; one that raises is logged.
+        step_limit: seconds that a step may take.
+        checkpoint_steps: steps between two checkpoints.
+    """
+
+    def __init__(
+        self,
+        arbiter: Arbiter,
+        journal: Journal,
+        clock: Clock,
+        *,
+        after: Callable[[Decision], None],
+        observers: Sequence[Observer] = (),
+        step_limit: float = 30.0,
+        checkpoint_steps: int = 200,
+    ) -> None:
+        self.arbiter = arbiter
+        self.clock = clock
+        self.lock = asyncio.Lock()
+        self.rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
+        """The last decisions that made a round."""
+        self.faults: deque[str] = deque(maxlen=16)
+        self.wake_at: Seconds = Seconds(0.0)
+        self._journal = journal
+        self._after = after
+        self._observers = observers
+        self._step_limit = float(step_limit)
+        self._checkpoint_steps = checkpoint_steps
+        self._since_checkpoint = 0
+        self._events: list[Event] = []
+        self._notes: dict[tuple[str, str], Note] = {}
+        self._waiters: list[asyncio.Future[Decision]] = []
+        self._news = asyncio.Event()
+        self._quiet_since: float | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="arbiter")
+
+    # --- what others ask -------------------------------------------------------------------------------------------
+
+    def put(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> None:
+        """Have events folded in; reports alone may wait a moment for others."""
+        for note in notes:
+            self._notes[note.kind, note.key] = note
+        for event in events:
+            self._events.append(event)
+            if not isinstance(event, QUIET):
+                self._news.set()
+        if self._events and self._quiet_since is None:
+            self._quiet_since = float(self.clock.now())
+
+    async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
+        """Have events folded in at once, and wait until the step that did is journaled."""
+        waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self.put(events, notes)
+        self._waiters.append(waiter)
+        self._news.set()
+        return await waiter
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Step until cancelled. What goes wrong in the arbiter itself ends the process; plugins' faults do not."""
+        while True:
+            await self._wait()
+            try:
+                async with self.lock:
+                    await self._step()
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                log.exception("arbiter.failed")
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.flush()
+                os._exit(EXIT_FAULT)
+
+    async def close(self) -> None:
+        """Leave a checkpoint; to be called once ``run`` has ended."""
+        async with self.lock:
+            self._journal.note(*self._notes.values())
+            self._journal.checkpoint(self.arbiter.save())
+        self._thread.shutdown()
+
+    async def _wait(self) -> None:
+        due = float(self.wake_at)
+        if self._quiet_since is not None:
+            due = min(due, self._quiet_since + QUIET_SECONDS)
+        seconds = due - float(self.clock.now())
+        if seconds > 0.0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), None if math.isinf(seconds) else seconds)
+
+    async def _step(self) -> None:
+        self._news.clear()
+        self._quiet_since = None
+        waiters, self._waiters = self._waiters, []
+        events = self._take()
+        notes, self._notes = list(self._notes.values()), {}
+        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        if 0.0 < float(self.wake_at) - now < 0.002:  # a timer that fired a little early
+            now = self.wake_at
+        loop = asyncio.get_running_loop()
+        decision = await loop.run_in_executor(self._thread, self._make, now, events, notes)
+        self.wake_at = decision.wake_at
+        self._note(decision)
+        self._after(decision)
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(decision)
+        self._observe(decision)
+
+    def _make(self, now: Seconds, events: list[Event], notes: list[Note]) -> Decision:
+        """Step and journal, in the arbiter's own thread."""
+        faulthandler.dump_traceback_later(self._step_limit, exit=True)
+        try:
+            decision = self.arbiter.step(now, events)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        self._journal.append(now, events, decision, notes=notes)
+        self._since_checkpoint += 1
+        if self._since_checkpoint >= self._checkpoint_steps:
+            self._since_checkpoint = 0
+            self._journal.checkpoint(self.arbiter.save())
+        return decision
+
+    def _take(self) -> list[Event]:
+        """Take the events of one step; what is said of jobs that this step adds waits for the next one."""
+        events = self._events
+        added = {event.job for event in events if isinstance(event, JobAdded)}
+        now = [event for event in events if not _speaks_of(event, added)]
+        self._events = [event for event in events if _speaks_of(event, added)]
+        if self._events:
+            self._news.set()
+        return now
+
+    def _note(self, decision: Decision) -> None:
+        if decision.causes:
+            self.rounds.append(decision)
+        for fault in decision.faults:
+            if fault.stage is None:
+                log.info("event.refused", what=fault.what)
+            else:
+                log.warning("round.fault", plugin=fault.plugin, stage=fault.stage.value, what=fault.what)
+                self.faults.append(f"round {decision.round}: {fault.plugin} ({fault.stage.value}): {fault.what}")
+        if decision.transitions or decision.offers:
+            log.info(
+                "round.decided",
+                round=decision.round,
+                causes=sorted(cause.value for cause in decision.causes),
+                offers=len(decision.offers),
+                transitions=[f"{order.kind.value} {order.job or order.app}" for order in decision.transitions],
+            )
+
+    def _observe(self, decision: Decision) -> None:
+        """Tell the observers of a round, after it was journaled."""
+        if not decision.causes:
+            return
+        for name, observe in self._observers:
+            try:
+                observe(decision)
+            except Exception:
+                log.exception("observer.failed", plugin=name)
+
+    @property
+    def next_round_in(self) -> float | None:
+        """Seconds until the next step is due without news; None: nothing is due."""
+        if self.wake_at == NEVER:
+            return None
+        return max(0.0, float(self.wake_at) - float(self.clock.now()))
+
+
+_BEFORE_ADDED = frozenset(ORDER[: ORDER.index(JobAdded)])
+
+
+def _speaks_of(event: Event, added: "set[JobId]") -> bool:
+    """Say whether an event is folded before jobs are added, but speaks of one that is."""
+    if not added or type(event) not in _BEFORE_ADDED:
+        return False
+    if isinstance(event, JobsDivided):
+        return not added.isdisjoint(event.jobs)
+    return getattr(event, "job", None) in added

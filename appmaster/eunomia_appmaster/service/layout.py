@@ -1,0 +1,121 @@
+"""Which slot of which node each GPU of the cluster is."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Self
+
+from eunomia.cluster import Cluster, Machine
+from eunomia.codec import decode, encode
+from eunomia.errors import InputError
+from eunomia.shapes import builds, value
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+
+@value
+class Place:
+    """A slot of a node."""
+
+    node: str
+    slot: int
+
+
+@builds
+class Layout:
+    """The cluster that some nodes make, and the place of each of its GPUs.
+
+    Attributes:
+        cluster: machines in order of node; a node with slots of several types is several machines ``node-type``.
+        places: by GPU number.
+    """
+
+    cluster: Cluster
+    places: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, nodes: Iterable[pb.RegisterNodeRequest]) -> Self:
+        """Lay out what nodes registered with.
+
+        Raises:
+            InputError: a node without slots.
+        """
+        machines: list[Machine] = []
+        places: list[Place] = []
+        for node in sorted(nodes, key=lambda node: node.node):
+            slots = sorted(node.slots, key=lambda slot: (slot.gpu_type, slot.index))
+            kinds = [(kind, list(group)) for kind, group in groupby(slots, key=lambda slot: slot.gpu_type)]
+            for kind, group in kinds:
+                machines.append(_machine(node, kind, group, alone=len(kinds) == 1))
+                places += [Place(node=node.node, slot=slot.index) for slot in group]
+        return cls(cluster=Cluster.build(machines, place="launcher"), places=tuple(places))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes, sorted."""
+        return tuple(sorted({place.node for place in self.places}))
+
+    def gpus_of(self, node: str) -> list[int]:
+        """GPU numbers of a node."""
+        return [gpu for gpu, place in enumerate(self.places) if place.node == node]
+
+    def machines_of(self, node: str) -> list[str]:
+        """The names under which the cluster knows a node."""
+        rows = sorted({int(self.cluster.machine[gpu]) for gpu in self.gpus_of(node)})
+        return [self.cluster.machines[row].name for row in rows]
+
+    def gpu(self, node: str, slot: int) -> int | None:
+        """Number of a slot in the cluster."""
+        place = Place(node=node, slot=slot)
+        return self.places.index(place) if place in self.places else None
+
+    def encoded(self) -> object:
+        """The layout as the journal keeps it."""
+        return encode((self.cluster.machines, tuple((place.node, place.slot) for place in self.places)))
+
+    @classmethod
+    def decoded(cls, made: object) -> Self:
+        """The layout from the journal."""
+        machines, places = decode(made)
+        cluster = Cluster.build(machines, place="journal")
+        return cls(cluster=cluster, places=tuple(Place(node=node, slot=slot) for node, slot in places))
+
+    def check(self, node: pb.RegisterNodeRequest) -> None:
+        """Hold a node against the one that the journal knows.
+
+        Raises:
+            InputError: it is another, or has other slots.
+        """
+        here = [
+            (place.slot, self.cluster.gpu_types[self.cluster.gpu_type[gpu]])
+            for gpu, place in enumerate(self.places)
+            if place.node == node.node
+        ]
+        comes = sorted((slot.index, slot.gpu_type) for slot in node.slots)
+        if sorted(here) != comes:
+            known = _words(sorted(here)) if here else f"no node {node.node}, only {', '.join(self.nodes)}"
+            rule = (
+                f"a node must come back as the journal knows it ({known}); take another --state-dir for another cluster"
+            )
+            raise InputError(rule, value=_words(comes), place=node.node)
+
+
+def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], *, alone: bool) -> Machine:
+    part = len(slots) / len(node.slots)
+    return Machine(
+        name=node.node if alone else f"{node.node}-{kind}",
+        gpu_type=kind,
+        gpus=len(slots),
+        island=_island(slots),
+        cpus=node.cpus * part or None,
+        memory_gib=node.memory_gib * part or None,
+    )
+
+
+def _island(slots: Sequence[pb.Slot]) -> int | None:
+    """GPUs an island where islands are runs of one length; None: all of the machine."""
+    sizes = {len(list(group)) for _, group in groupby(slots, key=lambda slot: slot.island)}
+    return sizes.pop() if len(sizes) == 1 and len(slots) > 1 else None
+
+
+def _words(slots: Sequence[tuple[int, str]]) -> str:
+    kinds = [kind for _, kind in slots]
+    return ", ".join(f"{kinds.count(kind)}x{kind}" for kind in sorted(set(kinds))) or "no slots"

@@ -1,0 +1,307 @@
+"""``ApplicationMasterProtocol``: what app masters call; see arbiter.proto."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import structlog
+
+from eunomia.bundles import ByBundle, offer_classes
+from eunomia.decisions import Decision
+from eunomia.errors import InputError
+from eunomia.events import (
+    Adapted,
+    BidReceived,
+    Event,
+    GpusReturned,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    RateMeasured,
+)
+from eunomia.leases import GpuState
+from eunomia.state import State
+from eunomia.units import NONE, AppId, JobId, Stage
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
+from eunomia_appmaster.service.nodes import wait_for_change
+from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.sessions import Session
+from eunomia_appmaster.service.tokens import Role
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+MAX_BID_ROWS = 256
+MAX_BID_PARTS = 32
+_LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
+"""What may be said of a job that is over already: it was said before, or crossed its end."""
+
+
+class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
+    """Registers app masters, folds their reports in, and tells them what is new."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def RegisterApplicationMaster(  # noqa: N802
+        self, request: pb.RegisterApplicationMasterRequest, context: Context
+    ) -> pb.RegisterApplicationMasterResponse:
+        """Take an app master in, and tell it all that it needs."""
+        app = await self._own(request.app, context)
+        service = self._service
+        if app.over:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{app.name} is over: {_end_of(app)}")
+        before = service.sessions.get(app.name)
+        if before is not None and request.attempt < before.attempt:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a later attempt of this app's master is there")
+        session = Session(app.name, request.attempt, bids=self._can_bid(request))
+        service.sessions[app.name] = session
+        if before is not None:
+            before.calls += 1
+            before.changed.set()
+        log.info("app_master.registered", app=app.name, attempt=request.attempt, bids=session.bids)
+        async with service.driver.lock:
+            return self._welcome(session, app)
+
+    async def Allocate(  # noqa: N802
+        self, request: pb.AllocateRequest, context: Context
+    ) -> pb.AllocateResponse:
+        """Fold reports in; answer with what is new, at once or after the heartbeat's time."""
+        app = await self._own(request.app, context)
+        session = self._service.sessions.get(app.name)
+        command = _command(app, session, request)
+        if command is not None or session is None:
+            return command or pb.AllocateResponse(a_m_command=pb.AM_RESYNC)
+        repeated = session.last is not None and request.response_id == session.response_id - 1
+        if not repeated and request.response_id != session.response_id:
+            why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        session.calls += 1
+        session.changed.set()  # an earlier call that still waits is answered now
+        call = session.calls
+        await self._take(session, app, request, acknowledges=not repeated)
+        if repeated and session.last is not None:
+            return session.last
+        return await self._answer(session, app, request, call)
+
+    async def FinishApplicationMaster(  # noqa: N802
+        self, request: pb.FinishApplicationMasterRequest, context: Context
+    ) -> pb.FinishApplicationMasterResponse:
+        """Take note that an app is over."""
+        app = await self._own(request.app, context)
+        service = self._service
+        session = service.sessions.get(app.name)
+        if session is not None and request.attempt < session.attempt:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a later attempt of this app's master is there")
+        if not app.over:
+            if request.HasField("standing"):
+                app.take_standing(request.standing)
+            failed = request.final_application_status == pb.FAILED
+            if not failed:
+                app.progress = 1.0
+            state = "cancelled" if request.final_application_status == pb.KILLED else "failed" if failed else "finished"
+            async with service.driver.lock:
+                service.end(app, state, request.diagnostics)
+            await service.driver.fold([])
+        service.sessions.pop(app.name, None)
+        return pb.FinishApplicationMasterResponse(is_unregistered=True)
+
+    async def _own(self, name: str, context: Context) -> App:
+        """The app that the caller's token is for."""
+        caller = self._service.tokens.caller(context.invocation_metadata())
+        if caller is None or caller.role is not Role.APP or caller.app != name:
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f'an app may touch only what is its own, not "{name}"'
+            )
+        app = self._service.apps.get(name)
+        if app is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f'no app "{name}" is here')
+            raise InputError("an app must be here", value=name)
+        if not self._service.ready.is_set():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
+        return app
+
+    # --- registration ----------------------------------------------------------------------------------------------
+
+    def _can_bid(self, request: pb.RegisterApplicationMasterRequest) -> bool:
+        service = self._service
+        if service.profile.rounds.bid_deadline is None:
+            return False
+        here = {(plugin.name, plugin.version) for plugin in request.agent_plugins}
+        needed = (service.stage_plugin(Stage.ELASTICITY), service.stage_plugin(Stage.VALUATION))
+        return all((plugin.name, plugin.version) in here for plugin in needed)
+
+    def _welcome(self, session: Session, app: App) -> pb.RegisterApplicationMasterResponse:
+        service, state = self._service, self._service.state
+        row = state.app_row(AppId(app.name))
+        leases, tokens = service.teller.everything(session, state)
+        machines = state.cluster.machines
+        return pb.RegisterApplicationMasterResponse(
+            maximum_capability=pb.Resource(
+                memory_gib=max(machine.memory_gib or 0.0 for machine in machines),
+                cpus=max(machine.cpus or 0.0 for machine in machines),
+                gpus=1.0,
+            ),
+            containers_from_previous_attempts=[container for lease in leases for container in lease.containers],
+            queue=service.driver.arbiter.serving.profile,
+            cluster=cluster_message(state.cluster),
+            elasticity=service.stage_plugin(Stage.ELASTICITY),
+            valuation=service.stage_plugin(Stage.VALUATION),
+            agent_bids=session.bids,
+            leases=leases,
+            now=service.driver.clock.now(),
+            arrived_at=app.arrived_at if row == NONE else float(state.apps.live.arrived[row]),
+            user=app.user,
+            weight=app.weight,
+            user_weight=1.0 if row == NONE else float(state.users.live.weight[state.apps.live.user[row]]),
+            heartbeat_seconds=float(service.settings.heartbeat),
+            seed=state.seed,
+            node_tokens=tokens,
+            jobs=[] if row == NONE else job_views(state, row),
+            max_bid_rows=MAX_BID_ROWS,
+            max_bid_parts=MAX_BID_PARTS,
+        )
+
+    # --- reports ---------------------------------------------------------------------------------------------------
+
+    async def _take(self, session: Session, app: App, request: pb.AllocateRequest, *, acknowledges: bool) -> None:
+        """Fold in what the request reports; what is refused is said with the next answer."""
+        events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
+        async with self._service.driver.lock:
+            state = self._service.state
+            try:
+                events += _timely(state, list(events_of(request)))
+                events += self._returned(state, session, request)
+            except InputError as error:
+                session.refused.append(str(error))
+            bid = self._bid(state, session, request)
+        events += [] if bid is None else [bid]
+        self._note(app, request, events)
+        if any(not isinstance(event, JobReported | RateMeasured) for event in events):
+            decision = await self._service.driver.fold(events, [app.note()])
+            _tell_refusals(session, decision, bid)
+        elif events:
+            self._service.driver.put(events)
+
+    def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
+        """The request's bid, if it is good for the open offer."""
+        if not request.HasField("bid"):
+            return None
+        offer = None if state.open is None else state.open.offer
+        try:
+            bid = bid_of(session.app, request.bid)
+            if offer is None or bid.offer != offer.id:
+                open_one = "none is open" if offer is None else f"{offer.id} is open"
+                raise InputError(
+                    f"a bid must name the open offer ({open_one})", value=str(bid.offer), place=session.app
+                )
+            if isinstance(bid.form, ByBundle):
+                bid.form.check(classes=offer_classes(state.cluster, offer), place=session.app)
+        except InputError as error:
+            session.bid_error = str(error)
+            return None
+        return bid
+
+    def _returned(self, state: State, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
+        """Slots that the app gives back, as far as they are its own under that lease."""
+        held, row = state.holdings.live, state.app_row(AppId(session.app))
+        gpus: set[int] = set()
+        for release in request.release:
+            lease = state.leases.get(release.lease)
+            if lease is None or lease.app != row or release.epoch < lease.epoch:
+                continue  # it was overtaken by a newer order
+            named = np.array([gpu for gpu in release.gpus if 0 <= gpu < state.cluster.gpus], dtype=np.int64)
+            mine = named[(held.lease[named] == lease.id) & (held.state[named] != GpuState.LEAVING)]
+            gpus |= set(mine.tolist())
+        if gpus:
+            yield GpusReturned(app=AppId(session.app), gpus=tuple(sorted(gpus)))
+
+    def _note(self, app: App, request: pb.AllocateRequest, events: list[Event]) -> None:
+        """Keep what people see of the app."""
+        if request.HasField("progress") and 0.0 <= request.progress <= 1.0:
+            app.progress = request.progress
+        if request.HasField("standing"):
+            app.take_standing(request.standing)
+        for event in events:
+            if isinstance(event, JobFinished):
+                app.ended_jobs[event.job] = "finished"
+            elif isinstance(event, JobFailed) and event.again_in is None:
+                app.ended_jobs[event.job] = "failed"
+
+    # --- the answer ------------------------------------------------------------------------------------------------
+
+    async def _answer(self, session: Session, app: App, request: pb.AllocateRequest, call: int) -> pb.AllocateResponse:
+        """Wait for news, for the heartbeat's end, or for a later call to take over."""
+        service = self._service
+        loop_end = float(service.driver.clock.now()) + float(service.settings.heartbeat)
+        while True:
+            session.changed.clear()
+            if session.calls != call:
+                return pb.AllocateResponse(response_id=request.response_id, now=service.driver.clock.now())
+            command = _command(app, service.sessions.get(app.name), request)
+            if command is not None:
+                return command
+            left = loop_end - float(service.driver.clock.now())
+            async with service.driver.lock:
+                if session.calls != call:
+                    continue
+                answer = service.teller.news(session, service.state, service.driver.clock.now())
+            if answer is None and left <= 0.0:
+                answer = pb.AllocateResponse()
+            if answer is not None:
+                session.response_id += 1
+                answer.response_id = session.response_id
+                answer.now = service.driver.clock.now()
+                session.last = answer
+                return answer
+            await wait_for_change(session.changed, left, session.changed.is_set)
+
+
+def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:
+    """What an app master is told in place of news."""
+    if app.over:
+        return pb.AllocateResponse(
+            a_m_command=pb.AM_SHUTDOWN,
+            response_id=request.response_id,
+            diagnostics=f"{app.name} is over: {_end_of(app)}",
+        )
+    if session is None or request.attempt > session.attempt:
+        return pb.AllocateResponse(a_m_command=pb.AM_RESYNC, response_id=request.response_id)
+    if request.attempt < session.attempt:
+        why = "a later attempt of this app's master is there"
+        return pb.AllocateResponse(a_m_command=pb.AM_SHUTDOWN, response_id=request.response_id, diagnostics=why)
+    return None
+
+
+def _end_of(app: App) -> str:
+    return f"{app.state}, {app.why}" if app.why else app.state
+
+
+def _timely(state: State, events: list[Event]) -> Iterator[Event]:
+    """Events without those that say again what is known, or come after the end of their job."""
+    added = {event.job for event in events if isinstance(event, JobAdded)}
+    for event in events:
+        job: JobId | None = getattr(event, "job", None)
+        known = job is None or state.job_row(job) != NONE
+        if isinstance(event, JobAdded):
+            if not known:
+                yield event
+        elif known or job in added or not isinstance(event, _LATE):
+            yield event
+
+
+def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
+    """Keep for the next answer which of its reports the arbiter did not fold in."""
+    for fault in decision.faults:
+        if fault.stage is None and session.app in fault.what:
+            if bid is not None and fault.what.startswith("BidReceived"):
+                session.bid_error = fault.what
+            else:
+                session.refused.append(fault.what)

@@ -1,0 +1,291 @@
+"""The arbiter's side of the protocol: reports into events, and what the arbiter knows into messages."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from eunomia.bundles import ByBundle, MachineClasses
+from eunomia.cluster import Cluster, Machine
+from eunomia.codec import decode
+from eunomia.errors import InputError
+from eunomia.events import (
+    Adapted,
+    BidReceived,
+    Event,
+    ForecastReported,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    JobsDivided,
+    RateMeasured,
+)
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.offers import Offer
+from eunomia.state import State
+from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
+from eunomia.valuations import Form
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+MOST_LENGTH = 64
+"""Letters of an app's name, and digits and all of a job's number."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+# --- reports into events ---------------------------------------------------------------------------------------------
+
+
+def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
+    """Yield the events that an app master's request reports, its bid and what it gives back left out.
+
+    Raises:
+        InputError: a job that is not the app's own, or a value that can be none.
+    """
+    app = request.app
+
+    def job(name: str) -> JobId:
+        return own_job(app, name)
+
+    for added in request.jobs_added:
+        yield _added(app, added)
+    for name in request.jobs_finished:
+        yield JobFinished(job=job(name))
+    for failed in request.jobs_failed:
+        again = Seconds(failed.again_in_seconds) if failed.HasField("again_in_seconds") else None
+        yield JobFailed(job=job(failed.job), again_in=again, why=failed.why[:1000])
+    for name in request.jobs_paused:
+        yield JobPaused(job=job(name))
+    for resumed in request.jobs_resumed:
+        iterations = resumed.iterations if resumed.HasField("iterations") else math.nan
+        yield JobResumed(job=job(resumed.job), iterations=iterations)
+    for told in request.jobs_progress:
+        yield JobReported(job=job(told.job), iterations_done=told.iterations_done, rate=told.rate)
+    for rate in request.rates:
+        yield RateMeasured(
+            job=job(rate.job),
+            gpus=rate.gpus,
+            locality=Locality(rate.locality),
+            rate=rate.rate,
+            gpu_type=rate.gpu_type,
+        )
+    for adaptation in request.adaptations:
+        yield Adapted(job=job(adaptation.job), batch_size=adaptation.batch_size)
+    if request.HasField("division"):
+        rows = request.division.jobs
+        gpus = tuple(tuple(int(gpu) for gpu in row.gpus) for row in rows)
+        yield JobsDivided(app=AppId(app), jobs=tuple(job(row.job) for row in rows), gpus=gpus)
+    if request.HasField("forecast"):
+        yield ForecastReported(app=AppId(app), forecast=forecast_of(request.forecast, place=app))
+
+
+def own_job(app: str, name: str) -> JobId:
+    """The id of one of the app's jobs.
+
+    Raises:
+        InputError: it is another's, or no id.
+    """
+    owner, _, number = name.rpartition("/")
+    if owner != app or not _NUMBER.fullmatch(number):
+        raise InputError("a job must be the app's own, as app/number", value=f'"{name[:100]}"', place=app)
+    return JobId(name)
+
+
+def _added(app: str, added: pb.JobAdded) -> JobAdded:
+    def number(field: str) -> float:
+        return float(getattr(added, field)) if added.HasField(field) else math.nan  # type: ignore[arg-type]
+
+    return JobAdded(
+        job=own_job(app, added.job),
+        app=AppId(app),
+        least=added.least,
+        most=added.most,
+        iterations=number("iterations"),
+        seconds_per_iteration=number("seconds_per_iteration"),
+        kind=f"{app}:{added.kind}" if added.HasField("kind") and added.kind != app else app,
+        gpu_type=added.gpu_type if added.HasField("gpu_type") else None,
+        cpus_per_gpu=number("cpus_per_gpu"),
+        memory_gib_per_gpu=number("memory_gib_per_gpu"),
+        batch_size=number("batch_size"),
+    )
+
+
+def forecast_of(message: pb.Forecast, *, place: str) -> Forecast:
+    """The forecast that a message tells.
+
+    Raises:
+        InputError: a number that is negative or none, or a slowdown without four values of at least 1.
+    """
+    phases = tuple(Phase(jobs=tuple(_job_forecast(job, place) for job in phase.jobs)) for phase in message.phases)
+    if not 0.0 <= message.total_gpu_seconds < math.inf:
+        rule = "total_gpu_seconds of a forecast must be a number of 0 or more"
+        raise InputError(rule, value=str(message.total_gpu_seconds), place=place)
+    return Forecast(phases=phases, total_gpu_seconds=message.total_gpu_seconds, most=max(1, message.most))
+
+
+def _job_forecast(job: pb.JobForecast, place: str) -> JobForecast:
+    slowdown = tuple(job.slowdown)
+    good = 0.0 <= job.iterations_left < math.inf and 0.0 < job.seconds_per_iteration < math.inf
+    if not good or not 1 <= job.least <= job.most:
+        raise InputError(
+            "a job's forecast must be of finite work on at least one GPU", value=str(job)[:200], place=place
+        )
+    if slowdown and (len(slowdown) != 4 or not all(1.0 <= factor < math.inf for factor in slowdown)):
+        raise InputError("slowdown must be four numbers of at least 1", value=str(slowdown), place=place)
+    return JobForecast(
+        iterations_left=job.iterations_left,
+        seconds_per_iteration=job.seconds_per_iteration,
+        least=job.least,
+        most=job.most,
+        slowdown=(slowdown[0], slowdown[1], slowdown[2], slowdown[3]) if slowdown else None,
+    )
+
+
+def bid_of(app: str, bid: pb.Bid) -> BidReceived:
+    """The bid that a message tells; whether it fits its offer is the arbiter's to check.
+
+    Raises:
+        InputError: it is in no form that is known.
+    """
+    form: Form
+    if bid.WhichOneof("form") == "bundles":
+        form = _table(bid.bundles)
+    else:
+        import json
+
+        try:
+            form = decode(json.loads(bid.encoded))
+        except ValueError as error:
+            raise InputError("a bid must be JSON of eunomia.codec", value=str(error), place=app) from error
+        if not isinstance(form, Form):
+            raise InputError("a bid must be a form of eunomia.valuations", value=type(form).__name__, place=app)
+    return BidReceived(app=AppId(app), offer=OfferId(bid.offer), form=form)
+
+
+def _table(table: pb.BundleTable) -> ByBundle:
+    def ints(items: Iterable[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return np.array(list(items), dtype=np.int64)
+
+    classes = table.classes
+    return ByBundle(
+        classes=MachineClasses(
+            start=ints(classes.start),
+            machine=ints(classes.machine),
+            free=ints(classes.free),
+            gpu_type=ints(classes.gpu_type),
+            rack=ints(classes.rack),
+        ),
+        now=np.array([table.now], dtype=np.float64),
+        start=np.array([0, len(table.rho)], dtype=np.int64),
+        rho=np.array(table.rho, dtype=np.float64),
+        part_start=ints(table.part_start),
+        part_class=ints(table.part_class),
+        part_gpus=ints(table.part_gpus),
+        part_machines=ints(table.part_machines),
+    )
+
+
+# --- what the arbiter knows into messages ----------------------------------------------------------------------------
+
+
+def cluster_message(cluster: Cluster) -> pb.ClusterDescription:
+    """Describe a cluster so that the other side builds the same."""
+    return pb.ClusterDescription(machines=map(_machine, cluster.machines))
+
+
+def _machine(machine: Machine) -> pb.Machine:
+    return pb.Machine(
+        name=machine.name,
+        gpu_type=machine.gpu_type,
+        gpus=machine.gpus,
+        rack=machine.rack,
+        island=machine.island,
+        cpus=machine.cpus,
+        memory_gib=machine.memory_gib,
+    )
+
+
+def finite(number: float) -> float | None:
+    """A number, or None where it is none: what an optional field takes."""
+    return float(number) if math.isfinite(number) else None
+
+
+def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offer:
+    """Write an offer for one app, with what its agent's snapshot needs.
+
+    Args:
+        state: of the arbiter.
+        offer: open.
+        app: the app's row.
+        now: when the message leaves.
+    """
+    mine = offer.candidates[state.jobs.live.app[offer.candidates] == app]
+    contention = float(offer.contention[app]) if app < offer.contention.size else math.nan
+    held = state.holdings.live
+    closes_at = float(offer.closes_at if offer.closes_at is not None else now)
+    return pb.Offer(
+        id=offer.id,
+        scope=pb.ALL if offer.scope is Scope.ALL else pb.FREE,
+        made_at=offer.made_at,
+        gpus=offer.gpus.tolist(),
+        candidates=[state.job_id(int(job)) for job in mine],
+        free_gpus=offer.free_gpus,
+        contended=offer.contended,
+        retune=offer.retune,
+        closes_in_seconds=max(0.0, closes_at - now),
+        closes_at=closes_at,
+        lease_seconds=offer.lease,
+        capacity=offer.capacity.tolist(),
+        contention=contention,
+        named_machines=offer.named.tolist(),
+        round=state.round,
+        seed=state.seed,
+        now=offer.made_at,
+        app_gpu_seconds=float(state.app_ledger.live.gpu_seconds[app]),
+        held=[_held(state, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
+        jobs=job_views(state, app),
+        causes=sorted(cause.value for cause in state.causes),
+    )
+
+
+def _held(state: State, gpu: int) -> pb.HeldSlot:
+    held = state.holdings.live
+    job = int(held.job[gpu])
+    return pb.HeldSlot(
+        gpu=gpu,
+        job="" if job < 0 else state.job_id(job),
+        lease=int(held.lease[gpu]),
+        ends_at=finite(held.ends_at[gpu]),
+        protected_until=float(held.protected_until[gpu]),
+        state=int(held.state[gpu]),
+    )
+
+
+def job_views(state: State, app: int) -> list[pb.JobView]:
+    """What the arbiter knows of an app's jobs, by arrival."""
+    rows = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
+    rows = rows[np.argsort(state.job_accounts.live.order[rows], kind="stable")]
+    return [_job_view(state, int(row)) for row in rows]
+
+
+def _job_view(state: State, row: int) -> pb.JobView:
+    jobs, ledger = state.jobs.live, state.job_ledger.live
+    return pb.JobView(
+        job=state.job_id(row),
+        state=int(jobs.state[row]),
+        done=float(jobs.done[row]),
+        since=finite(jobs.since[row]),
+        rate=float(jobs.rate[row]),
+        attained_seconds=float(ledger.attained[row]),
+        received_gpu_seconds=ledger.received[row].tolist(),
+        waited_seconds=float(ledger.waited[row]),
+        last_ran_at=finite(ledger.last_ran[row]),
+        arrived_at=float(jobs.arrived[row]),
+        iterations=finite(jobs.iterations[row]),
+        least=int(jobs.least[row]),
+        most=int(jobs.most[row]),
+        starts=int(jobs.starts[row]),
+    )

@@ -1,0 +1,250 @@
+"""The machines as the arbiter sees them: what launchers say, and what they are to do.
+
+Orders are not remembered but read off the arbiter's state each time: a GPU that is leaving is revoked until its slot
+shows that it was given back. So a lost answer, a restarted launcher and a restarted arbiter need nothing special.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import structlog
+
+from eunomia.events import MachineBack, MachineLost, Released
+from eunomia.leases import GpuState
+from eunomia.state import State
+from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.service.layout import Layout
+
+log = structlog.get_logger()
+
+OrderKey = tuple[object, ...]
+
+
+class Node:
+    """One machine with its launcher.
+
+    Args:
+        name: its id.
+        request: what it registered with.
+    """
+
+    def __init__(self, name: str, request: pb.RegisterNodeRequest | None = None) -> None:
+        self.name = name
+        self.registration_id = ""
+        self.launcher_id = ""
+        self.container_manager_address = ""
+        self.slot_states: dict[int, pb.SlotState] = {}
+        self.containers: dict[str, pb.ContainerStatus] = {}
+        self.app_masters: dict[str, pb.AppMasterStatus] = {}
+        self.heard_at = time.monotonic()
+        self.lost = False
+        self.fence: int | None = None
+        """Epoch up to which everything on it must be dead before it counts as back."""
+        self.revived: dict[str, int] = {}
+        """By app: the attempt that is to follow one that ended with an earlier launcher."""
+        self.response_id = 1
+        self.changed = asyncio.Event()
+        self._order_keys: frozenset[OrderKey] | None = None
+        if request is not None:
+            self.register(request)
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has said nothing."""
+        return time.monotonic() - self.heard_at
+
+    @property
+    def registered(self) -> bool:
+        """Whether it has registered with this process."""
+        return bool(self.registration_id)
+
+    def register(self, request: pb.RegisterNodeRequest) -> None:
+        """Take a registration: it says all that there is."""
+        if request.launcher_id != self.launcher_id:
+            ended = [master for master in request.app_masters if master.state == pb.APP_MASTER_COMPLETED]
+            self.revived = {master.app: master.attempt + 1 for master in ended}
+        self.registration_id = uuid.uuid4().hex
+        self.launcher_id = request.launcher_id
+        self.container_manager_address = request.container_manager_address
+        self.slot_states, self.containers, self.app_masters = {}, {}, {}
+        self.hear(request.containers, request.app_masters, request.slot_states)
+        self.order(frozenset(), anew=True)
+
+    def hear(
+        self,
+        containers: Iterable[pb.ContainerStatus],
+        app_masters: Iterable[pb.AppMasterStatus],
+        slot_states: Iterable[pb.SlotState],
+    ) -> None:
+        """Take what it says; statuses that are older than what is known do not count."""
+        self.heard_at = time.monotonic()
+        for status in containers:
+            known = self.containers.get(status.container_id)
+            if known is None or status.version > known.version:
+                self.containers[status.container_id] = status
+        for master in app_masters:
+            before = self.app_masters.get(master.app)
+            if before is None or master.version > before.version:
+                self.app_masters[master.app] = master
+        self.slot_states.update({state.slot: state for state in slot_states})
+        done = [key for key, status in self.containers.items() if status.state == pb.COMPLETED]
+        for key in done[:-256]:
+            del self.containers[key]
+
+    def order(self, keys: frozenset[OrderKey], *, anew: bool = False) -> None:
+        """Note what its orders are now; if they differ from before, its heartbeat is answered at once."""
+        if anew:
+            self._order_keys = None
+        elif keys != self._order_keys:
+            self._order_keys = keys
+            self.response_id += 1
+            self.changed.set()
+
+    def given_back(self, slot: int, epoch: int) -> bool:
+        """Whether nothing of this epoch or an older one is or can come on a slot."""
+        state = self.slot_states.get(slot)
+        return state is not None and state.closed_epoch >= epoch and not state.busy
+
+
+class Nodes:
+    """All machines of the cluster.
+
+    Args:
+        layout: which slot each GPU is; None while no machine has come yet.
+        silence: seconds after which a machine that says nothing is lost.
+    """
+
+    def __init__(self, layout: Layout | None, silence: Seconds) -> None:
+        self.layout = layout
+        self.silence = silence
+        self.deadlines: dict[int, float] = {}
+        """By GPU that is leaving: when it is killed, by ``time.monotonic``."""
+        self._nodes = {name: Node(name) for name in (layout.nodes if layout is not None else ())}
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def get(self, name: str) -> Node | None:
+        """A node by name."""
+        return self._nodes.get(name)
+
+    def add(self, request: pb.RegisterNodeRequest) -> Node:
+        """Take a registration.
+
+        Raises:
+            InputError: the node is not as the journal knows it.
+        """
+        if self.layout is not None:
+            self.layout.check(request)
+        node = self._nodes.setdefault(request.node, Node(request.node))
+        node.register(request)
+        return node
+
+    # --- from what launchers say to events -------------------------------------------------------------------------
+
+    def events(self, state: State) -> "list[Released | MachineLost | MachineBack]":
+        """What follows from what the machines said last: slots given back, machines lost and back."""
+        if self.layout is None:
+            return []
+        return [*self._released(state, self.layout), *self._lost(state, self.layout), *self._back(self.layout)]
+
+    def _released(self, state: State, layout: Layout) -> Iterator[Released]:
+        held = state.holdings.live
+        back: dict[tuple[int, int], list[int]] = {}
+        for gpu in np.flatnonzero(held.state == GpuState.LEAVING).tolist():
+            place = layout.places[gpu]
+            node = self._nodes.get(place.node)
+            lease, epoch = int(held.lease[gpu]), int(held.epoch[gpu])
+            if lease != NONE and node is not None and node.registered and node.given_back(place.slot, epoch):
+                back.setdefault((lease, epoch), []).append(gpu)
+        for (lease, epoch), gpus in back.items():
+            yield Released(lease=LeaseId(lease), epoch=Epoch(epoch), gpus=tuple(gpus))
+
+    def _lost(self, state: State, layout: Layout) -> Iterator[MachineLost]:
+        for node in self:
+            if not node.lost and node.silent_seconds > self.silence:
+                log.warning("machine.lost", node=node.name, silent_seconds=round(node.silent_seconds, 1))
+                node.lost = True
+                node.registration_id = ""  # it has to register again, and is fenced then
+                node.fence = state.last_epoch + 1
+                yield from (MachineLost(machine=machine) for machine in layout.machines_of(node.name))
+
+    def _back(self, layout: Layout) -> Iterator[MachineBack]:
+        for node in self:
+            slots = [layout.places[gpu].slot for gpu in layout.gpus_of(node.name)]
+            fenced = node.fence is not None and all(node.given_back(slot, node.fence) for slot in slots)
+            if node.lost and node.registered and fenced:
+                log.info("machine.back", node=node.name)
+                node.lost, node.fence = False, None
+                yield from (MachineBack(machine=machine) for machine in layout.machines_of(node.name))
+
+    # --- from the arbiter's state to orders ------------------------------------------------------------------------
+
+    def restore(self, state: State) -> None:
+        """Take from a recovered state which machines were down."""
+        for node in self:
+            gpus = self.layout.gpus_of(node.name) if self.layout is not None else []
+            if gpus and np.all(state.holdings.live.state[gpus] == GpuState.DOWN):
+                node.lost, node.fence = True, state.last_epoch + 1
+
+    def warn(self, gpus: Iterable[int], seconds: float) -> None:
+        """Note when GPUs that are leaving are killed; of two deadlines the earlier one counts."""
+        at = time.monotonic() + max(0.0, seconds)
+        for gpu in gpus:
+            self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
+
+    def seconds_left(self, gpus: Iterable[int]) -> float | None:
+        """Seconds until the first of these GPUs is killed; None: not known."""
+        known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
+        return max(0.0, min(known) - time.monotonic()) if known else None
+
+    def revocations(self, node: Node, state: State, grace: float) -> list[pb.Revocation]:
+        """What a node has to give back, with the seconds that remain."""
+        if self.layout is None:
+            return []
+        orders = []
+        held = state.holdings.live
+        leaving = set(np.flatnonzero(held.state == GpuState.LEAVING).tolist())
+        for gone in self.deadlines.keys() - leaving:
+            del self.deadlines[gone]
+        for gpu in sorted(leaving):
+            place = self.layout.places[gpu]
+            if place.node == node.name:
+                at = self.deadlines.setdefault(gpu, time.monotonic() + grace)
+                seconds = max(0.0, at - time.monotonic())
+                orders.append(pb.Revocation(slot=place.slot, epoch=int(held.epoch[gpu]), deadline_seconds=seconds))
+        return orders + list(self._strays(node, state, self.layout))
+
+    def _strays(self, node: Node, state: State, layout: Layout) -> Iterator[pb.Revocation]:
+        """Containers of leases that the arbiter does not know, or that have ended."""
+        held = state.holdings.live
+        for status in node.containers.values():
+            gpu = layout.gpu(node.name, status.slot)
+            if gpu is None or status.state == pb.COMPLETED or held.state[gpu] == GpuState.LEAVING:
+                continue
+            app = int(held.app[gpu])
+            if app == NONE or state.app_id(app) != status.app:
+                yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
+
+    def fences(self, node: Node) -> list[pb.Fence]:
+        """What a node that was lost has to kill before it counts again."""
+        if node.fence is None or self.layout is None:
+            return []
+        slots = [self.layout.places[gpu].slot for gpu in self.layout.gpus_of(node.name)]
+        return [pb.Fence(slot=slot, epoch=node.fence) for slot in slots]
+
+
+async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:
+    """Wait until ``done``, looked at whenever the event is set, or until the time is over."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not done() and (left := deadline - loop.time()) > 0.0:
+        event.clear()
+        try:
+            await asyncio.wait_for(event.wait(), left)
+        except TimeoutError:
+            return

@@ -1,0 +1,319 @@
+"""The arbiter's service: what its three protocols share, from the recovery of the journal to the end."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+
+import structlog
+
+from eunomia.arbiter import Arbiter
+from eunomia.decisions import Decision
+from eunomia.errors import InputError
+from eunomia.events import AppCancelled, AppFinished, Event, ProfileChanged
+from eunomia.journal import Journal, Step
+from eunomia.profiles import Profile
+from eunomia.state import State
+from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as launcher
+from eunomia_appmaster.service.apps import NOTE, App, Apps
+from eunomia_appmaster.service.clock import Clock
+from eunomia_appmaster.service.driver import Driver
+from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
+from eunomia_appmaster.service.sessions import Session, Teller
+from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.tokens import Tokens, new_secret
+
+log = structlog.get_logger()
+
+STOP_SECONDS = 10.0
+"""Between the order to an app master to end and its death."""
+LINGER_SECONDS = 15.0
+"""How long an app master may take to end by itself once its app is over."""
+LOOK_SECONDS = 1.0
+"""Between looks at what no message tells, such as silence."""
+
+
+class Service:
+    """One arbiter with its journal, machines, apps and sessions. Everything happens in one event loop.
+
+    Args:
+        settings: of this process.
+        journal: open for writing.
+        profile: the chosen one.
+        fallback: serves when the chosen one has failed too often.
+    """
+
+    def __init__(self, settings: Settings, journal: Journal, profile: Profile, fallback: Profile) -> None:
+        self.settings = settings
+        self.journal = journal
+        self.profile = profile
+        self.started_at = time.time()
+        self.address = settings.address
+        self._fallback = fallback
+        meta = journal.meta
+        if "secret" not in meta:
+            journal.set_meta(secret=new_secret().hex(), seed=settings.seed)
+            meta = journal.meta
+        self.seed = int(meta["seed"])
+        self.tokens = Tokens(bytes.fromhex(meta["secret"]))
+        self._served_before = meta.get("profile")
+        layout = Layout.decoded(meta["layout"]) if "layout" in meta else None
+        self.nodes = Nodes(layout, settings.node_silence)
+        self.apps = Apps(settings.apps, journal.notes(NOTE))
+        self.sessions: dict[str, Session] = {}
+        self.teller = Teller(self.nodes, self.tokens.container_secret)
+        self.ready = asyncio.Event()
+        self._driver: Driver | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- from the journal to the first step ------------------------------------------------------------------------
+
+    @property
+    def driver(self) -> Driver:
+        """The driver; there is one once the service is ready.
+
+        Raises:
+            InputError: its machines have not come yet.
+        """
+        if self._driver is None:
+            raise InputError("the arbiter must have its machines before it serves", value="none yet")
+        return self._driver
+
+    @property
+    def state(self) -> State:
+        """The arbiter's state; to be read under ``driver.lock``."""
+        return self.driver.arbiter.state
+
+    async def run(self) -> None:
+        """Wait for the machines, recover, and step until cancelled."""
+        await self._await_machines()
+        self._begin()
+        self._tasks = [asyncio.create_task(self.driver.run()), asyncio.create_task(self._look())]
+        self.ready.set()
+        log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.state.cluster.gpus)
+        await asyncio.gather(*self._tasks)
+
+    async def close(self) -> None:
+        """Stop stepping and leave a checkpoint."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._driver is not None:
+            await self._driver.close()
+        self.journal.close()
+
+    async def _await_machines(self) -> None:
+        """Wait for a first machine; one that the journal knows may stay away as long as it could be silent."""
+        while True:
+            known = self.nodes.layout is not None
+            if (
+                any(node.registered for node in self.nodes)
+                if not known
+                else all(node.registered or node.silent_seconds > self.settings.node_silence for node in self.nodes)
+            ):
+                return
+            await asyncio.sleep(0.02)
+
+    def _begin(self) -> None:
+        if self.nodes.layout is None:
+            raise InputError("a cluster must have a machine", value="none")
+        cluster = self.nodes.layout.cluster
+        stages = self.profile.stages(cluster, place="launcher")
+        arbiter = Arbiter(cluster, stages, self._fallback.stages(cluster), seed=self.seed)
+        saved, steps = self.journal.recover()
+        if saved is not None:
+            arbiter.load(saved)
+        for step in steps:
+            arbiter.replay(step.now, step.events, step.decision)
+        last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1))), None)
+        clock = Clock() if last is None else Clock(last.now, last.at)
+        self._driver = Driver(
+            arbiter,
+            self.journal,
+            clock,
+            after=self._carry_out,
+            observers=self.profile.observers(),
+            step_limit=self.settings.step_limit,
+            checkpoint_steps=self.settings.checkpoint_steps,
+        )
+        self._recall(steps, clock)
+        self.nodes.restore(arbiter.state)
+        self._tell_profile(last is None)
+        self.refresh()
+        if last is not None:
+            log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(arbiter.state.leases))
+
+    def _recall(self, steps: Sequence[Step], clock: Clock) -> None:
+        """Take rounds and deadlines from the steps that were folded again."""
+        for step in steps:
+            if step.decision.causes:
+                self.driver.rounds.append(step.decision)
+            self._warn(step.decision, clock.now())
+
+    def _tell_profile(self, new: bool) -> None:
+        resolved = self.profile.resolved()
+        self.journal.set_meta(
+            profile=resolved,
+            policy=self.profile.name,
+            cluster=[machine.name for machine in self.state.cluster.machines],
+        )
+        if not new and self._served_before != resolved:
+            log.info("profile.changed", profile=self.profile.name)
+            self.driver.put([ProfileChanged(profile=self.profile.name)])
+
+    # --- around a step ---------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Take what follows from what the machines said last."""
+        if self._driver is None:
+            return
+        async with self._driver.lock:
+            self._driver.put(self.nodes.events(self.state))
+            self.refresh()
+
+    def _carry_out(self, decision: Decision) -> None:
+        """Hand on what a journaled decision says: to machines and app masters."""
+        self._warn(decision, decision.now)
+        self.refresh()
+
+    def _warn(self, decision: Decision, now: Seconds) -> None:
+        for order in (*decision.orders, *decision.transitions):
+            if order.leaving.size and order.deadline != NEVER:
+                self.nodes.warn(order.leaving.tolist(), float(order.deadline) - float(now))
+
+    def refresh(self) -> None:
+        """Answer the heartbeats of everybody for whom there is something new."""
+        self._judge_masters()
+        for node in self.nodes:
+            node.order(self._order_keys(node))
+        for session in self.sessions.values():
+            session.changed.set()
+
+    async def _look(self) -> None:
+        """Look now and then at what no message tells."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    # --- orders to machines ----------------------------------------------------------------------------------------
+
+    def orders(self, node: Node) -> launcher.NodeHeartbeatResponse:
+        """All that a node is to do now."""
+        return launcher.NodeHeartbeatResponse(
+            response_id=node.response_id,
+            revocations=self._revocations(node),
+            start_app_masters=[self._start_order(app, attempt) for app, attempt in self._to_start(node)],
+            stop_app_masters=[
+                launcher.AppMasterStop(app=app.name, deadline_seconds=STOP_SECONDS) for app in self._to_stop(node)
+            ],
+            fences=self.nodes.fences(node),
+        )
+
+    def _revocations(self, node: Node) -> list[launcher.Revocation]:
+        if self._driver is None:
+            return []
+        grace = self._driver.arbiter.serving.rounds.suspend_grace
+        return self.nodes.revocations(node, self.state, grace)
+
+    def _order_keys(self, node: Node) -> frozenset[OrderKey]:
+        """What tells the node's orders of now from others; seconds that pass make no other order."""
+        keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
+        keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
+        keys |= {("stop", app.name) for app in self._to_stop(node)}
+        keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
+        return frozenset(keys)
+
+    def _to_start(self, node: Node) -> list[tuple[App, int]]:
+        """App masters that the node does not have yet, or whose last attempt ended with an earlier launcher."""
+        wanted = []
+        for app in self.apps.live:
+            status = node.app_masters.get(app.name)
+            if app.node != node.name:
+                continue
+            if status is None:
+                wanted.append((app, 1))
+            elif status.attempt < node.revived.get(app.name, 0):
+                wanted.append((app, node.revived[app.name]))
+        return wanted
+
+    def _to_stop(self, node: Node) -> list[App]:
+        now = None if self._driver is None else float(self._driver.clock.now())
+        ended = []
+        for app in self.apps:
+            status = node.app_masters.get(app.name)
+            runs = status is not None and status.state != launcher.APP_MASTER_COMPLETED
+            if not runs or not app.over or now is None:
+                continue
+            if app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS:
+                ended.append(app)
+        return ended
+
+    def _start_order(self, app: App, attempt: int) -> launcher.AppMasterOrder:
+        folder = (self.settings.apps / app.name).resolve()
+        env = {"EUNOMIA_ARBITER": self.address}
+        for name in ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG"):
+            if os.environ.get(name):
+                env[name] = os.environ[name]
+        return launcher.AppMasterOrder(
+            app=app.name,
+            attempt=attempt,
+            command=[sys.executable, "-m", "eunomia_appmaster.master", "--app-dir", str(folder)],
+            folder=str(folder),
+            env=env,
+            token=self.tokens.app(app.name),
+        )
+
+    def _judge_masters(self) -> None:
+        """An app whose master has ended for good, without a word, has failed."""
+        for node in self.nodes:
+            for app in [app for app in self.apps.live if app.node == node.name]:
+                status = node.app_masters.get(app.name)
+                if status is None or status.state != launcher.APP_MASTER_COMPLETED:
+                    continue
+                if status.attempt >= node.revived.get(app.name, 0):
+                    why = status.diagnostics or _words(status.exit)
+                    self.end(app, "failed", f"its app master ended before its work was done: {why}")
+
+    # --- apps ------------------------------------------------------------------------------------------------------
+
+    def end(self, app: App, state: str, why: str = "") -> None:
+        """Have an app end: finished, failed or cancelled."""
+        if app.over:
+            return
+        row = self.state.app_row(AppId(app.name))
+        if row != NONE:
+            app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
+        app.end(state, why, float(self.driver.clock.now()))
+        log.info("app.ended", app=app.name, state=state, why=why)
+        name = AppId(app.name)
+        event: Event = AppFinished(app=name, failed=state == "failed", why=why)
+        if state == "cancelled":
+            event = AppCancelled(app=name)
+        self.driver.put([event] if row != NONE else [], [app.note()])
+
+    def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
+        """The plugin of a stage as the profile sets it, for agents."""
+        name = self.profile.plugins[stage]
+        tables = tomllib.loads(self.profile.resolved()).get("plugins", {})
+        options = {key: item for key, item in tables.get(name, {}).items() if key != "use"}
+        use = str(tables.get(name, {}).get("use", name))
+        version = self.profile.registry.listed(use).found.version
+        return pb.StagePlugin(name=use, version=version, options_json=json.dumps(options))
+
+
+def _words(exit_: launcher.Exit) -> str:
+    if exit_.HasField("code"):
+        return f"exit code {exit_.code}"
+    return f"signal {exit_.signal}" if exit_.HasField("signal") else "nobody knows why"
+
+
+def host() -> str:
+    """The machine's name, for people."""
+    return socket.gethostname().split(".")[0] or "localhost"

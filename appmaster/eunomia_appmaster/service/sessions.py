@@ -1,0 +1,192 @@
+"""The app masters that are registered: what each was told, and what it is to be told next.
+
+What is new for an app is read off the arbiter's state each time, as the difference to what was sent; nothing is queued
+that could grow old.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from eunomia.events import Started
+from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.state import State
+from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol.tokens import container_token, node_token
+from eunomia_appmaster.service.messages import finite, offer_message
+from eunomia_appmaster.service.nodes import Nodes
+
+READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
+
+
+@dataclasses.dataclass(slots=True)
+class _Sent:
+    """A lease as the app master knows it."""
+
+    epoch: int
+    ends_at: float
+    protected_until: float
+
+
+class Session:
+    """One app master.
+
+    Args:
+        app: its app.
+        attempt: which of the app's masters.
+        bids: whether its agent can answer offers.
+    """
+
+    def __init__(self, app: str, attempt: int, *, bids: bool) -> None:
+        self.app = app
+        self.attempt = attempt
+        self.bids = bids
+        self.response_id = 0
+        self.last: pb.AllocateResponse | None = None
+        self.calls = 0
+        self.changed = asyncio.Event()
+        self.bid_error = ""
+        self.refused: list[str] = []
+        self.unacknowledged: list[Started] = []
+        """Leases of the last answer, which count as started once it is acknowledged."""
+        self._leases: dict[int, _Sent] = {}
+        self._leaving: dict[int, int] = {}
+        """By GPU: the epoch of the order to leave that was sent."""
+        self._offer: int | None = None
+        self._tokens: tuple[tuple[str, str], ...] = ()
+
+    def take_acknowledged(self) -> list[Started]:
+        """What started with the answer that is acknowledged now."""
+        started, self.unacknowledged = self.unacknowledged, []
+        return started
+
+
+class Teller:
+    """Writes what is new for app masters.
+
+    Args:
+        nodes: the machines.
+        secret: for container tokens.
+    """
+
+    def __init__(self, nodes: Nodes, secret: bytes) -> None:
+        self._nodes = nodes
+        self._secret = secret
+
+    def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
+        """All that an app may use now, for its registration."""
+        leases = [lease for lease in self._leases(session, state) if lease.state in READY]
+        for lease in leases:
+            self._sent(session, lease)
+        session._tokens = self._addresses()
+        return [self._lease(session.app, state, lease) for lease in leases], self.node_tokens(session.app)
+
+    def news(self, session: Session, state: State, now: Seconds) -> pb.AllocateResponse | None:
+        """What an app master does not know yet; None: nothing. What it returns counts as sent."""
+        answer = pb.AllocateResponse()
+        known = {lease.id: lease for lease in self._leases(session, state)}
+        self._tell_leaving(session, state, answer)
+        for lease in known.values():
+            self._tell_lease(session, state, lease, answer)
+        for gone in session._leases.keys() - known.keys():
+            del session._leases[gone]
+            answer.ended_leases.append(gone)
+        self._tell_offer(session, state, answer, now)
+        if self._addresses() != session._tokens:
+            session._tokens = self._addresses()
+            answer.node_tokens.extend(self.node_tokens(session.app))
+        answer.bid_error, session.bid_error = session.bid_error, ""
+        answer.refused.extend(session.refused)
+        session.refused = []
+        return answer if answer.ByteSize() else None
+
+    def node_tokens(self, app: str) -> list[pb.NodeToken]:
+        """What lets an app deal with its containers on each node."""
+        return [
+            pb.NodeToken(node=name, token=node_token(self._secret, app, name), container_manager_address=address)
+            for name, address in self._addresses()
+        ]
+
+    def _addresses(self) -> tuple[tuple[str, str], ...]:
+        return tuple((node.name, node.container_manager_address) for node in self._nodes)
+
+    def _leases(self, session: Session, state: State) -> Iterable[Lease]:
+        row = state.app_row(AppId(session.app))
+        return () if row == NONE else state.app_leases(row)
+
+    def _tell_leaving(self, session: Session, state: State, answer: pb.AllocateResponse) -> None:
+        held, row = state.holdings.live, state.app_row(AppId(session.app))
+        mine = np.flatnonzero((held.app == row) & (held.state == GpuState.LEAVING)).tolist() if row != NONE else []
+        session._leaving = {gpu: epoch for gpu, epoch in session._leaving.items() if gpu in mine}
+        orders: dict[tuple[int, int], list[int]] = {}
+        for gpu in mine:
+            epoch = int(held.epoch[gpu])
+            if session._leaving.get(gpu) != epoch:
+                session._leaving[gpu] = epoch
+                orders.setdefault((int(held.lease[gpu]), epoch), []).append(gpu)
+        for (lease, epoch), gpus in orders.items():
+            seconds = self._nodes.seconds_left(gpus)
+            answer.preempt.strict_contract.leaving.add(lease=lease, epoch=epoch, gpus=gpus, deadline_seconds=seconds)
+
+    def _tell_lease(self, session: Session, state: State, lease: Lease, answer: pb.AllocateResponse) -> None:
+        sent = session._leases.get(lease.id)
+        if lease.state not in READY:
+            return
+        if sent is None or lease.epoch > sent.epoch:
+            self._sent(session, lease)
+            answer.allocated_leases.append(self._lease(session.app, state, lease))
+        elif (sent.ends_at, sent.protected_until) != (lease.ends_at, lease.protected_until):
+            self._sent(session, lease)
+            answer.renewed.add(lease=lease.id, ends_at=finite(lease.ends_at), protected_until=lease.protected_until)
+
+    def _sent(self, session: Session, lease: Lease) -> None:
+        session._leases[lease.id] = _Sent(lease.epoch, lease.ends_at, lease.protected_until)
+        if lease.state is LeaseState.ORDERED:
+            session.unacknowledged.append(Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch)))
+
+    def _tell_offer(self, session: Session, state: State, answer: pb.AllocateResponse, now: Seconds) -> None:
+        offer = None if state.open is None else state.open.offer
+        if session._offer is not None and (offer is None or offer.id != session._offer):
+            answer.closed_offers.append(session._offer)
+            session._offer = None
+        row = state.app_row(AppId(session.app))
+        if offer is None or row == NONE or not session.bids or session._offer == offer.id:
+            return
+        if offer.apps is None or row in offer.apps:
+            session._offer = int(offer.id)
+            answer.offers.append(offer_message(state, offer, row, now))
+
+    def _lease(self, app: str, state: State, lease: Lease) -> pb.Lease:
+        return pb.Lease(
+            id=lease.id,
+            epoch=lease.epoch,
+            job=None if lease.job == NONE else state.job_id(lease.job),
+            containers=[
+                container for gpu in lease.gpus.tolist() for container in self._container(app, state, lease, gpu)
+            ],
+            ends_at=finite(lease.ends_at),
+            protected_until=lease.protected_until,
+            granted_at=lease.granted_at,
+        )
+
+    def _container(self, app: str, state: State, lease: Lease, gpu: int) -> Iterator[pb.Container]:
+        layout, held, cluster = self._nodes.layout, state.holdings.live, state.cluster
+        if layout is None:
+            return
+        place = layout.places[gpu]
+        node = self._nodes.get(place.node)
+        yield pb.Container(
+            id=f"{lease.id}/{lease.epoch}/{gpu}",
+            node_id=place.node,
+            container_manager_address="" if node is None else node.container_manager_address,
+            resource=pb.Resource(memory_gib=float(held.memory_gib[gpu]), cpus=float(held.cpus[gpu]), gpus=1.0),
+            container_token=container_token(self._secret, app, place.node, place.slot, lease.epoch),
+            version=lease.epoch,
+            slot=place.slot,
+            gpu=gpu,
+            gpu_type=cluster.gpu_types[cluster.gpu_type[gpu]],
+            share=1.0,
+        )

@@ -1,0 +1,83 @@
+"""``ResourceTracker``: what launchers call; see launcher.proto."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.nodes import Node, wait_for_change
+from eunomia_appmaster.service.service import Service
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ResourceTracker(rpc.ResourceTrackerServicer):
+    """Takes what launchers say, and answers with the orders of now."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def RegisterNode(  # noqa: N802
+        self, request: pb.RegisterNodeRequest, context: Context
+    ) -> pb.RegisterNodeResponse:
+        """Take a machine and all that it holds."""
+        service = self._service
+        try:
+            if service.nodes.layout is None:
+                layout = Layout.of([request])
+                service.journal.set_meta(layout=layout.encoded())
+                service.nodes.layout = layout
+            node = service.nodes.add(request)
+        except InputError as error:
+            log.error("node.refused", node=request.node, why=str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        log.info("node.registered", node=node.name, slots=len(request.slots), containers=len(request.containers))
+        await self._service.look()
+        return pb.RegisterNodeResponse(
+            container_secret=service.tokens.container_secret,
+            heartbeat_seconds=min(5.0, float(service.settings.node_silence) / 4.0),
+            registration_id=node.registration_id,
+        )
+
+    async def NodeHeartbeat(  # noqa: N802
+        self, request: pb.NodeHeartbeatRequest, context: Context
+    ) -> pb.NodeHeartbeatResponse:
+        """Answer with the orders once they differ from those that were handled."""
+        node = await self._known(request, context)
+        node.hear(request.containers, request.app_masters, request.slot_states)
+        await self._service.look()
+        seconds = min(5.0, float(self._service.settings.node_silence) / 4.0)
+        registration = node.registration_id
+        await wait_for_change(
+            node.changed,
+            seconds,
+            lambda: node.response_id != request.response_id or node.registration_id != registration,
+        )
+        node.hear((), (), ())
+        if node.response_id == request.response_id or self._service._driver is None:
+            return pb.NodeHeartbeatResponse(response_id=node.response_id)
+        async with self._service.driver.lock:
+            return self._service.orders(node)
+
+    async def ReportContainers(  # noqa: N802
+        self, request: pb.ReportContainersRequest, context: Context
+    ) -> pb.ReportContainersResponse:
+        """Take changes of state, at once."""
+        node = await self._known(request, context)
+        node.hear(request.containers, request.app_masters, request.slot_states)
+        await self._service.look()
+        return pb.ReportContainersResponse()
+
+    async def _known(self, request: "pb.NodeHeartbeatRequest | pb.ReportContainersRequest", context: Context) -> Node:
+        node = self._service.nodes.get(request.node)
+        if node is None or not node.registered or node.registration_id != request.registration_id:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
+            raise asyncio.CancelledError
+        return node
