@@ -17,7 +17,7 @@ from eunomia.errors import InputError, InputErrors
 from eunomia_appmaster.app_tables import DISTRIBUTIONS, PARAMETER, AppTable, JobTable, Slots, TunerTable
 from eunomia_appmaster.command import PLACEHOLDERS, Command
 from eunomia_appmaster.space import Distribution, grid_size
-from eunomia_appmaster.tuner import TUNERS, Search, Tuner, load_tuner
+from eunomia_appmaster.tuner import Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -66,7 +66,7 @@ class AppFile:
         *,
         place: str,
         folder: Path,
-        tuners: Mapping[str, str] = TUNERS,
+        tuners: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         user: str | None = None,
     ) -> Self:
@@ -76,7 +76,7 @@ class AppFile:
             text: its TOML.
             place: how errors name it, such as ``resnet.toml``.
             folder: the working folder of its jobs; relative scripts are looked for there.
-            tuners: ``module:class`` by kind, the built-in ones and those of plugins.
+            tuners: ``module:class`` by kind; None: the built-in ones and those of plugins.
             env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
             user: whose app it is where the file names none; None: the login name.
 
@@ -208,7 +208,7 @@ class _Reader:
         tuner: TunerTable | None,
         job: JobTable | None,
         space: dict[str, Distribution] | None,
-        kinds: Mapping[str, str],
+        kinds: Mapping[str, str] | None,
     ) -> tuple[Search, type[Tuner], BaseModel] | None:
         """Check what needs several tables at once: the tuner's own options, and whether it can be made."""
         if tuner is None:

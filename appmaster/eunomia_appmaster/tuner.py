@@ -14,10 +14,16 @@ from importlib import import_module
 from statistics import median_low
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
+import structlog
+
+from eunomia.checking import hooks_of
 from eunomia.errors import InputError
 from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.registry import Registry, default_registry
 from eunomia.shapes import value
 from eunomia_appmaster.space import Parameters, Sampler, Space, grid_point, grid_size, random_point, trial_seed
+
+log = structlog.get_logger()
 
 Mode = Literal["min", "max"]
 JsonState = dict[str, Any]
@@ -196,12 +202,36 @@ class Tuner(Protocol):
         ...
 
 
-def load_tuner(kind: str, kinds: Mapping[str, str] = TUNERS, *, place: str | None = None) -> type[Tuner]:
+def tuner_kinds(registry: Registry) -> dict[str, str]:
+    """Return ``module:class`` by kind: the built-in tuners, and those that plugins name by ``eunomia_tuners``.
+
+    A plugin that fails is left out, and a built-in kind cannot be replaced.
+    """
+    kinds: dict[str, str] = {}
+    for item in registry.all():
+        if item.plugin is None or "eunomia_tuners" not in hooks_of(item.plugin):
+            continue
+        try:
+            made = registry.make(item.found.name, {}, alias=item.found.name, place=".".join)
+            kinds |= {str(kind): str(target) for kind, target in made.eunomia_tuners().items()}
+        except Exception as error:
+            log.warning("plugin.failed", plugin=item.found.name, hook="eunomia_tuners", why=str(error))
+    return kinds | dict(TUNERS)
+
+
+def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str | None = None) -> type[Tuner]:
     """Import the tuner of a kind.
+
+    Args:
+        kind: as ``[tuner].kind`` names it.
+        kinds: ``module:class`` by kind; None: the built-in ones, and where it is none of them those of plugins.
+        place: for the error.
 
     Raises:
         InputError: no such kind, or its package cannot be imported.
     """
+    if kinds is None:
+        kinds = TUNERS if kind in TUNERS else tuner_kinds(default_registry())
     if kind not in kinds:
         close = get_close_matches(kind, kinds, n=1)
         meant = f'; did you mean "{close[0]}"?' if close else ""
@@ -228,6 +258,8 @@ def forecast(
         tuner: the search.
         done: iterations done by trial.
         speeds: what is known of each trial's speed.
+        useful: slots beyond which a trial would not be brought on now, such as where widening it does not pay; it
+            bounds what the current phase asks for, not what the app is entitled to.
         otherwise: stands in for a trial whose speed is not known, where no other's is; else their median does.
 
     Returns:

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the arbiter's command line."""
     options = argparse.ArgumentParser(prog="eunomia_appmaster.service", description="Arbitrates a cluster.")
     options.add_argument("--state-dir", type=Path, required=True, help="journal and apps")
+    options.add_argument("--run-dir", type=Path, help="where address and tokens are written; see settings.run_dir")
     options.add_argument("--address", default=DEFAULT_ADDRESS, help="host:port; port 0: a free one")
     options.add_argument("--policy", default="default", help="preset, profile file or plugin")
     options.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
@@ -58,15 +59,14 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-async def run(settings: Settings) -> None:
-    """Serve until told to end."""
+async def run(settings: Settings, folder: Path) -> None:
+    """Serve until told to end; ``folder`` holds address and tokens."""
     check_address(settings.address)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
     journal = Journal.open(settings.journal, durable=settings.durable)
     service = Service(settings, journal, profile, fallback)
     server, service.address = await start_server(service, settings.address)
-    folder = run_dir(settings.state_dir)
     for name, text in (("token", service.tokens.operator), ("launcher.token", service.tokens.launcher)):
         write_private(folder / name, text)
     write_private(folder / "address", service.address)
@@ -98,7 +98,7 @@ def main() -> None:
     configure_logs()
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(run(settings_of(options)))
+            asyncio.run(run(settings_of(options), options.run_dir or run_dir(options.state_dir)))
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -1,0 +1,275 @@
+"""A client of the arbiter, for commands and programs."""
+
+import contextlib
+import getpass
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableError
+from eunomia.shapes import value
+from eunomia.units import parse_duration
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
+
+A = TypeVar("A")
+
+TIMEOUT_SECONDS = 30.0
+RETRIES_SECONDS = 10.0
+"""How long a call goes on asking an arbiter that is just being restarted."""
+OVER = ("finished", "failed", "cancelled")
+_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
+
+
+@value
+class BestJob:
+    """The best trial of a search, as its app master told it."""
+
+    job: str
+    params: dict[str, Any]
+    metric: float | None
+    checkpoint: str
+
+
+@value
+class Ended:
+    """How an app ended."""
+
+    name: str
+    state: str
+    """finished, failed or cancelled."""
+    why: str
+    jct_seconds: float
+    best_job: BestJob | None
+
+
+class SubmittedApp:
+    """An app that the arbiter has accepted.
+
+    Attributes:
+        name: unique; what the file said, or that with a number.
+        submitted: the arbiter's whole answer.
+    """
+
+    def __init__(self, client: "Client", submitted: pb.SubmitResponse) -> None:
+        self.name = submitted.app
+        self.submitted = submitted
+        self._client = client
+
+    def wait(self, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
+        """Wait until the app is over.
+
+        Args:
+            timeout: a duration such as "30m"; None: as long as it takes.
+            poll_seconds: between two looks.
+
+        Raises:
+            EunomiaError: it was not over in time.
+        """
+        limit = None if timeout is None else float(parse_duration(timeout, name="timeout"))
+        deadline = None if limit is None else time.monotonic() + limit
+        while True:
+            app = self._client.app(self.name)
+            if app.state in OVER:
+                return _ended(app)
+            if deadline is not None and time.monotonic() > deadline:
+                raise EunomiaError(f"{self.name} must be over within {timeout}", value=app.state)
+            time.sleep(poll_seconds)
+
+
+class Client:
+    """Speaks with an arbiter; a context manager.
+
+    Args:
+        address: host:port; None: ``EUNOMIA_ADDRESS``, else the running arbiter's.
+        token_file: holds the operator's token; None: ``EUNOMIA_TOKEN_FILE``, else the running arbiter's.
+        state_dir: of the arbiter, to find both; None: the default one.
+        timeout_seconds: of one call.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token_file: Path | None = None,
+        state_dir: Path | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        place = run_dir(state_dir or default_state_dir())
+        self.address = address or os.environ.get("EUNOMIA_ADDRESS") or _read(place / "address") or DEFAULT_ADDRESS
+        named = token_file or os.environ.get("EUNOMIA_TOKEN_FILE")
+        self._token_file = Path(named) if named else place / "token"
+        self._timeout = timeout_seconds
+        self._channel = grpc.insecure_channel(self.address, options=[("grpc.max_reconnect_backoff_ms", 500)])
+        self._stub = rpc.ClientProtocolStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def submit(self, path: Path | str, *, text: str | None = None, user: str | None = None) -> SubmittedApp:
+        """Submit an app file.
+
+        Args:
+            path: the file; its folder is the workers' working folder.
+            text: what it says, if it is not to be read.
+            user: whose app it is where the file names none; None: the login name.
+
+        Raises:
+            InputErrors: all that is wrong with it.
+        """
+        path = Path(path)
+        if text is None:
+            text = _text(path)
+        request = pb.SubmitRequest(
+            app_file=text,
+            file_name=path.name,
+            folder=str(path.resolve().parent),
+            user=user or getpass.getuser(),
+            env={name: os.environ[name] for name in _ENV if name in os.environ},
+            request_id=uuid.uuid4().hex,
+        )
+        return SubmittedApp(self, self._call(self._stub.Submit, request))
+
+    def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
+        """What apps there are, and on demand their jobs and all slots."""
+        return self._call(self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=app))
+
+    def app(self, name: str) -> pb.App:
+        """One app.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        found = self.list(app=name).apps
+        if not found:
+            raise InputError("an app must be here", value=f'"{name}"')
+        return found[0]
+
+    def explanations(self, name: str) -> Sequence[pb.Explanation]:
+        """Why a job waits; of an app: each of its jobs that wait.
+
+        Raises:
+            InputError: there is no such job.
+        """
+        return self._call(self._stub.Explain, pb.ExplainRequest(job=name)).explanations
+
+    def explain(self, job: str) -> pb.Explanation:
+        """Why one job waits; see ``explanations``."""
+        return self.explanations(job)[0]
+
+    def cancel(self, app: str) -> pb.CancelResponse:
+        """End an app.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        return self._call(self._stub.Cancel, pb.CancelRequest(app=app))
+
+    def health(self) -> pb.HealthResponse:
+        """How the arbiter is."""
+        return self._call(self._stub.Health, pb.HealthRequest(), retry=False)
+
+    def resume(self) -> pb.ResumeResponse:
+        """Have the chosen profile serve again, after a fallback."""
+        return self._call(self._stub.Resume, pb.ResumeRequest())
+
+    def _call(self, method: Callable[..., A], request: object, *, retry: bool = True) -> A:
+        """Call; an arbiter that is being restarted is asked again for a while.
+
+        Every call may be repeated: a submission carries an id of its own.
+        """
+        deadline = time.monotonic() + (RETRIES_SECONDS if retry and self._was_here() else 0.0)
+        while True:
+            try:
+                return method(request, timeout=self._timeout, metadata=self._metadata())
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                    raise self._error(error) from None
+            time.sleep(0.2)
+
+    def _was_here(self) -> bool:
+        """Whether an arbiter with this token has run: then it may come back."""
+        return self._token_file.exists()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = _read(self._token_file)
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def _error(self, error: grpc.RpcError) -> EunomiaError:
+        """What went wrong, in Eunomia's own words."""
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
+            value = "another one" if _read(self._token_file) else f"none in {self._token_file}"
+            return UnreachableError(f"the token of the arbiter at {self.address} must be right", value=value)
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            why = "no answer" if code is grpc.StatusCode.DEADLINE_EXCEEDED else _short(details)
+            rule = "an arbiter must be reachable (eunomia serve starts one)"
+            return UnreachableError(rule, value=why, place=self.address)
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            return _input_errors(error, details)
+        if code is grpc.StatusCode.NOT_FOUND:
+            rule, _, got = details.partition(", but got ")
+            return InputError(rule, value=got or None)
+        return EunomiaError(f"the arbiter must answer without a fault of its own ({code.name})", value=_short(details))
+
+
+def _input_errors(error: grpc.RpcError, details: str) -> InputError:
+    metadata: Any = error.trailing_metadata() or ()
+    for key, content in metadata:
+        if key == "eunomia-errors-bin":
+            several = pb.Errors.FromString(content)
+            return InputErrors(
+                [
+                    InputError(
+                        one.rule,
+                        value=one.value if one.HasField("value") else None,
+                        place=one.place if one.HasField("place") else None,
+                    )
+                    for one in several.errors
+                ]
+            )
+    return InputError(details)
+
+
+def _ended(app: pb.App) -> Ended:
+    standing = app.standing
+    best = None
+    if standing.best_job:
+        params: dict[str, Any] = {}
+        with contextlib.suppress(ValueError):
+            params = json.loads(standing.best_params_json or "{}")
+        metric = standing.best if standing.HasField("best") else None
+        best = BestJob(job=standing.best_job, params=params, metric=metric, checkpoint=standing.best_checkpoint)
+    return Ended(name=app.app, state=app.state, why=app.why, jct_seconds=app.jct_seconds, best_job=best)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("an app file must be readable text", value=str(error), place=str(path)) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _short(details: str) -> str:
+    return "connection refused" if "refused" in details.lower() else details[:200]

@@ -1,0 +1,295 @@
+"""Keeps an arbiter and a launcher running on this machine: starts them, and starts them again when they die.
+
+Whoever restarts them need not know anything: the arbiter comes back from its journal, the launcher from its containers'
+files, and both find each other through the state folder.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
+
+log = structlog.get_logger()
+
+HEALTHY_SECONDS = 30.0
+"""A process that ran for so long is restarted at once."""
+MOST_PAUSE_SECONDS = 5.0
+MOST_FAILURES = 8
+"""Restarts in a row, none of which lasted, before it is given up."""
+STOP_SECONDS = 20.0
+BAD_INPUT = 2
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """One process that is kept running.
+
+    Args:
+        name: arbiter or launcher.
+        command: argv.
+        log_file: where its stderr and stdout go; None: to this process's.
+        env: its environment.
+        orphaned: the signal that it gets if the supervisor itself is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log_file: Path | None,
+        env: Mapping[str, str],
+        orphaned: signal.Signals,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.restarts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.failure: str | None = None
+        """Why it is given up."""
+        self._log_file = log_file
+        self._env = dict(env)
+        self._orphaned = orphaned
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"keep-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start it, and keep it running from now on."""
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        process = self.process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End it with SIGTERM, and with SIGKILL if that takes too long."""
+        self._stopping.set()
+        deadline = time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            self._signal(signal.SIGTERM)
+            self._thread.join(min(1.0, max(0.0, deadline - time.monotonic())))
+        if self._thread.is_alive():
+            log.warning("process.killed", name=self.name)
+            self._signal(signal.SIGKILL)
+            self._thread.join(5.0)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self.process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    def _keep(self) -> None:
+        """Run it again and again; this thread lives as long as the process does, which the death signal asks for."""
+        failures = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = self._run_once()
+            if self._stopping.is_set():
+                return
+            lasted = time.monotonic() - began
+            failures = 0 if lasted > HEALTHY_SECONDS else failures + 1
+            if code == BAD_INPUT or failures > MOST_FAILURES:
+                self.failure = f"{self.name} ended with {_words(code)}"
+                log.error("process.given_up", name=self.name, code=code)
+                return
+            self.restarts += 1
+            log.warning("process.restarted", name=self.name, code=code, lasted_seconds=round(lasted, 1))
+            self._stopping.wait(min(MOST_PAUSE_SECONDS, 0.1 * 2**failures) if failures else 0.0)
+
+    def _run_once(self) -> int:
+        with contextlib.ExitStack() as stack:
+            out: IO[bytes] | None = None
+            if self._log_file is not None:
+                self._log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                out = stack.enter_context(self._log_file.open("ab"))
+            self.process = subprocess.Popen(
+                self.command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=out if out is not None else sys.stderr.fileno(),
+                stderr=out,
+                start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to hear
+                preexec_fn=_die_with_parent(self._orphaned),
+            )
+        return self.process.wait()
+
+
+class Supervisor:
+    """An arbiter and a launcher on this machine; a context manager.
+
+    Args:
+        state_dir: journal, apps, launcher's files.
+        policy: preset, profile file or plugin.
+        settings: ``KEY=VALUE`` for the profile.
+        slots: CPU slots where no GPU is found.
+        cpu_only: CPU slots even where there are GPUs.
+        address: where to listen; port 0 takes a free one.
+        seed: all randomness follows from it.
+        log_dir: where arbiter.log and launcher.log go; None: to stderr.
+        arbiter_options: further options of ``eunomia_appmaster.service``.
+        launcher_options: further options of ``eunomia_appmaster.launcher``.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        policy: str = "default",
+        settings: Sequence[str] = (),
+        slots: int | None = None,
+        cpu_only: bool = False,
+        address: str = DEFAULT_ADDRESS,
+        seed: int = 0,
+        log_dir: Path | None = None,
+        arbiter_options: Sequence[str] = (),
+        launcher_options: Sequence[str] = (),
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.run_dir = run_dir(state_dir)
+        self._policy = policy
+        self._settings = settings
+        self._slots = slots
+        self._cpu_only = cpu_only
+        self._address = address
+        self._seed = seed
+        self._log_dir = log_dir
+        self._arbiter_options = arbiter_options
+        self._launcher_options = launcher_options
+        self.arbiter: Child | None = None
+        self.launcher: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """host:port of the arbiter."""
+        return (self.run_dir / "address").read_text().strip()
+
+    @property
+    def token_file(self) -> Path:
+        """The operator's token."""
+        return self.run_dir / "token"
+
+    def start(self, *, ready_seconds: float = 60.0) -> None:
+        """Start both, and wait until the arbiter has its machine.
+
+        Raises:
+            EunomiaError: one of them gave up, or it took too long.
+        """
+        (self.run_dir / "address").unlink(missing_ok=True)
+        try:
+            self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
+            self.arbiter.start()
+            self._await(lambda: (self.run_dir / "address").exists(), ready_seconds)
+            self._address = self.address  # a port that was free once is kept over restarts
+            self.arbiter.command = self._arbiter_command()
+            self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
+            self.launcher.start()
+            self._await(self._ready, ready_seconds)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the arbiter, then the launcher with all containers, each after a suspend order."""
+        # The arbiter first: it must not take the end of the app masters for failures.
+        for child in (self.arbiter, self.launcher):
+            if child is not None:
+                child.stop()
+
+    def wait(self) -> None:
+        """Wait until one of them is given up.
+
+        Raises:
+            EunomiaError: it was; with the reason.
+        """
+        while True:
+            self._check()
+            time.sleep(0.2)
+
+    def _ready(self) -> bool:
+        from eunomia_appmaster.client import Client
+
+        try:
+            with Client(self.address, token_file=self.token_file, timeout_seconds=2.0) as client:
+                return bool(client.health().ready)
+        except (EunomiaError, OSError):
+            return False
+
+    def _await(self, done: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not done():
+            self._check()
+            if time.monotonic() > deadline:
+                raise EunomiaError(f"the arbiter must be ready within {seconds:.0f} s", place=str(self.state_dir))
+            time.sleep(0.03)
+
+    def _check(self) -> None:
+        for child in (self.arbiter, self.launcher):
+            if child is not None and child.failure is not None:
+                raise EunomiaError(
+                    "arbiter and launcher must run", value=f"{child.failure}{self._last_words(child.name)}"
+                )
+
+    def _last_words(self, name: str) -> str:
+        """The last line of its log, if it has one of its own."""
+        if self._log_dir is None:
+            return ""
+        with contextlib.suppress(OSError):
+            lines = (self._log_dir / f"{name}.log").read_text(errors="replace").splitlines()
+            return f": {lines[-1][:500]}" if lines else ""
+        return ""
+
+    def _make(self, name: str, command: Sequence[str], orphaned: signal.Signals) -> Child:
+        log_file = None if self._log_dir is None else self._log_dir / f"{name}.log"
+        env = {key: setting for key, setting in os.environ.items() if not key.startswith("EUNOMIA_STATE")}
+        return Child(name, command, log_file=log_file, env=env, orphaned=orphaned)
+
+    def _arbiter_command(self) -> list[str]:
+        command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(self.state_dir)]
+        command += ["--run-dir", str(self.run_dir), "--address", self._address, "--policy", self._policy]
+        command += ["--seed", str(self._seed)]
+        for setting in self._settings:
+            command += ["--set", setting]
+        return [*command, *self._arbiter_options]
+
+    def _launcher_command(self) -> list[str]:
+        command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.state_dir)]
+        command += ["--arbiter", self._address, "--token-file", str(self.run_dir / "launcher.token")]
+        command += ["--slots", str(self._slots)] if self._slots is not None else []
+        command += ["--cpu-only"] if self._cpu_only else []
+        return [*command, *self._launcher_options]
+
+
+def _words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def _die_with_parent(number: signal.Signals) -> Callable[[], None]:
+    """Have the system signal the child if its parent dies: a killed supervisor leaves no arbiter behind."""
+    prctl: Any = ctypes.CDLL(None, use_errno=True).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+    return ask
