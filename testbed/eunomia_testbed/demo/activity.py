@@ -1,0 +1,109 @@
+"""What jobs did on their slots, from the ``activity.jsonl`` of the app masters."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
+"""Events after which nothing of the job is on its slots."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Something that happened to a job: ``event`` is a word of the app master's; ``at`` is Unix time."""
+
+    at: float
+    app: str
+    job: str
+    event: str
+    slots: tuple[int, ...]
+    step: int
+    incarnation: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What a job did on its slots for a while: start, restore, run or save; Unix times."""
+
+    app: str
+    job: str
+    slots: tuple[int, ...]
+    start: float
+    end: float
+    activity: str
+
+
+class ActivityLog:
+    """Reads one app's ``activity.jsonl`` while it grows; an unfinished last line waits for its end."""
+
+    def __init__(self, path: Path, app: str) -> None:
+        self._path = path
+        self._app = app
+        self._offset = 0
+
+    def poll(self) -> list[Line]:
+        """Return what is new."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(self._lines(whole))
+
+    def _lines(self, text: bytes) -> Iterator[Line]:
+        for line in text.splitlines():
+            try:
+                plain = json.loads(line)
+                yield Line(
+                    at=datetime.fromisoformat(plain["t"]).timestamp(),
+                    app=self._app,
+                    job=str(plain["job"]),
+                    event=str(plain["event"]),
+                    slots=tuple(map(int, plain["slots"])),
+                    step=int(plain["step"]),
+                    incarnation=int(plain["incarnation"]),
+                )
+            except (ValueError, KeyError, TypeError):
+                continue  # half a line: its writer was killed
+
+
+def segments(lines: Sequence[Line], until: float) -> list[Segment]:
+    """Return what each job did when; what has no end of its own ends with the job's next start, or at ``until``."""
+    made: list[Segment] = []
+    for job in dict.fromkeys(line.job for line in lines):
+        made += _of_job([line for line in lines if line.job == job], until)
+    return sorted(made, key=lambda each: each.start)
+
+
+def _of_job(lines: Sequence[Line], until: float) -> Iterator[Segment]:
+    doing: tuple[str, float, tuple[int, ...]] | None = None
+    first = lines[0]
+    for line in [*lines, dataclasses.replace(first, at=until, event="stopped")]:
+        activity = _activity(line)
+        if activity is None:
+            continue
+        if doing is not None and line.at > doing[1]:
+            name, start, slots = doing
+            yield Segment(app=line.app, job=line.job, slots=slots, start=start, end=line.at, activity=name)
+        slots = line.slots or (doing[2] if doing else ())
+        doing = None if line.event in ENDS else (activity, line.at, slots)
+
+
+def _activity(line: Line) -> str | None:
+    """What the job does from this line on; None: the line changes nothing."""
+    match line.event:
+        case "start":
+            return "restore" if line.step else "start"
+        case "running" | "resumed":
+            return "run"
+        case "suspending":
+            return "save"
+        case event if event in ENDS:
+            return ""
+        case _:
+            return None

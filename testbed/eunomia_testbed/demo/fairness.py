@@ -1,0 +1,25 @@
+"""Finish-time fairness of apps that are over: the time they took over the time an equal share would have taken."""
+
+from collections.abc import Mapping
+
+from eunomia_testbed.demo.record import AppLife
+
+
+def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float:
+    """N_avg: the mean number of apps that were there over the app's life (Themis eq. 1)."""
+    start, end = app.arrived_at, app.ended_at or until
+    if end <= start:
+        return 1.0
+    shared = [min(end, other.ended_at or until) - max(start, other.arrived_at) for other in apps.values()]
+    return max(1.0, sum(max(0.0, seconds) for seconds in shared) / (end - start))
+
+
+def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
+    """T_sh / T_id of an app that is over (Themis eq. 1 and 2); None where it is not, or never told of its work.
+
+    T_id is its whole work, as it last knew it, on all slots that it could use, times N_avg.
+    """
+    if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
+        return None
+    alone = app.forecast.total_gpu_seconds / max(1, min(slots, app.forecast.most))
+    return (app.ended_at - app.arrived_at) / (alone * contention(app, apps, app.ended_at))

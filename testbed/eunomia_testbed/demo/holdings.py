@@ -1,0 +1,137 @@
+"""Who held which slot from when to when, told from a journal's events and decisions alone.
+
+It asks neither the arbiter's state nor its code, so that "no slot had two holders" is found out a second time.
+"""
+
+import dataclasses
+import math
+
+from eunomia.decisions import Decision, Transition, TransitionKind
+from eunomia.events import MachineLost, Released, in_order
+from eunomia.journal import Step
+
+_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Hold:
+    """A slot in the hands of one lease.
+
+    Attributes:
+        gpu: number of the slot in the cluster.
+        epoch: of the last order about it.
+        start: Unix time; of the step that gave the slot.
+        end: Unix time at which it was free again; None: not yet.
+        ended_by: expired, preempted, released or lost.
+    """
+
+    gpu: int
+    lease: int
+    app: str
+    job: str | None
+    epoch: int
+    start: float
+    end: float | None = None
+    ended_by: str = ""
+    leaving: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Promise:
+    lease: int
+    app: str
+    job: str | None
+    epoch: int
+
+
+class Holdings:
+    """Folds steps into holds.
+
+    Args:
+        gpus_of: numbers of the slots by machine, for machines that are lost.
+    """
+
+    def __init__(self, gpus_of: dict[str, list[int]]) -> None:
+        self.holds: list[Hold] = []
+        self.twice: list[str] = []
+        """What should never be: a slot given to a lease while another had it."""
+        self._gpus_of = gpus_of
+        self._now: dict[int, Hold] = {}
+        self._promised: dict[int, _Promise] = {}
+        self._ends_at: dict[int, float] = {}
+
+    @property
+    def current(self) -> dict[int, Hold]:
+        """Who holds each slot now."""
+        return dict(self._now)
+
+    def take(self, step: Step) -> None:
+        """Fold one step."""
+        for event in in_order(list(step.events)):
+            if isinstance(event, Released):
+                for gpu in event.gpus:
+                    self._released(gpu, int(event.lease), int(event.epoch), step.at)
+            elif isinstance(event, MachineLost):
+                for gpu in self._gpus_of.get(event.machine, ()):
+                    self._promised.pop(gpu, None)
+                    self._end(gpu, step.at, "lost")
+        self._decide(step.decision, step.at)
+
+    def _decide(self, decision: Decision, at: float) -> None:
+        for renewal in decision.renewals:
+            self._ends_at[int(renewal.lease)] = float(renewal.ends_at)
+        for order in decision.orders:
+            self._leave(order, "released")
+        leavers = [order for order in decision.transitions if order.leaving.size or order.kind in _LEAVERS]
+        for order in leavers:
+            expired = self._ends_at.get(int(order.lease), math.inf) <= float(decision.now)
+            self._leave(order, "expired" if expired else "preempted")
+        for order in decision.transitions:
+            self._give(order, at)
+
+    def _leave(self, order: Transition, why: str) -> None:
+        lease, keeps = int(order.lease), set(order.gpus.tolist())
+        for gpu in [gpu for gpu, promise in self._promised.items() if promise.lease == lease and gpu not in keeps]:
+            del self._promised[gpu]
+        for gpu in order.leaving.tolist():
+            hold = self._now.get(gpu)
+            if hold is not None and hold.lease == lease:
+                hold.leaving, hold.epoch, hold.ended_by = True, int(order.fence), why
+
+    def _give(self, order: Transition, at: float) -> None:
+        if order.kind is TransitionKind.SUSPEND:
+            return
+        lease, after = int(order.lease), set(order.after.tolist())
+        self._ends_at[lease] = float(order.ends_at)
+        job = None if order.job is None else str(order.job)
+        promise = _Promise(lease=lease, app=str(order.app), job=job, epoch=int(order.epoch))
+        for gpu in order.gpus.tolist():
+            hold = self._now.get(gpu)
+            if hold is None:
+                self._begin(gpu, promise, at)
+            elif hold.lease == lease and not hold.leaving:
+                hold.epoch = promise.epoch
+            else:
+                if gpu not in after and not hold.leaving:
+                    self.twice.append(f"slot {gpu}: lease {lease} while lease {hold.lease} held it")
+                self._promised[gpu] = promise
+
+    def _released(self, gpu: int, lease: int, epoch: int, at: float) -> None:
+        hold = self._now.get(gpu)
+        if hold is not None and hold.lease == lease and epoch >= hold.epoch:
+            self._end(gpu, at, hold.ended_by or "released")
+
+    def _end(self, gpu: int, at: float, why: str) -> None:
+        hold = self._now.pop(gpu, None)
+        if hold is not None:
+            hold.end, hold.ended_by = at, why
+        promise = self._promised.pop(gpu, None)
+        if promise is not None:
+            self._begin(gpu, promise, at)
+
+    def _begin(self, gpu: int, promise: _Promise, at: float) -> None:
+        hold = Hold(
+            gpu=gpu, lease=promise.lease, app=promise.app, job=promise.job, epoch=promise.epoch, start=at
+        )  # fmt: skip
+        self._now[gpu] = hold
+        self.holds.append(hold)

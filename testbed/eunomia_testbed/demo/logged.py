@@ -1,0 +1,87 @@
+"""What jobs logged, and what they did twice: from their event files."""
+
+import csv
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from eunomia_appmaster.profiler import LogFolder
+
+LOSS = "train/loss"
+"""The tag that the demo's scripts log once a step."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A resume: the incarnation that ended at ``reached`` was followed by one that began after ``resumed``."""
+
+    incarnation: int
+    reached: int
+    resumed: int
+
+    @property
+    def twice(self) -> int:
+        """Steps that were made again."""
+        return max(0, self.reached - self.resumed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A row of an app's ``trials.csv``; ``parameters`` is a JSON object."""
+
+    job: str
+    parameters: str
+    state: str
+    rung: int | None
+    iterations: int
+    best: float | None
+    lost: int
+
+
+def read_logs(run_dir: Path) -> LogFolder:
+    """Read a job's event files to their end."""
+    logs = LogFolder(run_dir / "logs")
+    logs.poll()
+    return logs
+
+
+def overlaps(logs: LogFolder, tag: str = LOSS) -> list[Overlap]:
+    """Compare the steps that each incarnation logged with those of the ones before it."""
+    found: list[Overlap] = []
+    reached: int | None = None
+    for writer in logs.writers():
+        steps = logs.as_written(tag, writer=writer).step
+        if not len(steps):
+            continue
+        if reached is not None:
+            found.append(Overlap(incarnation=writer, reached=reached, resumed=int(steps.min()) - 1))
+        reached = int(steps.max())
+    return found
+
+
+def read_trials(app_dir: Path) -> list[Trial]:
+    """Read ``trials.csv``; empty where the app came to nothing."""
+    path = app_dir / "trials.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_trial(row) for row in csv.DictReader(file)]
+
+
+def _trial(row: dict[str, str]) -> Trial:
+    return Trial(
+        job=row["job"],
+        parameters=json.dumps(json.loads(row["parameters"] or "{}")),
+        state=row["state"],
+        rung=int(row["rung"]) if row["rung"] else None,
+        iterations=int(row["iterations"] or 0),
+        best=finite(row["best"]),
+        lost=int(row["iterations_lost"] or 0),
+    )
+
+
+def finite(text: str) -> float | None:
+    """A finite number, or None."""
+    number = float(text) if text else math.nan
+    return number if math.isfinite(number) else None

@@ -1,0 +1,172 @@
+"""A live run as it can be read from its folder at any moment: journal, activity logs, notes; also while it goes on."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from eunomia.cluster import Cluster, Machine
+from eunomia.codec import decode
+from eunomia.events import AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
+from eunomia.forecasts import Forecast
+from eunomia.journal import JournalReader, Step, read_journal
+from eunomia_testbed.demo.activity import ActivityLog, Line
+from eunomia_testbed.demo.holdings import Holdings
+from eunomia_testbed.demo.rounds import Rounds
+from eunomia_testbed.demo.waits import Waits
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class AppLife:
+    """One app as the journal tells of it; Unix times."""
+
+    app: str
+    arrived_at: float
+    ended_at: float | None = None
+    state: str = "live"
+    forecast: Forecast | None = None
+    """The last one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a poll found."""
+
+    steps: tuple[Step, ...]
+    lines: tuple[Line, ...]
+
+
+class LiveRecord:
+    """Reads a run's folder, each time as far as it has come.
+
+    Args:
+        folder: with ``journal.sqlite`` and ``apps/``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.apps: dict[str, AppLife] = {}
+        self.jobs: dict[str, JobAdded] = {}
+        self.job_arrived_at: dict[str, float] = {}
+        self.lines: list[Line] = []
+        self.waits = Waits()
+        self.rounds = Rounds()
+        self.refused: list[str] = []
+        """Events that the arbiter did not believe."""
+        self.last_at = 0.0
+        """Unix time of the last step."""
+        self.steps = 0
+        self._journal: JournalReader | None = None
+        self._holdings: Holdings | None = None
+        self._cluster: Cluster | None = None
+        self._logs: dict[str, ActivityLog] = {}
+
+    @property
+    def holdings(self) -> Holdings:
+        """Who held what; empty before the machines have come."""
+        return self._holdings or Holdings({})
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines of the cluster."""
+        return () if self._cluster is None else self._cluster.machines
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return 0 if self._cluster is None else self._cluster.gpus
+
+    def place(self, gpu: int) -> tuple[str, int]:
+        """The machine of a slot, and its number there."""
+        if self._cluster is None:
+            return "?", gpu
+        machine = int(self._cluster.machine[gpu])
+        return self._cluster.machines[machine].name, gpu - int(self._cluster.machine_start[machine])
+
+    @property
+    def arrived_at(self) -> float | None:
+        """Unix time of the first arrival: moments in tables count from here."""
+        return min((life.arrived_at for life in self.apps.values()), default=None)
+
+    def meta(self, key: str) -> Any:
+        """What the journal holds for the whole run, by key; None: nothing."""
+        return None if self._journal is None else self._journal.meta.get(key)
+
+    def notes(self) -> dict[str, Any]:
+        """What the arbiter keeps of each app."""
+        return {} if self._journal is None else self._journal.notes("app")
+
+    def poll(self) -> News:
+        """Read what is new."""
+        steps = tuple(self._new_steps())
+        for step in steps:
+            self._take(step)
+        lines = [line for log in self._activity_logs() for line in log.poll()]
+        lines.sort(key=lambda line: line.at)
+        self.lines += lines
+        return News(steps=steps, lines=tuple(lines))
+
+    def close(self) -> None:
+        """Let the journal go."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def app_dir(self, app: str) -> Path:
+        """Folder of an app."""
+        return self.folder / "apps" / app
+
+    def _new_steps(self) -> list[Step]:
+        path = self.folder / "journal.sqlite"
+        if self._journal is None and path.is_file() and path.stat().st_size:
+            self._journal = read_journal(path)
+        if self._journal is None:
+            return []
+        if self._cluster is None:
+            layout = self._journal.meta.get("layout")
+            if layout is None:
+                return []
+            self._cluster = Cluster.build(decode(layout)[0], place="journal")
+            start = self._cluster.machine_start.tolist()
+            self._holdings = Holdings(
+                {machine.name: list(range(start[at], start[at + 1])) for at, machine in enumerate(self.machines)}
+            )
+        steps = list(self._journal.steps(after=self.steps))
+        self.steps = steps[-1].number if steps else self.steps
+        return steps
+
+    def _take(self, step: Step) -> None:
+        self.last_at = max(self.last_at, step.at)
+        for event in step.events:
+            self._fold(event, step.at)
+        busy, waiting, running = len(self.holdings.current), self.waits.waiting, self.waits.running
+        self.rounds.take(step, running=running, waiting=waiting, busy=busy)
+        self.holdings.take(step)
+        self.waits.take(step)
+        self.refused += [fault.what for fault in step.decision.faults if fault.stage is None]
+
+    def _fold(self, event: object, at: float) -> None:
+        match event:
+            case AppArrived(app=app):
+                self.apps.setdefault(str(app), AppLife(app=str(app), arrived_at=at))
+            case AppFinished(app=app, failed=failed):
+                self._end(str(app), "failed" if failed else "finished", at)
+            case AppCancelled(app=app):
+                self._end(str(app), "cancelled", at)
+            case ForecastReported(app=app, forecast=forecast) if str(app) in self.apps:
+                self.apps[str(app)].forecast = forecast
+            case JobAdded(job=job):
+                self.jobs.setdefault(str(job), event)
+                self.job_arrived_at.setdefault(str(job), at)
+            case _:
+                pass
+
+    def _end(self, app: str, state: str, at: float) -> None:
+        life = self.apps.get(app)
+        if life is not None and life.ended_at is None:
+            life.state, life.ended_at = state, at
+
+    def _activity_logs(self) -> list[ActivityLog]:
+        for app in self.apps:
+            if app not in self._logs:
+                self._logs[app] = ActivityLog(self.app_dir(app) / "activity.jsonl", app)
+        return list(self._logs.values())

@@ -1,0 +1,119 @@
+"""Rounds and auctions, told from a journal's decisions."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from eunomia.decisions import Decision, TransitionKind
+from eunomia.journal import Step
+from eunomia.units import Cause
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "app": "app", "bid": "bidder", "rho_now": "rho_now", "gpus_least": "asked_least", "rho_least": "rho_least",
+    "gain": "gain", "gpus_won": "won_slots", "rho_won": "rho_won", "kept": "c", "gpus_kept": "kept_slots",
+    "gpus_left_over": "leftover_slots", "bid_table": "bid_rows", "gpus_offered": "offered_slots",
+    "bidders": "bidders", "apps_active": "apps", "method": "solved_by", "gap": "gap",
+}  # fmt: skip
+"""Columns of an auction's record as the results name them; another plugin's record keeps its own names."""
+
+_CHANGES: Final[Mapping[TransitionKind, str]] = {
+    TransitionKind.START: "started",
+    TransitionKind.GROW: "grown",
+    TransitionKind.SHRINK: "shrunk",
+    TransitionKind.MIGRATE: "migrated",
+}
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Round:
+    """A round of the arbiter, from its cause to its decision; with bids these are two steps.
+
+    Attributes:
+        at: Unix time at which it began.
+        decided_at: Unix time at which it was decided; None: not yet.
+        offered: slots on offer.
+        shown_to: apps that were shown the offer; None: all.
+        busy: slots that somebody held when it began.
+        changes: how many leases were started, grown, shrunk, migrated.
+        records: rows of each plugin's record.
+    """
+
+    number: int
+    at: float
+    causes: tuple[str, ...]
+    running: int
+    waiting: int
+    busy: int
+    decided_at: float | None = None
+    offered: int = 0
+    shown_to: int | None = None
+    kept: int = 0
+    changes: Counter[str] = dataclasses.field(default_factory=Counter)
+    records: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
+    gap: float | None = None
+    fault: str | None = None
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Rows of its auction; none where it held none."""
+        return [row for rows in self.records.values() for row in rows if "c" in row]
+
+    @property
+    def bidders(self) -> int:
+        """Apps that bid in its auction."""
+        return sum(bool(row["bidder"]) for row in self.lines)
+
+    @property
+    def paid(self) -> bool:
+        """Whether somebody paid: some c_i is below 1."""
+        return any(row["c"] is not None and row["c"] < 1.0 - 1e-9 for row in self.lines)
+
+
+class Rounds:
+    """Folds steps into rounds."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Round] = []
+
+    @property
+    def auctions(self) -> list[Round]:
+        """Rounds in which an auction was held."""
+        return [each for each in self.rounds if each.lines]
+
+    @property
+    def contested(self) -> list[Round]:
+        """Auctions in which two or more apps bid and some c_i is below 1."""
+        return [each for each in self.auctions if each.bidders >= 2 and each.paid]
+
+    def take(self, step: Step, *, running: int, waiting: int, busy: int) -> None:
+        """Fold one step; the numbers are those of before it."""
+        decision = step.decision
+        if not decision.causes:
+            return
+        if decision.closed is None or not self.rounds:
+            causes = tuple(sorted(cause.value for cause in decision.causes if isinstance(cause, Cause)))
+            self.rounds.append(
+                Round(number=decision.round, at=step.at, causes=causes, running=running, waiting=waiting, busy=busy)
+            )
+        _add(self.rounds[-1], decision, step.at)
+
+
+def _add(made: Round, decision: Decision, at: float) -> None:
+    for offer in decision.offers:
+        made.offered = int(offer.gpus.size)
+        made.shown_to = None if offer.apps is None else len(offer.apps)
+    if not decision.offers:
+        made.decided_at = at
+    made.kept += len(decision.renewals)
+    made.changes.update(_CHANGES[order.kind] for order in decision.transitions if order.kind in _CHANGES)
+    for record in decision.records:
+        known = COLUMNS if record.table == "auction" else {name: name for name in record.columns}
+        columns = {known.get(name, name): column for name, column in record.columns.items()}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        head = {"round": decision.round, "decided_at": at}
+        made.records.setdefault(record.plugin, []).extend(head | row for row in rows)
+        gaps = [row["gap"] for row in rows if isinstance(row.get("gap"), float)]
+        made.gap = max(gaps, default=made.gap)
+    faults = [f"{fault.plugin}: {fault.what}" for fault in decision.faults if fault.stage is not None]
+    made.fault = "; ".join(faults) or made.fault
