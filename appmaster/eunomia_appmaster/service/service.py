@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 
+import numpy as np
 import structlog
 
 from eunomia.arbiter import Arbiter
@@ -290,6 +291,8 @@ class Service:
         row = self.state.app_row(AppId(app.name))
         if row != NONE:
             app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
+            mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
+            app.ended_jobs.update({str(self.state.job_id(job)): state for job in mine})
         app.end(state, why, float(self.driver.clock.now()))
         log.info("app.ended", app=app.name, state=state, why=why)
         name = AppId(app.name)
