@@ -3,8 +3,8 @@
 import numpy as np
 
 from eunomia.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
-from eunomia.fold import revoke, stop_clock
 from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.revoking import revoke, stop_clock
 from eunomia.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
 from eunomia.verdicts import Reason

@@ -16,7 +16,8 @@ from eunomia.contracts import Triggers
 from eunomia.decisions import Decision, Fault, MemoChange, RecordTable, Renewal, Waiting
 from eunomia.errors import EunomiaError
 from eunomia.events import Event
-from eunomia.fold import Folded, fold
+from eunomia.fold import fold
+from eunomia.folding import Folded
 from eunomia.invariants import PlanError, check_allocation, check_placement
 from eunomia.leases import LeaseState
 from eunomia.memos import Memo

@@ -1,0 +1,185 @@
+"""Events about GPUs folded into the state: starts, releases, divisions, machines that go and come back."""
+
+import math
+
+import numpy as np
+
+from eunomia.events import GpusReturned, JobsDivided, MachineBack, MachineLost, Released, Resized, Started
+from eunomia.folding import EventError, Folding, await_round
+from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.revoking import stop_clock
+from eunomia.state import State
+from eunomia.units import NONE, Cause, Ints
+from eunomia.workload import JobState
+
+
+def released(fold: Folding, event: Released) -> None:
+    """GPUs come back, unless a newer order or another holder has overtaken the news."""
+    state, held = fold.state, fold.state.holdings.live
+    for gpu in event.gpus:
+        known = 0 <= gpu < state.cluster.gpus
+        if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
+            continue  # an acknowledgement that was overtaken: the GPU has another holder, or a newer order
+        give_back(fold, gpu)
+
+
+def give_back(fold: Folding, gpu: int) -> None:
+    """A GPU that its holder has left: to its successor, or free."""
+    state, held = fold.state, fold.state.holdings.live
+    lease = state.leases[int(held.lease[gpu])]
+    job = int(held.job[gpu])
+    if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
+        # Left without an order: the rest of a gang cannot run without it.
+        held.state[gpu] = GpuState.LEAVING
+        state.leaving.setdefault(lease.id, set()).add(gpu)
+        lease.gpus = lease.gpus[lease.gpus != gpu]
+        if lease.job != NONE and lease.gpus.size:
+            fold.leave(lease, lease.gpus)
+        elif lease.gpus.size == 0:
+            lease.state = LeaseState.LEAVING
+            _lose_gang(state, lease)
+    state.leaving.get(lease.id, set()).discard(gpu)
+    if job != NONE and lease.job == NONE:
+        _lose_division(fold, job)
+    state.touch(job=lease.job, app=lease.app)
+    state.vacate(gpu)
+    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
+        stopped = lease.job
+        state.drop_lease(lease.id)
+        if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
+            stop_clock(state, stopped)
+            await_round(state, stopped)
+
+
+def _lose_gang(state: State, lease: Lease) -> None:
+    jobs = state.jobs.live
+    if lease.job != NONE and jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+        jobs.state[lease.job] = JobState.STOPPING
+
+
+def _lose_division(fold: Folding, job: int) -> None:
+    """A job that its app's tuner had put on a GPU that is gone does not run, until the tuner says otherwise."""
+    stop_clock(fold.state, job)
+    fold.undivide(job)
+    if fold.state.jobs.live.state[job] == JobState.RUNNING:
+        await_round(fold.state, job)
+
+
+def returned(fold: Folding, event: GpusReturned) -> None:
+    """An app gives GPUs back; they are its own until executors say that nothing runs there."""
+    state, held = fold.state, fold.state.holdings.live
+    app = fold.app(event.app)
+    gpus = np.array(sorted(set(event.gpus)), dtype=np.int64)
+    if gpus.size and (gpus[0] < 0 or gpus[-1] >= state.cluster.gpus or np.any(held.app[gpus] != app)):
+        raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
+    for lease in state.app_leases(app):
+        mine = np.intersect1d(lease.gpus, gpus)
+        if mine.size:
+            # A gang that gives a GPU back gives back all.
+            fold.leave(lease, mine if lease.job == NONE else lease.gpus)
+
+
+def started(fold: Folding, event: Started) -> None:
+    """What was ordered runs; an acknowledgement of an older order does not count."""
+    lease = fold.state.leases.get(event.lease)
+    if lease is None or lease.epoch != event.epoch or lease.state is not LeaseState.ORDERED:
+        return  # overtaken by a newer order
+    lease.state = LeaseState.ACTIVE
+    if lease.job == NONE:
+        return
+    jobs, job = fold.state.jobs.live, lease.job
+    jobs.state[job] = JobState.RUNNING
+    jobs.since[job] = fold.state.now
+    jobs.starts[job] += 1
+    fold.state.job_ledger.live.starts[job] += 1
+    fold.state.job_accounts.live.gpus[job] = lease.gpus.size
+    fold.state.job_accounts.live.reason[job] = 0
+    if not math.isnan(jobs.seconds_per_iteration[job]):
+        jobs.rate[job] = min(int(lease.gpus.size), int(jobs.most[job])) / jobs.seconds_per_iteration[job]
+    fold.state.touch(job=job, app=lease.app)
+
+
+def resized(fold: Folding, event: Resized) -> None:
+    """A job runs at its new size."""
+    started(fold, Started(lease=event.lease, epoch=event.epoch))
+
+
+def divided(fold: Folding, event: JobsDivided) -> None:
+    """Note which of an app's jobs run on which of its GPUs."""
+    state, held = fold.state, fold.state.holdings.live
+    app = fold.app(event.app)
+    jobs = [fold.job(job) for job in event.jobs]
+    _check_division(fold, app, jobs, event)
+    table, accounts = state.jobs.live, state.job_accounts.live
+    shared = [lease.id for lease in state.app_leases(app) if lease.job == NONE]
+    mine = np.flatnonzero(np.isin(held.lease, shared))
+    before = set(held.job[mine][held.job[mine] >= 0].tolist())
+    held.job[mine] = NONE
+    for job, gpus in zip(jobs, event.gpus, strict=True):
+        held.job[list(gpus)] = job
+        if table.state[job] != JobState.RUNNING or accounts.gpus[job] != len(gpus):
+            _run(state, job, len(gpus))
+    for job in before - set(jobs):
+        stop_clock(fold.state, job)
+        accounts.gpus[job] = 0
+        if table.state[job] == JobState.RUNNING:
+            await_round(state, job)
+    state.touch(app=app)
+
+
+def _run(state: State, job: int, gpus: int) -> None:
+    """The job runs on so many GPUs of its app from now on."""
+    table, accounts = state.jobs.live, state.job_accounts.live
+    if math.isnan(table.since[job]):
+        table.since[job] = state.now
+    table.state[job] = JobState.RUNNING
+    table.starts[job] += 1
+    state.job_ledger.live.starts[job] += 1
+    accounts.gpus[job], accounts.reason[job] = gpus, 0
+    state.touch(job=job)
+
+
+def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided) -> None:
+    state, held, table = fold.state, fold.state.holdings.live, fold.state.jobs.live
+    named = [gpu for gpus in event.gpus for gpu in gpus]
+    if len(event.jobs) != len(event.gpus) or len(set(named)) != len(named) or len(set(jobs)) != len(jobs):
+        raise EventError("a division must name each job and each GPU once", value=str(event.gpus), place=event.app)
+    for job, gpus in zip(jobs, event.gpus, strict=True):
+        if table.app[job] != app:
+            raise EventError("a division must name the app's own jobs", value=state.job_id(job), place=event.app)
+        if not table.least[job] <= len(gpus) <= table.most[job]:
+            rule = f"a job must run on {table.least[job]} to {table.most[job]} GPUs"
+            raise EventError(rule, value=str(len(gpus)), place=state.job_id(job))
+        for gpu in gpus:
+            lease = state.leases.get(int(held.lease[gpu])) if 0 <= gpu < state.cluster.gpus else None
+            if lease is None or lease.app != app or lease.job != NONE:
+                raise EventError("a division must stay within the app's leases", value=f"GPU {gpu}", place=event.app)
+
+
+def lost(fold: Folding, event: MachineLost) -> None:
+    """The GPUs of a machine are down; gangs that had one of them leave the others."""
+    state, held = fold.state, fold.state.holdings.live
+    for gpu in _gpus_of(state, event.machine).tolist():
+        promised = state.leases.get(int(held.successor[gpu]))
+        if promised is not None:
+            fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
+        if held.lease[gpu] != NONE:
+            give_back(fold, gpu)
+        held.state[gpu] = GpuState.DOWN
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def back(fold: Folding, event: MachineBack) -> None:
+    """The GPUs of a machine are free again."""
+    gpus = _gpus_of(fold.state, event.machine)
+    states = fold.state.holdings.live.state
+    states[gpus[states[gpus] == GpuState.DOWN]] = GpuState.FREE
+    fold.state.cause(Cause.CLUSTER_CHANGED)
+
+
+def _gpus_of(state: State, machine: str) -> Ints:
+    for number, known in enumerate(state.cluster.machines):
+        if known.name == machine:
+            start = state.cluster.machine_start
+            return np.arange(start[number], start[number + 1], dtype=np.int64)
+    raise EventError("an event must name a machine of the cluster", value=f'"{machine}"')

@@ -1,0 +1,113 @@
+"""The fold of one event: what every kind of event needs."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.decisions import Fault, Transition, TransitionKind
+from eunomia.errors import InputError
+from eunomia.leases import Lease, LeaseState
+from eunomia.revoking import revoke, stop_clock
+from eunomia.state import State
+from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
+from eunomia.verdicts import Reason
+from eunomia.workload import JobState
+
+
+@dataclasses.dataclass(slots=True)
+class Folded:
+    """What followed from a step's events."""
+
+    orders: list[Transition]
+    refused: list[Fault]
+
+
+class EventError(InputError):
+    """An event that cannot be true: it changes nothing."""
+
+
+class Folding:
+    """The fold of one event: the state, and what follows for executors."""
+
+    def __init__(self, state: State, folded: Folded, grace: Seconds) -> None:
+        self.state = state
+        self.folded = folded
+        self.grace = grace
+
+    def app(self, app: AppId) -> int:
+        """Row of an app that is here and not over; EventError otherwise."""
+        row = self.state.app_row(app)
+        if row == NONE or self.state.app_accounts.live.ended[row]:
+            raise EventError("an event must name an app that is here", value=f'"{app}"')
+        return row
+
+    def job(self, job: JobId) -> int:
+        """Row of a job that is here; EventError otherwise."""
+        row = self.state.job_row(job)
+        if row == NONE:
+            raise EventError("an event must name a job that is here", value=f'"{job}"')
+        return row
+
+    def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
+        """Have a lease give GPUs back, and order it."""
+        order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
+        if order is not None:
+            self.folded.orders.append(order)
+
+    def leave_all(self, job: int) -> None:
+        """Have the job's own lease give everything back."""
+        number = int(self.state.job_accounts.live.lease[job])
+        lease = self.state.leases.get(number)
+        if lease is not None and lease.state is not LeaseState.LEAVING:
+            self.leave(lease, lease.gpus)
+
+    def undivide(self, job: int) -> None:
+        """Take the job off the GPUs that its app's tuner gave it."""
+        held = self.state.holdings.live
+        if self.state.job_accounts.live.lease[job] == NONE:
+            held.job[np.flatnonzero(held.job == job)] = NONE
+            self.state.job_accounts.live.gpus[job] = 0
+
+    def remove_job(self, job: int) -> None:
+        """Forget a job; its GPUs have to come back."""
+        state = self.state
+        stop_clock(self.state, job)
+        self.leave_all(job)
+        held = state.holdings.live
+        held.job[np.flatnonzero(held.job == job)] = NONE
+        number = int(state.job_accounts.live.lease[job])
+        if number in state.leases:
+            state.leases[number].job = NONE
+        state.touch(job=job, app=int(state.jobs.live.app[job]))
+        state.job_rows.pop(state.job_id(job))
+        state.measured.pop(job, None)
+        state.starts_at.pop(job, None)
+        for table in (state.jobs, state.job_accounts, state.job_ledger):
+            table.drop(job)
+        state.cause(Cause.LEFT)
+
+    def end_app(self, app: int, outcome: str) -> None:
+        """End an app with all its jobs and leases."""
+        state = self.state
+        for job in np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app).tolist():
+            self.remove_job(job)
+        for lease in state.app_leases(app):
+            if lease.state is not LeaseState.LEAVING:
+                self.leave(lease, lease.gpus)
+        if state.open is not None:
+            state.open.bids.pop(app, None)
+        state.outcomes[state.app_id(app)] = outcome
+        state.app_accounts.live.ended[app] = 1
+        state.touch(app=app)
+        state.cause(Cause.LEFT)
+        state.drop_app_if_over(app)
+
+
+def await_round(state: State, job: int) -> None:
+    """Have a job wait for the next round."""
+    state.jobs.live.state[job] = JobState.WAITING
+    accounts = state.job_accounts.live
+    accounts.reason[job], accounts.since[job] = Reason.AWAITING_ROUND, state.now
+    accounts.stage[job], accounts.plugin[job] = -1, 0
+    state.touch(job=job)
+    state.cause(Cause.ARRIVED)

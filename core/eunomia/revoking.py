@@ -1,0 +1,77 @@
+"""GPUs taken from a lease: what it holds becomes LEAVING, what it was only promised is given up."""
+
+import math
+
+import numpy as np
+
+from eunomia.decisions import Transition, TransitionKind
+from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.state import State
+from eunomia.units import NONE, Ints, LeaseId, Seconds
+from eunomia.verdicts import Reason
+from eunomia.workload import JobState
+
+
+def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, deadline: Seconds) -> Transition | None:
+    """Take GPUs from a lease: those it holds become LEAVING, those it was only promised are given up at once.
+
+    Returns:
+        The order for executors, with a new epoch; None where nothing was held.
+    """
+    held = state.holdings.live
+    epoch = state.next_epoch()
+    mine = gpus[held.lease[gpus] == lease.id]
+    promised = gpus[held.successor[gpus] == lease.id]
+    held.successor[promised] = NONE
+    held.state[mine] = GpuState.LEAVING
+    held.epoch[mine] = epoch
+    lease.gpus = np.setdiff1d(lease.gpus, gpus)
+    lease.epoch = epoch
+    if mine.size:
+        state.leaving.setdefault(lease.id, set()).update(mine.tolist())
+    if lease.gpus.size == 0:
+        lease.state = LeaseState.LEAVING
+    _stop_job(state, lease)
+    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
+        state.drop_lease(lease.id)
+    if mine.size == 0:
+        return None
+    return Transition(
+        kind=kind if lease.gpus.size == 0 else TransitionKind.SHRINK,
+        lease=LeaseId(lease.id),
+        epoch=epoch,
+        app=state.app_id(lease.app),
+        job=None if lease.job == NONE else state.job_id(lease.job),
+        gpus=lease.gpus,
+        cpus=held.cpus[lease.gpus],
+        memory_gib=held.memory_gib[lease.gpus],
+        ends_at=lease.ends_at,
+        protected_until=lease.protected_until,
+        leaving=mine,
+        fence=epoch,
+        after=np.empty(0, np.int64),
+        deadline=deadline,
+    )
+
+
+def stop_clock(state: State, job: int) -> None:
+    """Book the progress that a job made until now; it makes none from here on."""
+    jobs = state.jobs.live
+    if not math.isnan(jobs.since[job]):
+        jobs.done[job] += (state.now - jobs.since[job]) * jobs.rate[job]
+        if not math.isnan(jobs.iterations[job]):
+            jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
+    jobs.since[job] = math.nan
+
+
+def _stop_job(state: State, lease: Lease) -> None:
+    """A job whose lease is to end stops; one whose lease never began waits again."""
+    if lease.job == NONE or lease.gpus.size:
+        return
+    jobs = state.jobs.live
+    stop_clock(state, lease.job)
+    if jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+        leaving = bool(state.leaving.get(lease.id))
+        jobs.state[lease.job] = JobState.STOPPING if leaving else JobState.WAITING
+        state.job_accounts.live.reason[lease.job] = Reason.AWAITING_ROUND
+        state.touch(job=lease.job)
