@@ -56,18 +56,20 @@ class _Columns:
     reason: Rows
     stage: Rows
     plugin: Rows
+    names: dict[str, int]
+    """Numbers of plugins: those that the state has given out, and fresh ones for this round only."""
 
     @classmethod
-    def empty(cls, jobs: int) -> "_Columns":
-        return cls(*(np.zeros(jobs, dtype=np.int32) for _ in range(3)))
+    def empty(cls, state: State) -> "_Columns":
+        return cls(*(np.zeros(state.jobs.used, dtype=np.int32) for _ in range(3)), names=dict(state.plugins))
 
-    def give(self, rows: Rows, reasons: Rows | int, stage: Stage, plugin: int) -> None:
+    def give(self, rows: Rows, reasons: Rows | int, stage: Stage, plugin: str) -> None:
         """The first verdict on a job is the one that stands."""
         fresh = self.reason[rows] == 0
         rows = rows[fresh]
         self.reason[rows] = reasons[fresh] if isinstance(reasons, np.ndarray) else reasons
         self.stage[rows] = STAGES.index(stage)
-        self.plugin[rows] = plugin
+        self.plugin[rows] = self.names.setdefault(plugin, len(self.names))
 
 
 def verdicts_of(
@@ -95,7 +97,7 @@ def verdicts_of(
     kept = state.job_accounts.live
     same = kept.reason[waiting] == given.reason[waiting]
     same &= (kept.stage[waiting] == given.stage[waiting]) & (kept.plugin[waiting] == given.plugin[waiting])
-    names = list(state.plugins)
+    names = list(given.names)
     return tuple(
         Waiting(
             job=state.job_id(job),
@@ -113,7 +115,7 @@ def _started(state: State, plan: Plan) -> Rows:
 
 
 def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Columns:
-    given = _Columns.empty(state.jobs.used)
+    given = _Columns.empty(state)
     unit = Unit.JOB
     for stage, name, answer in answers:
         if isinstance(answer, Valuations | Allocation):
@@ -121,7 +123,7 @@ def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Co
         verdicts = answer.verdicts
         if verdicts.rows.size:
             rows, reasons = _by_job(state, verdicts, Unit.JOB if isinstance(answer, Menus) else unit)
-            given.give(rows, reasons, stage, state.plugin(name))
+            given.give(rows, reasons, stage, name)
     return given
 
 
@@ -149,13 +151,13 @@ def _defaults(
 ) -> None:
     """Say why those wait of whom no stage said anything."""
     if fault is not None:
-        given.give(waiting, int(Reason.PLUGIN_FAULT), fault.stage or Stage.ALLOCATION, state.plugin(fault.plugin))
+        given.give(waiting, int(Reason.PLUGIN_FAULT), fault.stage or Stage.ALLOCATION, fault.plugin)
     if offer is None:
         return
     name = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
     if offer.apps is not None:
         outside = waiting[~np.isin(state.jobs.live.app[waiting], offer.apps)]
-        given.give(outside, int(Reason.NOT_OFFERED), Stage.ALLOCATION, state.plugin(name))
+        given.give(outside, int(Reason.NOT_OFFERED), Stage.ALLOCATION, name)
     if opened:
-        given.give(waiting, int(Reason.AWAITING_ROUND), Stage.VALUATION, 0)
-    given.give(waiting, int(Reason.OUTRANKED), Stage.ALLOCATION, state.plugin(name))
+        given.give(waiting, int(Reason.AWAITING_ROUND), Stage.VALUATION, "")
+    given.give(waiting, int(Reason.OUTRANKED), Stage.ALLOCATION, name)
