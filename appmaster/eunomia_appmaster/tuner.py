@@ -7,7 +7,7 @@ same object in virtual time.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from importlib import import_module
@@ -247,7 +247,12 @@ def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str 
 
 
 def forecast(
-    tuner: Tuner, done: Mapping[int, float], speeds: Mapping[int, Speed], *, otherwise: Speed
+    tuner: Tuner,
+    done: Mapping[int, float],
+    speeds: Mapping[int, Speed],
+    *,
+    otherwise: Speed,
+    useful: Mapping[int, int] | None = None,
 ) -> Forecast | None:
     """Fill a core ``Forecast`` through the API of Themis' Figure 7.
 
@@ -258,9 +263,9 @@ def forecast(
         tuner: the search.
         done: iterations done by trial.
         speeds: what is known of each trial's speed.
-        useful: slots beyond which a trial would not be brought on now, such as where widening it does not pay; it
-            bounds what the current phase asks for, not what the app is entitled to.
         otherwise: stands in for a trial whose speed is not known, where no other's is; else their median does.
+        useful: by trial, slots beyond which it would not be brought on now, such as where widening it does not pay. It
+            bounds what its phase asks for, not what the app is entitled to.
 
     Returns:
         None where the work of a job is not known.
@@ -276,19 +281,23 @@ def forecast(
             iterations_left=info.iterations_left,
             seconds_per_iteration=known.seconds_per_iteration,
             least=info.least,
-            most=info.most,
+            most=max(info.least, min(info.most, limits.get(info.trial, info.most))),
             slowdown=known.slowdown,
         )
 
-    phases = tuple(
-        Phase(jobs=tuple(job(info) for info in tuner.jobs_in_phase(phase, done))) for phase in range(tuner.num_phases())
-    )
+    limits: dict[int | None, int] = {trial: slots for trial, slots in (useful or {}).items()}  # noqa: C416 - a wider key
+    remaining = [tuner.jobs_in_phase(phase, done) for phase in range(tuner.num_phases())]
+    phases = tuple(Phase(jobs=tuple(map(job, infos))) for infos in remaining)
     if any(math.isnan(job.iterations_left) for phase in phases for job in phase.jobs):
         return None
     left = sum(job.iterations_left * job.seconds_per_iteration for phase in phases for job in phase.jobs)
     past = sum(iterations * speed(trial).seconds_per_iteration for trial, iterations in done.items())
-    most = max((sum(job.most for job in phase.jobs if job.iterations_left > 0) for phase in phases), default=0)
-    return Forecast(phases=phases, total_gpu_seconds=past + left, most=max(most, 1))
+    return Forecast(phases=phases, total_gpu_seconds=past + left, most=demand(remaining))
+
+
+def demand(phases: Iterable[Sequence[JobInfo]]) -> int:
+    """Return the most slots that the jobs of any phase can use at once, at least 1."""
+    return max((sum(info.most for info in infos if info.iterations_left != 0) for infos in phases), default=1) or 1
 
 
 def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Speed:

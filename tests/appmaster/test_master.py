@@ -110,6 +110,21 @@ def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_pa
         assert [line["slots"] for line in lab.activity("ana", "start")] == [[0, 1], [0]]
 
 
+def test_a_running_job_is_widened_where_that_pays(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.1"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.activity("ana", "running"), "start")
+        asked = lab.arbiter.reports("forecast")[-1]
+        assert asked.phases[0].jobs[0].most == 2
+        lab.arbiter.grant("ana", 2, 1)
+        eventually(lambda: len(lab.activity("ana", "start")) == 2, "second start")
+        first, second = lab.activity("ana", "start")
+        assert (first["slots"], second["slots"]) == ([0], [0, 1])
+        assert second["step"] >= lab.activity("ana", "suspended")[0]["step"] > 0
+        assert not lab.arbiter.reports("release")
+
+
 def test_a_lease_that_names_a_job_runs_that_job_there(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", "--seconds 0.02"))

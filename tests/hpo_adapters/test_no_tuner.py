@@ -1,8 +1,13 @@
 import json
 import math
+from pathlib import Path
 
+import pytest
+
+from eunomia.errors import InputError
+from eunomia.registry import Registry
 from eunomia_appmaster.space import Categorical
-from eunomia_appmaster.tuner import TUNERS, Search, Speed, Tuner, forecast, load_tuner
+from eunomia_appmaster.tuner import TUNERS, Search, Speed, Tuner, forecast, load_tuner, tuner_kinds
 from eunomia_hpo_adapters.none import NoTuner, NoTunerOptions
 
 
@@ -57,3 +62,22 @@ def test_builtin_tuners_can_be_loaded_and_fit_the_port() -> None:
     for kind in TUNERS:
         assert isinstance(load_tuner(kind), type)
     assert isinstance(make(), Tuner)
+
+
+def test_plugins_name_tuners_of_their_own(tmp_path: Path) -> None:
+    plugin = tmp_path / "curious.py"
+    plugin.write_text(
+        "from eunomia import hookimpl\n"
+        "class Curious:\n"
+        "    name, api = 'curious', 1\n"
+        "    @hookimpl\n"
+        "    def eunomia_tuners(self):\n"
+        "        return {'mine': 'eunomia_hpo_adapters.none:NoTuner', 'none': 'elsewhere:Other'}\n"
+    )
+    kinds = tuner_kinds(Registry.find(paths=[plugin], installed=False))
+    assert load_tuner("mine", kinds) is NoTuner
+    assert kinds["none"] == TUNERS["none"]
+    with pytest.raises(InputError, match=r'kind must name a tuner: mine, none, .* but got "mien"; did you mean "mine"'):
+        load_tuner("mien", kinds)
+    with pytest.raises(InputError, match='tuner "gone" must be importable'):
+        load_tuner("gone", {"gone": "no_such_module:Tuner"})

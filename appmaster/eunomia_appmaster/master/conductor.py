@@ -37,6 +37,10 @@ RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 RESTART_SECONDS = 2.0
 """What widening a running job is taken to cost."""
+SOON_SECONDS = 5.0
+"""Slots are kept so long for a failed job that is tried again, and for one that may yet prove worth widening."""
+SILENT_SECONDS = 3.0
+"""A script without the helper that has logged nothing counts as running after so long."""
 IDLE_SECONDS = 1.0
 """Slots that nobody here can use for so long are given back."""
 UNTOLD_EXITS = 1
@@ -121,6 +125,8 @@ class Conductor:
             if job.gang is not None:
                 self._read_logs(job, now)
                 self._mind_rung(job, job.gang, now)
+                if job.gang.confirmed and not job.has_helper and now - job.gang.began_at > SILENT_SECONDS:
+                    self._is_running(job, job.gang, now)
 
     def forget_gangs_unknown(self) -> None:
         """After a restart, once the runtime has told all it knows: a gang that it does not know was never started."""
@@ -144,7 +150,11 @@ class Conductor:
         batch_size = status.announced.get("batch_size")
         if isinstance(batch_size, int | float) and not isinstance(batch_size, bool) and batch_size > 0:
             self._around.outbox.put("adapted", float(batch_size), key=self.id_of(job.number))
-        if not gang.running and (status.step is not None or (status.pid and not status.hello and not job.has_helper)):
+        if status.step is not None:
+            self._is_running(job, gang, now)
+
+    def _is_running(self, job: Job, gang: Gang, now: float) -> None:
+        if not gang.running:
             gang.running = True
             self._note("resumed" if gang.from_step else "running", job, now, step=gang.from_step)
 
@@ -187,7 +197,7 @@ class Conductor:
             gang.from_step = max(seen.first_step, 1)
         if seen.last_step is not None:
             job.step = seen.last_step
-        gang.running = True
+        self._is_running(job, gang, now)
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
         """Tell a script that does not hear of rungs to leave when it has reached its own."""
@@ -318,13 +328,8 @@ class Conductor:
 
     # -- what is done
 
-    def act(self, now: float, arbiter_now: float | None = None) -> None:
-        """Bring what runs in line with what the tuner wants and the leases allow.
-
-        Args:
-            now: Unix time.
-            arbiter_now: the same moment in the arbiter's seconds; None: not known.
-        """
+    def act(self, now: float) -> None:
+        """Bring what runs in line with what the tuner wants and the leases allow."""
         self.add_new_trials()
         self._close_ended(now)
         self._wake_retries(now)
@@ -332,7 +337,7 @@ class Conductor:
         runs = {run.trial: run for run in self.tuner.runs()}
         self._move_rungs(runs)
         self._leave_lost_slots(slots, runs, now)
-        desired = self._desired(slots, runs, now, arbiter_now)
+        desired = self._desired(slots, runs, now)
         for number, gpus in desired.items():
             job = self.jobs[number]
             if job.gang is None and job.state is JobState.WAITING:
@@ -365,9 +370,7 @@ class Conductor:
             elif not set(gang.gpus) <= set(slots):
                 self._not_started(job, "its lease was revoked before it began")
 
-    def _desired(
-        self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float, arbiter_now: float | None
-    ) -> dict[int, tuple[int, ...]]:
+    def _desired(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> dict[int, tuple[int, ...]]:
         """Say which job is to run on which GPUs: as its lease says, else as the tuner's order divides what is free."""
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
@@ -386,8 +389,8 @@ class Conductor:
         wishes = [self._wish(run) for run in runs.values() if run.trial not in named]
         divided = divide([wish for wish in wishes if wish is not None], free)
         left = unused(free, divided)
-        if left and not any(self.jobs[number].state is JobState.BACKING_OFF for number in runs):
-            self._widen(left, runs, now, arbiter_now)
+        if left and not any(self._comes_back_soon(self.jobs[number], now) for number in runs):
+            self._widen(left, runs, now)
         return desired | divided
 
     def _follow_lease(
@@ -412,27 +415,34 @@ class Conductor:
             return None
         return Wish(job=run.trial, least=run.least, most=run.most)
 
-    def _widen(self, left: Sequence[int], runs: Mapping[int, Run], now: float, arbiter_now: float | None) -> None:
+    def _widen(self, left: Sequence[int], runs: Mapping[int, Run], now: float) -> None:
         """Stop the first running job that more slots would bring on enough; it then starts on all of them."""
         for run in runs.values():
             job = self.jobs[run.trial]
-            gang, goal = job.gang, self.goal(run)
-            if gang is None or gang.told or not gang.running or job.seconds_per_step is None or goal is None:
-                continue
-            seconds = max(goal - job.step, 0) * job.seconds_per_step
-            end = self.slots.ends_at((*gang.gpus, *left))
-            if end is not None and arbiter_now is not None:
-                seconds = min(seconds, end - arbiter_now)
-            extra = extra_slots(
-                size=len(gang.gpus),
-                most=run.most,
-                free=len(left),
-                seconds_left=seconds,
-                restart_seconds=RESTART_SECONDS,
-            )
-            if extra:
+            extra = self._worth_adding(job, run, len(left))
+            if extra and job.gang is not None and not job.gang.told:
                 self._stop(job, f"it is to go on with {extra} more slots", now)
                 return
+
+    def useful(self) -> dict[int, int]:
+        """Return, for each running job, how many slots it would go on with if it were given all that it can use."""
+        return {
+            run.trial: len(gang.gpus) + self._worth_adding(self.jobs[run.trial], run, run.most)
+            for run in self.tuner.runs()
+            if (gang := self.jobs[run.trial].gang) is not None and gang.running
+        }
+
+    def _worth_adding(self, job: Job, run: Run, free: int) -> int:
+        gang, goal = job.gang, self.goal(run)
+        if gang is None or not gang.running or job.seconds_per_step is None or goal is None:
+            return 0
+        return extra_slots(
+            size=len(gang.gpus),
+            most=run.most,
+            free=free,
+            seconds_left=max(goal - job.step, 0) * job.seconds_per_step,
+            restart_seconds=RESTART_SECONDS,
+        )
 
     # -- gangs
 
@@ -473,12 +483,13 @@ class Conductor:
     def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
         """Give slots back that nobody here has been able to use for a while."""
         busy = self.gangs.busy()
-        if any(self.jobs[number].state is JobState.BACKING_OFF for number in runs):
-            busy |= set(slots)  # a retry is a matter of seconds
+        if any(self._comes_back_soon(self.jobs[number], now) for number in runs):
+            busy |= set(slots)
         idle = {gpu for gpu, slot in slots.items() if gpu not in busy and slot.job is None}
         stopping = any(job.state is JobState.STOPPING for job in self.jobs.values())
         self._idle_since = {gpu: self._idle_since.get(gpu, now) for gpu in idle}
-        over = {gpu for gpu in idle if now - self._idle_since[gpu] >= IDLE_SECONDS or self.tuner.is_done()}
+        patience = SOON_SECONDS if self._may_widen_soon(runs) else IDLE_SECONDS
+        over = {gpu for gpu in idle if now - self._idle_since[gpu] >= patience or self.tuner.is_done()}
         if not over or stopping:
             return
         leases: dict[tuple[int, int], list[int]] = {}
@@ -489,6 +500,17 @@ class Conductor:
             report = ReleaseReport(lease=lease, epoch=epoch, gpus=tuple(gpus))
             self._around.outbox.put("releases", report, key=(lease, epoch, tuple(gpus)))
             self.slots.lose(gpus, epoch)
+
+    def _may_widen_soon(self, runs: Mapping[int, Run]) -> bool:
+        """Whether a job that could use more slots has just started, so that nobody knows yet if they would pay."""
+        return any(
+            len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
+            for run in runs.values()
+            if (gang := self.jobs[run.trial].gang) is not None
+        )
+
+    def _comes_back_soon(self, job: Job, now: float) -> bool:
+        return job.state is JobState.BACKING_OFF and job.retry_at - now < SOON_SECONDS
 
     def _note(self, event: str, job: Job, now: float, slots: Sequence[int] = (), *, step: int | None = None) -> None:
         gpus = slots or (job.gang.gpus if job.gang else ())

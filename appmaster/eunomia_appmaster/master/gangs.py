@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
 """From the app master's own order to leave to the kill."""
-START_WAIT_SECONDS = 1.0
+START_WAIT_SECONDS = 0.2
 """How long a start waits for what ran on a slot before."""
 
 

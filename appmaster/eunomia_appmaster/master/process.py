@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -138,7 +138,6 @@ class AppMaster:
         self._conductor = self._restored()
         self._reporter = Reporter(self._around, self._conductor)
         self._agent: Agent | None = None
-        self._clock_offset: float | None = None
         self._trials_at = 0.0
         self._saved_at = 0.0
         self._link = self._new_link(self._outbox, self.stopped)
@@ -197,8 +196,8 @@ class AppMaster:
     def run(self) -> int:
         """Run the app to its end and return the exit code."""
         threads = [
-            threading.Thread(target=self._watch, name="watch", daemon=True),
-            threading.Thread(target=self._talk, name="talk", daemon=True),
+            threading.Thread(target=self._guarded, args=(work,), name=work.__name__, daemon=True)
+            for work in (self._watch, self._talk)
         ]
         for thread in threads:
             thread.start()
@@ -214,8 +213,8 @@ class AppMaster:
         while not self.stopped.is_set():
             for news in self._news():
                 if isinstance(news, Ended):
+                    # Nothing is written here: a later attempt may have the app's folder by now.
                     log.info("master.ended", why=news.why)
-                    self._leave_files()
                     return 0 if news.error is None else news.error.exit_code
                 registered |= isinstance(news, Registered)
                 heard_all |= isinstance(news, Heard) and news.first
@@ -224,6 +223,7 @@ class AppMaster:
                 continue
             if self._step():
                 return self._finish()
+        self._save()
         return 143
 
     def _news(self) -> Sequence[News]:
@@ -241,7 +241,7 @@ class AppMaster:
         now = time.time()
         conductor = self._conductor
         conductor.hear_logs(now)
-        conductor.act(now, None if self._clock_offset is None else time.monotonic() + self._clock_offset)
+        conductor.act(now)
         self._reporter.changes(now)
         if now - self._saved_at >= SAVE_SECONDS:
             self._save()
@@ -292,7 +292,6 @@ class AppMaster:
         conductor.cluster = cluster_of(answer.cluster)
         conductor.slots.replace_all(map(lease_of, answer.leases))
         self._agent = news.agent
-        self._set_clock(answer.now)
         conductor.add_new_trials()
         self._reporter.everything({job.job: job.state for job in answer.jobs}, now)
         news.taken.set()
@@ -300,7 +299,6 @@ class AppMaster:
 
     def _follow(self, answer: pb.AllocateResponse) -> None:
         slots = self._conductor.slots
-        self._set_clock(answer.now)
         for lost in answer.preempt.strict_contract.leaving:
             slots.lose(lost.gpus, lost.epoch)
         for lease in answer.allocated_leases:
@@ -318,9 +316,6 @@ class AppMaster:
         for offer in answer.offers:
             self._bid(offer)
 
-    def _set_clock(self, arbiter_now: float) -> None:
-        self._clock_offset = arbiter_now - time.monotonic()
-
     def _bid(self, offer: pb.Offer) -> None:
         """Answer an offer; what goes wrong here costs a bid, for which the arbiter then has its own."""
         if self._agent is None:
@@ -336,6 +331,14 @@ class AppMaster:
         log.info("bid.made", offer=offer.id, rho=float(table.now[0]), rows=int(table.rho.size), milliseconds=took)
 
     # -- the other threads
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """End the process where one of its threads cannot go on: the next attempt starts from what is kept."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("thread.failed", thread=threading.current_thread().name)
+            self._inbox.put(Ended(why=str(error), error=EunomiaError("a thread of an app master must not fail")))
 
     def _watch(self) -> None:
         """Watch the containers."""

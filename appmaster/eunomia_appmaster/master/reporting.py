@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from eunomia import workload
 from eunomia.events import JobAdded
@@ -15,7 +16,7 @@ from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
 from eunomia_appmaster.profiler.rates import Rate
-from eunomia_appmaster.tuner import Speed, forecast
+from eunomia_appmaster.tuner import Speed, demand, forecast
 
 PROGRESS_SECONDS = 1.0
 """Between reports of progress."""
@@ -35,6 +36,8 @@ class Reporter:
     def __init__(self, around: Surroundings, conductor: Conductor) -> None:
         self._around = around
         self._conductor = conductor
+        fresh = around.file.make_tuner()
+        self._demand = demand(fresh.jobs_in_phase(phase, {}) for phase in range(fresh.num_phases()))
         self._division: dict[str, tuple[int, ...]] | None = None
         self._rates: dict[int, list[Rate]] = {}
         self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
@@ -198,7 +201,11 @@ class Reporter:
     def make_forecast(self) -> Forecast | None:
         """Return the forecast of this moment; None where the work is not known."""
         conductor = self._conductor
-        return forecast(conductor.tuner, conductor.done(), self.speeds(), otherwise=UNKNOWN_SPEED)
+        made = forecast(
+            conductor.tuner, conductor.done(), self.speeds(), otherwise=UNKNOWN_SPEED, useful=conductor.useful()
+        )
+        # app_demand_max is the whole app's: an app must not seem better served because most of it is done.
+        return None if made is None else replace(made, most=max(made.most, self._demand))
 
     def _report_forecast(self) -> None:
         now = self.make_forecast()
