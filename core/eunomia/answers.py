@@ -61,7 +61,8 @@ class _Columns:
 
     @classmethod
     def empty(cls, state: State) -> "_Columns":
-        return cls(*(np.zeros(state.jobs.used, dtype=np.int32) for _ in range(3)), names=dict(state.plugins))
+        reason, stage, plugin = np.zeros((3, state.jobs.used), dtype=np.int32)
+        return cls(reason, stage, plugin, names=dict(state.plugins))
 
     def give(self, rows: Rows, reasons: Rows | int, stage: Stage, plugin: str) -> None:
         """The first verdict on a job is the one that stands."""
