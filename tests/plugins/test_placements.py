@@ -9,6 +9,7 @@ from eunomia.errors import PluginError
 from eunomia.leases import GpuState
 from eunomia.testing.builders import World
 from eunomia.units import Seconds
+from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.placement.packed import Packed
 from eunomia_plugins.placement.spread import Spread
 
@@ -30,7 +31,8 @@ def placed(
     town: World, plugin: Packed | Spread, allocation: Allocation, *, now: float = 100.0, scope: Scope = Scope.FREE
 ) -> tuple[dict[str, list[int]], dict[str, Reason], Placement]:
     snapshot = town.snapshot(now=now)
-    placement = plugin.eunomia_placement(snapshot, town.offer(now, scope=scope), allocation)
+    menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
+    placement = plugin.eunomia_placement(snapshot, menus, town.offer(now, scope=scope), allocation)
     ids = snapshot.jobs.id if allocation.claims.unit is Unit.JOB else snapshot.apps.id
     names = [str(ids[row]) for row in allocation.claims.rows]
     gpus = {names[claim]: placement.of(index).tolist() for index, claim in enumerate(placement.claim.tolist())}
@@ -103,6 +105,14 @@ def test_a_job_that_cannot_grow_stays_as_it_is(plugin: Packed | Spread) -> None:
     gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 4}))
     assert gpus == {"a/1": [0, 1]}
     assert said == {}
+
+
+@BOTH
+def test_a_job_that_cannot_grow_stays_only_at_a_size_on_its_menu(plugin: Packed | Spread) -> None:
+    town = World("1x4 V100").job("a/1", gpus=(3, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
+    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 4}))
+    assert gpus == {"a/1": []}
+    assert said == {"a/1": Reason.OUTRANKED}
 
 
 @BOTH
@@ -206,7 +216,8 @@ def test_shares_do_not_reach_a_placement() -> None:
     shares = TimeShares(share=np.ones((1, 1)), since=Seconds(0.0))
     allocation = Allocation(claims=claims, amount=shares, order=np.zeros(1, np.int32))
     with pytest.raises(PluginError, match="a placement must get whole GPUs, but got TimeShares"):
-        Packed().eunomia_placement(town.snapshot(), town.offer(), allocation)
+        menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot())
+        Packed().eunomia_placement(town.snapshot(), menus, town.offer(), allocation)
 
 
 def test_a_gpu_that_is_promised_belongs_to_its_successor() -> None:

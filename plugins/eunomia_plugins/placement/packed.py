@@ -4,7 +4,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Contract, Feature, Offer, Placement, Pool, Promise, Snapshot, Stage, hookimpl
+from eunomia import (
+    Allocation,
+    Cluster,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    Placement,
+    Pool,
+    Promise,
+    Snapshot,
+    Stage,
+    hookimpl,
+)
 from eunomia.contracts import Contracts
 from eunomia.units import Ints
 from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
@@ -20,10 +33,10 @@ class Packed:
     }
 
     @hookimpl
-    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+    def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
         """Place claims in order of service; who may stay, stays."""
         cluster = snapshot.cluster
-        return place(snapshot, offer, allocation, lambda pool, ask: _packed(cluster, pool, ask), pins=True)
+        return place(snapshot, menus, offer, allocation, lambda pool, ask: _packed(cluster, pool, ask), pins=True)
 
 
 def _packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
+from eunomia import Allocation, Menus, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
 from eunomia.allocations import AmountRange, Grants
 from eunomia.errors import PluginError
 from eunomia.pools import holders
@@ -31,7 +31,9 @@ Rule = Callable[[Pool, Ask], Ints | None]
 """Choose GPUs for a claim, none taken yet; None: it cannot be placed."""
 
 
-def place(snapshot: Snapshot, offer: Offer, allocation: Allocation, rule: Rule, *, pins: bool) -> Placement:
+def place(
+    snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, rule: Rule, *, pins: bool
+) -> Placement:
     """Place the claims of an allocation in its order of service.
 
     A claim that holds as many GPUs of the offer as it is granted keeps them, before anybody else chooses: nothing
@@ -39,6 +41,7 @@ def place(snapshot: Snapshot, offer: Offer, allocation: Allocation, rule: Rule, 
 
     Args:
         snapshot: the state of this moment.
+        menus: sizes that jobs can run at.
         offer: what may be touched.
         allocation: whole GPUs.
         rule: how GPUs are chosen for a claim that moves.
@@ -49,16 +52,25 @@ def place(snapshot: Snapshot, offer: Offer, allocation: Allocation, rule: Rule, 
     """
     if not isinstance(allocation.amount, Grants):
         raise PluginError("a placement must get whole GPUs", value=type(allocation.amount).__name__)
-    return _Plan(snapshot, offer, allocation, allocation.amount, rule, pins=pins).run()
+    return _Plan(snapshot, menus, offer, allocation, allocation.amount, rule, pins=pins).run()
 
 
 class _Plan:
     """One round's placement in the making."""
 
     def __init__(
-        self, snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: Grants, rule: Rule, *, pins: bool
+        self,
+        snapshot: Snapshot,
+        menus: Menus,
+        offer: Offer,
+        allocation: Allocation,
+        grants: Grants,
+        rule: Rule,
+        *,
+        pins: bool,
     ) -> None:
-        self.snapshot, self.allocation, self.grants, self.rule = snapshot, allocation, grants, rule
+        self.snapshot, self.menus, self.allocation = snapshot, menus, allocation
+        self.grants, self.rule = grants, rule
         gpus = available(snapshot, offer, allocation)
         self.pool = Pool(snapshot, gpus)
         self.mine = _by_claim(holders(snapshot, allocation.claims, gpus), gpus)
@@ -115,9 +127,12 @@ class _Plan:
                 return
 
     def _fall_back(self, claim: int) -> None:
-        """A job that cannot grow or move stays as it is, if nobody has taken its GPUs."""
+        """A claim that cannot grow or move stays as it is, if nobody has taken its GPUs and it can run on them."""
         held = self.mine.get(claim)
-        if held is not None and self.pool.holds(held).all() and claim not in self.pinned:
+        if held is None or claim in self.pinned or held.size > self.grants.gpus[claim]:
+            return
+        on_menu = self.jobs is None or self.menus.largest_at_most(int(self.jobs[claim]), held.size) == held.size
+        if on_menu and self.pool.holds(held).all():
             self._settle(claim, held, self._current(held) if self.resources else None)
 
     def _settle(self, claim: int, gpus: Ints, beside: tuple[Reals, Reals] | None) -> None:
@@ -245,11 +260,16 @@ def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
 
 
 def _resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
-    """Does anybody name an amount of CPUs or memory? If not, all is in proportion, and the arbiter fills it in."""
+    """Say whether anybody names or holds more than its part of a machine; if not, the arbiter fills the parts in."""
     if grants.cpus is not None or grants.memory_gib is not None:
         return True
-    table = snapshot.jobs
-    return not (np.isnan(table.cpus).all() and np.isnan(table.memory_gib).all())
+    table, cluster, held = snapshot.jobs, snapshot.cluster, snapshot.holdings
+    if not (np.isnan(table.cpus).all() and np.isnan(table.memory_gib).all()):
+        return True
+    sizes = np.diff(cluster.machine_start) * (1.0 - 1e-9)
+    uneven = held.cpus[: cluster.gpus] > (cluster.machine_cpus / sizes)[cluster.machine]
+    uneven |= held.memory_gib[: cluster.gpus] > (cluster.machine_memory_gib / sizes)[cluster.machine]
+    return bool(uneven.any())
 
 
 def _least(amount: AmountRange | None, claim: int, gpus: int, asked: float) -> float:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Contract, Feature, Offer, Placement, Pool, Snapshot, Stage, hookimpl
+from eunomia import Allocation, Cluster, Contract, Feature, Menus, Offer, Placement, Pool, Snapshot, Stage, hookimpl
 from eunomia.contracts import Contracts
 from eunomia.units import Ints
 from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
@@ -18,10 +18,10 @@ class Spread:
     contracts: ClassVar[Contracts] = {Stage.PLACEMENT: Contract(needs=frozenset({Feature.GRANTS}))}
 
     @hookimpl
-    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+    def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
         """Place claims in order of service; who may stay, stays; pinned machines are not looked at."""
         cluster = snapshot.cluster
-        return place(snapshot, offer, allocation, lambda pool, ask: _spread(cluster, pool, ask), pins=False)
+        return place(snapshot, menus, offer, allocation, lambda pool, ask: _spread(cluster, pool, ask), pins=False)
 
 
 def _spread(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:

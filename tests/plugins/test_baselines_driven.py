@@ -1,0 +1,77 @@
+"""The baselines through the arbiter: every job ends, nothing faults, and the order is what it says."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eunomia import Cluster, Profile
+from eunomia.arbiter import Arbiter
+from eunomia.decisions import Decision
+from eunomia.events import AppArrived, Event, JobAdded
+from eunomia.invariants import check_state
+from eunomia.testing.drive import Delays, Drive, Outcome
+from eunomia.units import AppId, JobId, UserId
+
+Job = tuple[float, int, int, float]
+"""Arrival, least, further GPUs, seconds on one GPU."""
+
+
+def drive(profile: Profile, jobs: list[Job], cluster: str = "2x4 V100", *, delays: Delays | None = None) -> Outcome:
+    site = Cluster.parse(cluster)
+    arbiter = Arbiter(site, profile.stages(site), Profile.fallback().stages(site))
+
+    def watch(run: Drive, decision: Decision) -> None:
+        assert decision.faults == ()
+        check_state(run.arbiter.state)
+
+    script: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number, (arrival, least, more, seconds) in enumerate(jobs):
+        app, job = AppId(f"a{number}"), JobId(f"a{number}/0")
+        script.append((arrival, AppArrived(app=app, user=UserId("ana"), divides=False)))
+        script.append((arrival, JobAdded(job=job, app=app, least=least, most=least + more, seconds_per_iteration=1.0)))
+        work[job] = seconds
+    return Drive(arbiter, work=work, delays=delays, watch=watch).run(script, until=4000.0)
+
+
+_JOBS = st.lists(
+    st.tuples(st.floats(0.0, 60.0), st.integers(1, 4), st.integers(0, 4), st.floats(1.0, 200.0)),
+    min_size=1,
+    max_size=12,
+)
+PROFILES = {
+    "default": (),
+    "spread": (),
+    "leases": ("rounds.lease=20s", "stages.elasticity=range"),
+    "preemptive": ("plugins.ordered.preemptive=true", "stages.elasticity=range"),
+    "las": ("rounds.every=30s",),
+    "queues": ("stages.valuation=las", "plugins.las.queues=[40.0, 160.0]", "plugins.ordered.preemptive=true"),
+    "stop": ("plugins.ordered.on_misfit=stop",),
+}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@settings(max_examples=15, deadline=None)
+@given(jobs=_JOBS, slow=st.booleans())
+def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bool) -> None:
+    base = name if name in ("default", "spread", "las") else "default"
+    delays = Delays(order=0.5, start=2.0, release=3.0, lost=0.2) if slow else None
+    outcome = drive(Profile.load(base, settings=PROFILES[name]), jobs, delays=delays)
+    assert len(outcome.finished) == len(jobs)
+
+
+def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
+    jobs = [(0.0, 4, 0, 4000.0), (1.0, 4, 0, 40.0)]
+    fifo = drive(Profile.load("default"), jobs, "1x4 V100").finished
+    las = drive(Profile.load("las"), jobs, "1x4 V100").finished
+    assert fifo == {"a0/0": 1000.0, "a1/0": 1010.0}
+    assert las["a1/0"] == pytest.approx(11.0)
+    assert las["a0/0"] == pytest.approx(1010.0)
+
+
+def test_range_uses_gpus_that_fixed_leaves_idle() -> None:
+    jobs = [(0.0, 4, 0, 400.0), (0.0, 1, 7, 400.0)]
+    fixed = drive(Profile.load("default"), jobs, "1x8 V100").finished
+    ranged = drive(Profile.load("default", settings={"stages.elasticity": "range"}), jobs, "1x8 V100").finished
+    assert fixed["a1/0"] == 150.0
+    assert ranged["a1/0"] == 100.0
