@@ -61,7 +61,7 @@ def check_walk(steps: list[Step], *, bids: bool, others: Others, place: str, bid
         if step.stage is Stage.REFINE:
             for feature in step.contract.needs & _USED_UP:
                 given.pop(feature, None)
-        given |= dict.fromkeys(step.contract.gives, step)
+        given |= dict.fromkeys(_gives(step), step)
     errors += _pins(steps, given, others, place)
     valuation = next(step for step in steps if step.stage is Stage.VALUATION)
     if bids and Promise.SEPARABLE not in valuation.contract.promises:
@@ -79,6 +79,13 @@ def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluste
         for feature in sorted(step.contract.needs & CLUSTER_FEATURES, key=lambda item: item.name)
         for error in _unsuited(step, feature, cluster, place)
     ]
+
+
+def _gives(step: Step) -> frozenset[Feature]:
+    """What a step gives: whole GPUs too, where an allocation or refiner does not say that it gives shares."""
+    gives = step.contract.gives
+    makes = step.stage in (Stage.ALLOCATION, Stage.REFINE)
+    return gives | {Feature.GRANTS} if makes and not gives & _USED_UP else gives
 
 
 def _missing(step: Step, feature: Feature, before: list[Step], others: Others, place: str) -> InputError:

@@ -75,6 +75,14 @@ class Tuned:
     def eunomia_placement(self, snapshot): ...
 
 
+class Modest:
+    name = "modest"
+    api = 1
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot): ...
+
+
 class Watcher:
     name = "watcher"
     api = 1
@@ -265,6 +273,10 @@ def test_shares_without_their_refiner_are_refused_and_the_refiner_is_named(tmp_p
     refined = Profile.load(path, registry=strangers, settings={"stages.refiners": ["whole"]})
     assert refined.stages(CLUSTER).refiner_names == ("whole",)
     assert len(refined.stages(CLUSTER).refiners) == 1
+
+
+def test_an_allocation_that_declares_nothing_gives_whole_gpus(strangers: Registry) -> None:
+    assert Profile.load("modest", registry=strangers).plugins[Stage.ALLOCATION] == "modest"
 
 
 def test_pins_need_a_placement_that_honours_them(tmp_path: Path, strangers: Registry) -> None:
