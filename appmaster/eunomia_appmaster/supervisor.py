@@ -18,7 +18,8 @@ from typing import IO, Any, Self
 
 import structlog
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
+from eunomia.journal import Journal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 
 log = structlog.get_logger()
@@ -59,6 +60,8 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.failure: str | None = None
         """Why it is given up."""
+        self.refused = False
+        """It is given up since it refused what it was told."""
         self._log_file = log_file
         self._env = dict(env)
         self._orphaned = orphaned
@@ -104,6 +107,7 @@ class Child:
             lasted = time.monotonic() - began
             failures = 0 if lasted > HEALTHY_SECONDS else failures + 1
             if code == BAD_INPUT or failures > MOST_FAILURES:
+                self.refused = code == BAD_INPUT
                 self.failure = f"{self.name} ended with {_words(code)}"
                 log.error("process.given_up", name=self.name, code=code)
                 return
@@ -194,8 +198,10 @@ class Supervisor:
         """Start both, and wait until the arbiter has its machine.
 
         Raises:
+            InputError: another arbiter holds the journal.
             EunomiaError: one of them gave up, or it took too long.
         """
+        Journal.open(self.state_dir / "journal.sqlite").close()
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
@@ -217,16 +223,6 @@ class Supervisor:
             if child is not None:
                 child.stop()
 
-    def wait(self) -> None:
-        """Wait until one of them is given up.
-
-        Raises:
-            EunomiaError: it was; with the reason.
-        """
-        while True:
-            self._check()
-            time.sleep(0.2)
-
     def _ready(self) -> bool:
         from eunomia_appmaster.client import Client
 
@@ -239,17 +235,22 @@ class Supervisor:
     def _await(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not done():
-            self._check()
+            self.check()
             if time.monotonic() > deadline:
                 raise EunomiaError(f"the arbiter must be ready within {seconds:.0f} s", place=str(self.state_dir))
             time.sleep(0.03)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Look whether both are kept running.
+
+        Raises:
+            EunomiaError: one of them was given up; an ``InputError`` if it refused what it was told.
+        """
         for child in (self.arbiter, self.launcher):
             if child is not None and child.failure is not None:
-                raise EunomiaError(
-                    "arbiter and launcher must run", value=f"{child.failure}{self._last_words(child.name)}"
-                )
+                kind = InputError if child.refused else EunomiaError
+                value = f"{child.failure}{self._last_words(child.name)}"
+                raise kind("arbiter and launcher must run", value=value)
 
     def _last_words(self, name: str) -> str:
         """The last line of its log, if it has one of its own."""

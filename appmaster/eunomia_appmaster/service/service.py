@@ -29,6 +29,7 @@ from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import Session, Teller
 from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens, new_secret
 
 log = structlog.get_logger()
@@ -70,6 +71,7 @@ class Service:
         self.apps = Apps(settings.apps, journal.notes(NOTE))
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
+        self.standings = Standings(lambda: self.driver.arbiter)
         self.ready = asyncio.Event()
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -290,6 +292,7 @@ class Service:
             return
         row = self.state.app_row(AppId(app.name))
         if row != NONE:
+            self.standings.rho(app, anew=True)
             app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
             app.ended_jobs.update({str(self.state.job_id(job)): state for job in mine})

@@ -1,17 +1,15 @@
 """What people see of apps, jobs and slots: the arbiter's state as messages."""
 
 import math
-import time
 
 import numpy as np
 import structlog
 
-from eunomia.bundles import ByBundle
 from eunomia.decisions import Decision
 from eunomia.explanations import Explanation
 from eunomia.leases import GpuState
 from eunomia.state import STAGES, State
-from eunomia.units import NONE, AppId, JobId, Unit
+from eunomia.units import NONE, AppId, JobId
 from eunomia.workload import JobState
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.apps import App
@@ -20,8 +18,6 @@ from eunomia_appmaster.service.service import Service
 
 log = structlog.get_logger()
 
-RHO_SECONDS = 1.0
-"""How long a standing is shown before it is asked for anew."""
 SOONEST_ENDS = 4
 """Ends of leases that an explanation lists."""
 
@@ -31,8 +27,6 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._rhos: dict[str, float] = {}
-        self._rhos_at = -math.inf
 
     @property
     def _state(self) -> State:
@@ -54,7 +48,7 @@ class Views:
             user=app.user,
             state=app.state if app.over else _state_of(counts, held.size, bool(app.ended_jobs)),
             tuner=app.tuner,
-            rho=self._rho(app),
+            rho=self._service.standings.rho(app),
             slots=held.size,
             max_slots=min(most, state.cluster.gpus),
             running=counts["running"],
@@ -109,26 +103,6 @@ class Views:
             return "unknown"
         names = {1: "running", 2: "backing_off", 3: "stopping", 4: "completed"}
         return names.get(int(status.state), "starting")
-
-    def _rho(self, app: App) -> float | None:
-        if not app.over and time.monotonic() - self._rhos_at > RHO_SECONDS:
-            self._rhos, self._rhos_at = self._standings(), time.monotonic()
-        if not app.over:
-            app.rho = self._rhos.get(app.name, app.rho)
-        return app.rho
-
-    def _standings(self) -> dict[str, float]:
-        """Rho of apps as they stand, where the valuation gives one."""
-        try:
-            standings = self._service.driver.arbiter.standings()
-            table = next((form for form in standings.forms if isinstance(form, ByBundle)), None)
-        except Exception as error:  # a plugin's fault must not cost a screen
-            log.info("standings.failed", why=str(error))
-            return {}
-        if table is None or standings.claims.unit is not Unit.APP:
-            return {}
-        rows = standings.claims.rows.tolist()
-        return {str(self._state.app_id(row)): float(rho) for row, rho in zip(rows, table.now.tolist(), strict=True)}
 
     # --- jobs and slots --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The live system's commands; each is imported when it is called."""

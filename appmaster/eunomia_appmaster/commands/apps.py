@@ -1,0 +1,110 @@
+"""``eunomia apps``: who is here, how fairly each is treated, what each holds."""
+
+import contextlib
+import json
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from eunomia_appmaster.client import OVER, Client
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, given, now_utc, number, table
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+HEADERS = (
+    "APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "RUN", "WAIT", "PAUSED", "ENDED", "DONE", "BEST", "AGE", "ENDS IN",
+)  # fmt: skip
+RIGHT = ("ρ", "SLOTS", "RUN", "WAIT", "PAUSED", "ENDED", "DONE", "BEST", "AGE", "ENDS IN")
+WATCH_SECONDS = 1.0
+
+
+def apps(
+    ended: Annotated[bool, typer.Option("--all", help="Apps that are over, too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List apps with their fairness, slots and trials."""
+    with Client(address, state_dir=state_dir) as client:
+        if not watch:
+            answer = client.list(ended=ended)
+            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(lines(answer)))
+        elif as_json or not sys.stdout.isatty():
+            _follow(client, ended=ended, as_json=as_json)
+        else:
+            _redraw(client, ended=ended)
+
+
+def facts(answer: pb.ListResponse) -> dict[str, Any]:
+    """The same facts for machines."""
+    return {"schema": "eunomia/apps@1", "at": now_utc(), "apps": [_facts(app) for app in answer.apps]}
+
+
+def _facts(app: pb.App) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "app": app.app,
+        "user": app.user,
+        "state": app.state,
+        "tuner": app.tuner,
+        "rho": given(app, "rho"),
+        "slots": app.slots,
+        "max_slots": app.max_slots,
+        "jobs": {"running": app.running, "waiting": app.waiting, "paused": app.paused, "ended": app.ended},
+        "done": given(app, "done"),
+        "best": given(app, "best"),
+        "age_seconds": app.age_seconds,
+        "ends_in_seconds": given(app, "ends_in_seconds"),
+    }
+    if app.state in OVER:
+        made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
+    return made
+
+
+def lines(answer: pb.ListResponse) -> list[str]:
+    """The table for people."""
+    if not answer.apps:
+        return ["no apps (eunomia submit FILE brings one)"]
+    return table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
+
+
+def _row(app: pb.App) -> tuple[str, ...]:
+    done, ends_in = given(app, "done"), given(app, "ends_in_seconds")
+    over = app.state in OVER
+    return (
+        app.app,
+        app.user,
+        app.state,
+        app.tuner,
+        number(given(app, "rho")),
+        f"{app.slots} of {app.max_slots}",
+        str(app.running),
+        str(app.waiting),
+        str(app.paused),
+        str(app.ended),
+        "-" if done is None else f"{100.0 * done:.0f} %",
+        number(given(app, "best"), 3),
+        duration(app.jct_seconds if over else app.age_seconds),
+        "-" if ends_in is None else duration(ends_in),
+    )
+
+
+def _follow(client: Client, *, ended: bool, as_json: bool) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            answer = client.list(ended=ended)
+            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(lines(answer)))
+            sys.stdout.flush()
+            time.sleep(WATCH_SECONDS)
+
+
+def _redraw(client: Client, *, ended: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with contextlib.suppress(KeyboardInterrupt), Live(console=Console(), auto_refresh=False) as live:
+        while True:
+            live.update(Text("\n".join(lines(client.list(ended=ended))), no_wrap=True), refresh=True)
+            time.sleep(WATCH_SECONDS)

@@ -1,0 +1,56 @@
+"""What the commands share: options, how numbers read, tables."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia.units import format_duration
+
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="The arbiter's; default: the one that runs.")
+]
+StateDir = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="The arbiter's state folder, to find it by.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object, or one a line.")]
+
+NOT_KNOWN = "-"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them: ``4 s``, ``1m12s``."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    return format_duration(seconds)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash where none is known."""
+    return NOT_KNOWN if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def given(message: Any, field: str) -> float | None:
+    """An optional number of a message; None where it is absent."""
+    return float(getattr(message, field)) if message.HasField(field) else None
+
+
+def now_utc() -> str:
+    """The time of now in UTC, ISO 8601 with milliseconds and ``Z``."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+    """Lines of a table; columns named in ``right`` stand to the right."""
+    widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
+    lines = []
+    for row in (headers, *rows):
+        cells = [
+            cell.rjust(width) if header in right else cell.ljust(width)
+            for header, cell, width in zip(headers, row, widths, strict=True)
+        ]
+        lines.append("   ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,95 @@
+"""``eunomia serve``: the arbiter and this machine's launcher, until Ctrl-C or SIGTERM."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia.logs import configure_logs
+from eunomia_appmaster.commands.console import AsJson
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir
+
+INTERRUPTED = 130
+
+
+def serve(
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="P", help="Preset, profile file or plugin (default: default).")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value.")] = None,
+    slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None,
+    cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False,
+    address: Annotated[str, typer.Option("--address", metavar="HOST:PORT", help="Loopback only.")] = DEFAULT_ADDRESS,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; made if it is not there.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Run the arbiter and this machine's launcher."""
+    from eunomia.profiles import Profile
+    from eunomia_appmaster import local_machine
+    from eunomia_appmaster.service.server import check_address
+    from eunomia_appmaster.supervisor import Supervisor
+
+    configure_logs()
+    chosen = policy or os.environ.get("EUNOMIA_POLICY") or "default"
+    # Everything that can be wrong with what was asked for is said before anything starts.
+    check_address(address)
+    Profile.load(chosen, settings=settings or ())
+    machine = local_machine.detect(slots, use_gpus=not cpu_only)
+    stop = _Stop()
+    supervisor = Supervisor(
+        state_dir or default_state_dir(),
+        policy=chosen,
+        settings=settings or (),
+        slots=slots,
+        cpu_only=cpu_only,
+        address=address,
+        seed=seed,
+    )
+    with supervisor:
+        facts: dict[str, Any] = {
+            "schema": "eunomia/serve@1",
+            "address": supervisor.address,
+            "policy": chosen,
+            "slots": len(machine.slots),
+            "state_dir": str(supervisor.state_dir),
+            "token_file": str(supervisor.token_file),
+            "pid": os.getpid(),
+        }
+        typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts)))
+        stop.wait(supervisor)
+    return stop.exit_code
+
+
+def _lines(machine: str, facts: dict[str, Any]) -> list[str]:
+    return [
+        machine,
+        f"serving at {facts['address']} under policy {facts['policy']}; state in {facts['state_dir']}; Ctrl-C stops",
+    ]
+
+
+class _Stop:
+    """Hears Ctrl-C and SIGTERM, from its making on."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._heard = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _: object) -> None:
+        if self._heard.is_set():
+            raise KeyboardInterrupt  # a second one does not wait for a clean end
+        self.exit_code = INTERRUPTED if number == signal.SIGINT else 0
+        self._heard.set()
+
+    def wait(self, supervisor: Any) -> None:
+        """Wait for a signal, or for a process that cannot be kept running."""
+        while not self._heard.wait(0.2):
+            supervisor.check()

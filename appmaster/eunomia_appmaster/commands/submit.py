@@ -1,0 +1,110 @@
+"""``eunomia submit``: hands an app file to the arbiter."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia_appmaster.client import Client, Ended
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, number
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+FAILED = 1
+
+
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The app file; - is stdin.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; exit code 1 if the app failed.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the app's name alone.")] = False,
+    as_json: AsJson = False,
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> int:
+    """Submit an app: a hyperparameter search, or a single job."""
+    stdin = file == "-"
+    with Client(address, state_dir=state_dir) as client:
+        path = Path.cwd() / "stdin.toml" if stdin else Path(file)
+        app = client.submit(path, text=sys.stdin.read() if stdin else None)
+        if quiet:
+            typer.echo(app.name)
+        elif not as_json:
+            typer.echo("\n".join(lines(app.submitted, client.address)))
+        elif not wait:
+            typer.echo(json.dumps(facts(app.submitted, client.address)))
+        if not wait:
+            return 0
+        ended = app.wait()
+        if as_json:
+            typer.echo(json.dumps(facts(app.submitted, client.address) | _end(ended)))
+        elif not quiet:
+            typer.echo("\n".join(_end_lines(ended)))
+        return 0 if ended.state == "finished" else FAILED
+
+
+def facts(answer: pb.SubmitResponse, address: str) -> dict[str, Any]:
+    """The answer for machines."""
+    return {
+        "schema": "eunomia/submit@1",
+        "app": answer.app,
+        "renamed": answer.renamed,
+        "user": answer.user,
+        "address": address,
+        "trials": answer.trials,
+        "slots": {"min": answer.least, "max": answer.most},
+        "max_iterations": answer.max_iterations if answer.HasField("max_iterations") else None,
+        "other_apps": answer.other_apps,
+        "cluster_slots": answer.slots,
+    }
+
+
+def _end(ended: Ended) -> dict[str, Any]:
+    best = ended.best_job
+    made: dict[str, Any] = {"state": ended.state, "why": ended.why, "jct_seconds": ended.jct_seconds, "best": None}
+    if best is not None:
+        made["best"] = {
+            "job": best.job,
+            "params": best.params,
+            "metric": best.metric,
+            "checkpoint": best.checkpoint,
+        }
+    return made
+
+
+def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
+    """The answer for people."""
+    sizes = str(answer.least) if answer.least == answer.most else f"{answer.least} to {answer.most}"
+    work = f"a job of {sizes}" if answer.trials == 1 else f"{answer.trials} trials of {sizes}"
+    slots = "slot" if answer.most == 1 else "slots"
+    limit = ""
+    if answer.HasField("max_iterations"):
+        limit = f", at most {answer.max_iterations} iterations" + (" each" if answer.trials > 1 else "")
+    first = f"{answer.app}: submitted to {address} as user {answer.user}, {work} {slots}{limit}"
+    name = " (the name was in use)" if answer.renamed else ""
+    others = "no other app is" if answer.other_apps == 0 else f"{answer.other_apps} other app"
+    others += "" if answer.other_apps == 0 else "s" if answer.other_apps > 1 else ""
+    share = f"{others} here, {answer.slots} slots" if answer.other_apps == 0 else _sharing(others, answer)
+    ways = f"eunomia apps --watch   eunomia explain {answer.app}   eunomia cancel {answer.app}"
+    return [first + name, f"  {share}{_next(answer)}.   {ways}"]
+
+
+def _sharing(others: str, answer: pb.SubmitResponse) -> str:
+    return f"{others} share{'s' if answer.other_apps == 1 else ''} {answer.slots} slots"
+
+
+def _next(answer: pb.SubmitResponse) -> str:
+    if not answer.HasField("next_round_in_seconds"):
+        return ""
+    what = "auction" if answer.auction else "round"
+    return f"; next {what} within {duration(max(1.0, answer.next_round_in_seconds))}"
+
+
+def _end_lines(ended: Ended) -> list[str]:
+    why = f": {ended.why}" if ended.why else ""
+    lines = [f"{ended.name}: {ended.state} after {duration(ended.jct_seconds)}{why}"]
+    best = ended.best_job
+    if best is not None and best.metric is not None:
+        params = ", ".join(f"{name} {setting}" for name, setting in best.params.items())
+        lines.append(f"  best {best.job}: {number(best.metric, 4)}   {params}   {best.checkpoint}".rstrip())
+    return lines

@@ -1,0 +1,62 @@
+"""How fairly each app is treated now: what the profile's valuation says of what it holds."""
+
+import math
+import time
+from collections.abc import Callable
+
+import structlog
+
+from eunomia.arbiter import Arbiter
+from eunomia.bundles import ByBundle
+from eunomia.units import NONE, AppId, Unit
+from eunomia_appmaster.service.apps import App
+
+log = structlog.get_logger()
+
+KEPT_SECONDS = 1.0
+"""How long a standing is shown before it is asked for anew."""
+
+
+class Standings:
+    """Finish-time fairness by app, where the valuation gives it; to be asked under the driver's lock.
+
+    Args:
+        arbiter: returns the arbiter.
+    """
+
+    def __init__(self, arbiter: Callable[[], Arbiter]) -> None:
+        self._arbiter = arbiter
+        self._rhos: dict[str, float] = {}
+        self._asked_at = -math.inf
+
+    def rho(self, app: App, *, anew: bool = False) -> float | None:
+        """Rho of an app, the last one that was known if it is over; None: none was ever.
+
+        Args:
+            app: whose.
+            anew: ask now, even if that was done a moment ago.
+        """
+        if app.over or not self._has_jobs(app):
+            return app.rho
+        if anew or time.monotonic() - self._asked_at > KEPT_SECONDS:
+            self._rhos, self._asked_at = self._ask(), time.monotonic()
+        app.rho = self._rhos.get(app.name, app.rho)
+        return app.rho
+
+    def _has_jobs(self, app: App) -> bool:
+        state = self._arbiter().state
+        row = state.app_row(AppId(app.name))
+        return row != NONE and bool((state.jobs.live.app[: state.jobs.used] == row).any())
+
+    def _ask(self) -> dict[str, float]:
+        arbiter = self._arbiter()
+        try:
+            standings = arbiter.standings()
+        except Exception as error:  # a plugin's fault must not cost a screen
+            log.info("standings.failed", why=str(error))
+            return {}
+        table = next((form for form in standings.forms if isinstance(form, ByBundle)), None)
+        if table is None or standings.claims.unit is not Unit.APP:
+            return {}
+        rows = standings.claims.rows.tolist()
+        return {str(arbiter.state.app_id(row)): float(rho) for row, rho in zip(rows, table.now.tolist(), strict=True)}
