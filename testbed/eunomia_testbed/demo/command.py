@@ -1,0 +1,211 @@
+"""``eunomia demo``: an arbiter and four apps on this machine, for about two minutes."""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia_appmaster import local_machine
+from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources
+from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
+from eunomia_testbed.results.facts import versions_of
+
+ABOUT_SECONDS = 130.0
+"""How long it takes on two cores, for the bar."""
+LOOK_SECONDS = 0.5
+OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
+_PACKAGES = ("eunomia", "torch", "numpy", "grpcio", "polars", "scikit-learn")
+
+
+def demo(
+    policy: Annotated[str, typer.Option(help="A preset, a profile file or a plugin.")] = "demo",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value in the profile.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="CPU slots where no GPU is found; 4 by default.")] = None,
+    seed: Annotated[int, typer.Option(help="All randomness of arbiter and searches follows from it.")] = SEED,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False,
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path alone.")] = False,
+) -> int:
+    """Run four apps on this machine under Themis' auctions, and write a report."""
+    from eunomia.profiles import Profile
+
+    profile = Profile.load(policy, settings=settings or [])
+    machine = local_machine.detect(slots)
+    folder = ResultFolder.create(
+        out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC)), overwrite=overwrite
+    )
+    sources = app_sources(seed)
+    facts = RunFacts(
+        kind="demo",
+        command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "demo"),
+        seeds=(seed,),
+        profiles={profile.name: profile.resolved()},
+        cluster=cluster_text(machine),
+        machine=machine.describe(),
+        slots=len(machine.slots),
+        inputs=tuple(_input(source) for source in sources),
+        versions=versions_of(*_PACKAGES),
+        started_at=_utc(),
+    )
+    folder.write_facts(facts)
+    from eunomia_testbed.demo.live_run import LiveRun
+
+    run = LiveRun(folder.path, sources, policy=policy, settings=settings or [], slots=slots, seed=seed)
+    view = _View(profile=profile, machine=machine, seed=seed, run=run, shown=progress and not quiet)
+    ended = _watch(run, view)
+    return _tell(run, folder, dataclasses.replace(facts, ended_at=_utc(), ended=ended), as_json=as_json, quiet=quiet)
+
+
+# -- while it runs
+
+
+class _View:
+    """Shows a run: a screen drawn in place on a terminal, else a line an event, both on stderr."""
+
+    def __init__(self, *, profile: Any, machine: Any, seed: int, run: Any, shown: bool) -> None:
+        self._profile = profile
+        self._machine = machine
+        self._seed = seed
+        self._run = run
+        self._shown = shown
+        self._started_at = time.time()
+        self._screen: Any = None
+        self._live: Any = None
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Show it from now on."""
+        from eunomia_testbed.demo.screen import Screen
+
+        heading = _heading(self._profile, self._machine, self._seed)
+        if not self._shown:
+            yield
+        elif not sys.stderr.isatty():
+            self._say(heading)
+            yield
+        else:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._screen = Screen(
+                self._run.record, title=heading, about_seconds=ABOUT_SECONDS, started_at=self._started_at
+            )
+            with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as self._live:
+                yield
+
+    def show(self, look: Any) -> None:
+        """Show a look."""
+        if self._live is not None:
+            self._live.update(self._screen.draw(look), refresh=True)
+        elif self._shown:
+            from eunomia_testbed.demo.screen import event_lines
+
+            for line in event_lines(look, self._run.record, self._started_at):
+                self._say(line)
+
+    def _say(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _watch(run: Any, view: _View) -> str:
+    """Run to the end; returns how it ended. SIGTERM counts as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with view.open():
+            run.start()
+            run.submit()
+            while not run.is_over:
+                view.show(run.look())
+                time.sleep(LOOK_SECONDS)
+        return "finished"
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        with _deaf():  # a second Ctrl-C does not break off the stopping
+            run.stop()
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Hear neither Ctrl-C nor SIGTERM meanwhile."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- at the end
+
+
+def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, quiet: bool) -> int:
+    """Write the tables and the report, print the outcome, and return the exit code."""
+    from eunomia_testbed.demo.outcome import outcome_of
+    from eunomia_testbed.demo.screen import end_lines
+    from eunomia_testbed.demo.tables import Tables
+    from eunomia_testbed.report import write_report
+
+    with _deaf():
+        policy = next(iter(facts.profiles))
+        folder.write_facts(facts)
+        Tables(run.record, run.samples).write(folder, policy=policy, seed=facts.seeds[0])
+        report = write_report(folder.path)
+        outcome = outcome_of(run.record)
+        run.record.close()
+    if as_json:
+        plain = {"schema": "eunomia/demo@1", "out": str(folder.path), "report": str(report), "ended": facts.ended}
+        typer.echo(json.dumps(plain | outcome.to_json()))
+    elif quiet:
+        typer.echo(report)
+    else:
+        typer.echo("\n".join(end_lines(outcome, str(report))))
+    if facts.ended == "interrupted":
+        return INTERRUPTED
+    return OK if outcome.finished == len(outcome.apps) and outcome.apps else ANSWER_IS_NO
+
+
+# -- small parts
+
+
+def cluster_text(machine: local_machine.LocalMachine) -> str:
+    """Write this machine as a cluster file."""
+    slots = machine.slots
+    gpus = f"{len(slots)}x{slots[0].gpu_type}"
+    return (
+        f'machines = [\n  {{ names = ["{machine.host}"], gpus = "{gpus}", '
+        f'cpus = {machine.cpus:g}, memory = "{machine.memory_gib:.1f}GiB" }},\n]\n'
+    )
+
+
+def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> str:
+    lease = profile.rounds.lease
+    told = [f"lease {lease:g} s"] if lease is not None else []
+    slots = f"{len(machine.slots)} {machine.slots[0].gpu_type} slots on this machine"
+    return f"Eunomia demo    profile {profile.name} ({profile.summary}; {', '.join(told)})    {slots}    seed {seed}"
+
+
+def _input(source: AppSource) -> InputFile:
+    import hashlib
+
+    return InputFile(path=source.path.name, sha256=hashlib.sha256(source.text.encode()).hexdigest())
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

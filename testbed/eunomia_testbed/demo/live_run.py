@@ -1,0 +1,159 @@
+"""A live run: supervisor, arbiter, launcher, app masters and workers as real processes, watched from outside."""
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from eunomia.errors import EunomiaError, UnreachableError
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.supervisor import Supervisor
+from eunomia_testbed.demo.apps_of_demo import AppSource
+from eunomia_testbed.demo.record import LiveRecord, News
+from eunomia_testbed.demo.tables import RhoSample
+
+PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
+"""What the demo's scripts import: done once in the launcher's zygote instead of at every start of a worker."""
+SAMPLE_SECONDS = 1.0
+"""Between two samples of ρ."""
+SETTLE_SECONDS = 3.0
+"""How long after the last app's end slots may take to come back."""
+OVER = ("finished", "failed", "cancelled")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What can be seen of a run at a moment.
+
+    Attributes:
+        at: Unix time.
+        apps: as the arbiter lists them.
+        slots: as the arbiter lists them.
+        news: what the journal and the activity logs have that the last look did not.
+    """
+
+    at: float
+    apps: tuple[pb.App, ...]
+    slots: tuple[pb.SlotView, ...]
+    news: News
+
+
+class LiveRun:
+    """One run of some apps in a folder of its own; a context manager that leaves no process behind.
+
+    Args:
+        folder: state and results.
+        apps: to be submitted, in this order.
+        policy: preset, profile file or plugin.
+        settings: ``KEY=VALUE`` for the profile.
+        slots: CPU slots where no GPU is found.
+        seed: the arbiter's.
+        cpu_only: CPU slots even where there are GPUs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        apps: Sequence[AppSource],
+        *,
+        policy: str = "demo",
+        settings: Sequence[str] = (),
+        slots: int | None = None,
+        seed: int = 0,
+        cpu_only: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.record = LiveRecord(folder)
+        self.samples: list[RhoSample] = []
+        self.names: list[str] = []
+        self._sources = list(apps)
+        self._sampled_at = 0.0
+        self._last: tuple[tuple[pb.App, ...], tuple[pb.SlotView, ...]] = ((), ())
+        self._client: Client | None = None
+        self.supervisor = Supervisor(
+            folder,
+            policy=policy,
+            settings=settings,
+            slots=slots,
+            cpu_only=cpu_only,
+            seed=seed,
+            address="127.0.0.1:0",
+            log_dir=folder / "logs",
+            launcher_options=[word for module in PRELOAD for word in ("--preload", module)],
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start arbiter and launcher, and wait until they are ready."""
+        self.supervisor.start()
+        self._client = Client(self.supervisor.address, token_file=self.supervisor.token_file)
+
+    def submit(self) -> None:
+        """Submit all apps at once."""
+        for source in self._sources:
+            self.names.append(self.client.submit(source.path, text=source.text).name)
+
+    @property
+    def client(self) -> Client:
+        """Speaks with the arbiter.
+
+        Raises:
+            EunomiaError: the run has not begun.
+        """
+        if self._client is None:
+            raise EunomiaError("a run must have begun")
+        return self._client
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every app has ended and every slot has come back."""
+        apps = self.record.apps
+        ended = [life.ended_at for life in apps.values()]
+        if len(ended) < len(self._sources) or None in ended:
+            return False
+        held = bool(self.record.holdings.current)
+        return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
+
+    def look(self) -> Look:
+        """Read what is new, and ask the arbiter; one that is being restarted is asked again at the next look.
+
+        Raises:
+            EunomiaError: arbiter or launcher was given up.
+        """
+        for child in (self.supervisor.arbiter, self.supervisor.launcher):
+            if child is not None and child.failure is not None:
+                raise EunomiaError(
+                    "arbiter and launcher must run", value=child.failure, place=str(self.folder / "logs")
+                )
+        with contextlib.suppress(UnreachableError):
+            listed = self.client.list(ended=True, slots=True)
+            self._last = tuple(listed.apps), tuple(listed.slots)
+        now = time.time()
+        apps, slots = self._last
+        if now - self._sampled_at >= SAMPLE_SECONDS:
+            self._sampled_at = now
+            self.samples += [
+                RhoSample(at=now, app=app.app, rho=app.rho if app.HasField("rho") else None, slots=app.slots)
+                for app in apps
+                if app.state not in OVER
+            ]
+        return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
+
+    def stop(self) -> None:
+        """End every process, read what they left, and take the tokens away, which are good for nothing now."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self.supervisor.stop()
+        self.record.poll()
+        shutil.rmtree(self.folder / "run", ignore_errors=True)

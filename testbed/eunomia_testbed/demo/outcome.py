@@ -1,0 +1,145 @@
+"""What a live run came to: the demo's last table, and what its tests ask."""
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from typing import Any
+
+from eunomia_testbed.demo.activity import Line
+from eunomia_testbed.demo.containers import at_once, stays
+from eunomia_testbed.demo.fairness import final_rho
+from eunomia_testbed.demo.logged import Trial, overlaps, read_logs, read_trials
+from eunomia_testbed.demo.record import AppLife, LiveRecord
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AppOutcome:
+    """One app at the end; ``twice`` counts iterations that were done a second time."""
+
+    app: str
+    state: str
+    rho: float | None
+    jct_seconds: float | None
+    slot_seconds: float
+    trials: int
+    metric: str
+    best: float | None
+    best_job: str
+    best_params: str
+    suspended: int
+    twice: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run at its end.
+
+    Attributes:
+        seconds: from the first arrival to the last end, or to where it was broken off.
+        contested: auctions in which two or more apps bid and some c_i is below 1.
+        suspensions: of unfinished jobs.
+        resumed: suspensions after which the job went on.
+        in_use: share of all slot time that somebody held.
+        held_twice: every sign, from the journal and from the workers' own files, of a slot with two holders.
+        twice_at_most: the most iterations that one resume did a second time.
+    """
+
+    apps: tuple[AppOutcome, ...]
+    seconds: float
+    auctions: int
+    paid: int
+    contested: int
+    suspensions: int
+    resumed: int
+    in_use: float | None
+    held_twice: tuple[str, ...]
+    twice_at_most: int
+    faults: tuple[str, ...]
+
+    @property
+    def finished(self) -> int:
+        """How many apps finished."""
+        return sum(app.state == "finished" for app in self.apps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+def outcome_of(record: LiveRecord) -> Outcome:
+    """Read what a run has come to; ``record`` is read to its end."""
+    start = record.arrived_at or record.last_at
+    until = max([record.last_at, *(life.ended_at or 0.0 for life in record.apps.values())])
+    ends = [life.ended_at for life in record.apps.values()]
+    end = until if not ends or None in ends else max(at for at in ends if at is not None)
+    notes = record.notes()
+    told: list[tuple[AppOutcome, int]] = [
+        _app(record, life, notes.get(app, {}), until) for app, life in sorted(record.apps.items())
+    ]
+    suspended = [line for line in record.lines if line.event == "suspended"]
+    held = math.fsum(min(hold.end or end, end) - hold.start for hold in record.holdings.holds if hold.start < end)
+    return Outcome(
+        apps=tuple(app for app, _ in told),
+        seconds=end - start,
+        auctions=len(record.rounds.auctions),
+        paid=sum(made.paid for made in record.rounds.auctions),
+        contested=len(record.rounds.contested),
+        suspensions=len(suspended),
+        resumed=sum(_went_on(line, record.lines) for line in suspended),
+        in_use=held / (record.slots * (end - start)) if record.slots and end > start else None,
+        held_twice=held_twice(record),
+        twice_at_most=max((most for _, most in told), default=0),
+        faults=tuple(made.fault for made in record.rounds.rounds if made.fault),
+    )
+
+
+def held_twice(record: LiveRecord) -> tuple[str, ...]:
+    """What speaks for a slot with two holders, by the journal's orders and by the workers' own files."""
+    pairs = at_once(stays(record.folder))
+    seen = [f"slot {one.slot}: {one.job} and {other.job} ran there at once" for one, other in pairs]
+    return (*record.holdings.twice, *seen)
+
+
+def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) -> tuple[AppOutcome, int]:
+    trials = read_trials(record.app_dir(life.app))
+    standing = note.get("standing") or {}
+    best = standing.get("best_job") or ""
+    trial = next((each for each in trials if each.job == best), None)
+    doubles = {each.job: _doubles(record, life.app, each) for each in trials}
+    held = [hold for hold in record.holdings.holds if hold.app == life.app]
+    counted = Counter(line.event for line in record.lines if line.app == life.app)
+    made = AppOutcome(
+        app=life.app,
+        state=life.state if life.ended_at is not None else "unfinished",
+        rho=final_rho(life, record.apps, record.slots) or note.get("rho"),
+        jct_seconds=None if life.ended_at is None else life.ended_at - life.arrived_at,
+        slot_seconds=math.fsum((hold.end or until) - hold.start for hold in held),
+        trials=len(trials),
+        metric=str(standing.get("metric") or ""),
+        best=None if trial is None else trial.best,
+        best_job=best if len(trials) > 1 else life.app,
+        best_params=_words(trial.parameters if trial is not None else "{}"),
+        suspended=counted["suspended"],
+        twice=sum(sum(each) for each in doubles.values()),
+    )
+    return made, max((most for each in doubles.values() for most in each), default=0)
+
+
+def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
+    """Iterations done again at each resume of a trial."""
+    return [each.twice for each in overlaps(read_logs(record.app_dir(app) / trial.job.rpartition("/")[2]))]
+
+
+def _went_on(line: Line, lines: list[Line]) -> bool:
+    """Whether a suspended job ran again."""
+    return any(
+        later.job == line.job and later.at > line.at and later.event in ("resumed", "running") for later in lines
+    )
+
+
+def _words(parameters: str) -> str:
+    plain = json.loads(parameters)
+    return ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items()
+    )

@@ -1,0 +1,284 @@
+"""The demo's screen: what runs on which slot, how the apps stand, the last auction; as lines of text."""
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group
+from rich.text import Text
+
+from eunomia_testbed.demo.activity import ENDS, Line
+from eunomia_testbed.demo.live_run import Look
+from eunomia_testbed.demo.outcome import Outcome
+from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.rounds import Round
+
+MARK_SECONDS = 2.0
+MARKS = 30
+"""Marks of a slot's history: the last minute."""
+COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
+"""Okabe and Ito's, by an app's rank by name, as in the report."""
+BUSY, IDLE = "~", "·"
+
+
+def clock(seconds: float) -> str:
+    """Such as 01:12."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60:02d}:{whole % 60:02d}"
+
+
+def letters(apps: Iterable[str]) -> dict[str, str]:
+    """A capital letter for each app, its first one that no other has taken."""
+    taken: dict[str, str] = {}
+    for app in sorted(apps):
+        free = [letter for letter in [*app.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"] if letter.isalpha()]
+        taken[app] = next((letter for letter in free if letter not in taken.values()), "?")
+    return taken
+
+
+class History:
+    """What each slot did over the last minute, a mark each two seconds."""
+
+    def __init__(self, slots: int) -> None:
+        self.marks: dict[int, deque[str]] = {slot: deque(maxlen=MARKS) for slot in range(slots)}
+        self._doing: dict[int, tuple[str, str]] = {}
+        self._marked_at = -math.inf
+
+    def take(self, lines: Sequence[Line], now: float, letter: dict[str, str]) -> None:
+        """Note what happened, and make a mark if it is time."""
+        for line in lines:
+            self._follow(line, letter)
+        if now - self._marked_at >= MARK_SECONDS:
+            self._marked_at = now
+            for slot, marks in self.marks.items():
+                marks.append(self._doing.get(slot, ("", IDLE))[1])
+
+    def _follow(self, line: Line, letter: dict[str, str]) -> None:
+        mine = [slot for slot, (job, _) in self._doing.items() if job == line.job]
+        if line.event in ENDS:
+            for slot in mine:
+                del self._doing[slot]
+        elif line.event in ("start", "suspending", "running", "resumed"):
+            mark = letter.get(line.app, "?") if line.event in ("running", "resumed") else BUSY
+            for slot in line.slots or mine:
+                self._doing[slot] = (line.job, mark)
+
+
+class Screen:
+    """Draws a live run from looks at it.
+
+    Args:
+        record: of the run.
+        title: the first line.
+        about_seconds: how long it will take, for the bar.
+        started_at: Unix time.
+    """
+
+    def __init__(self, record: LiveRecord, *, title: str, about_seconds: float, started_at: float) -> None:
+        self._record = record
+        self._title = title
+        self._about = about_seconds
+        self._started_at = started_at
+        self._history: History | None = None
+
+    def draw(self, look: Look) -> Group:
+        """The whole screen."""
+        if self._history is None and look.slots:
+            self._history = History(len(look.slots))
+        letter = letters(app.app for app in look.apps)
+        if self._history is not None:
+            self._history.take(look.news.lines, look.at, letter)
+        parts = [
+            Text(self._title, style="bold"),
+            self._bar(look.at),
+            *self._slots(look, letter),
+            Text(""),
+            *self._apps(look, letter),
+            Text(""),
+            *self._auction(look.at, letter),
+            self._foot(),
+        ]
+        return Group(*parts)
+
+    # -- parts
+
+    def _bar(self, now: float) -> Text:
+        width, passed = 58, now - self._started_at
+        done = min(width - 1, int(width * passed / self._about))
+        text = Text("━" * done, style="green")
+        text.append("╺" + "━" * (width - 1 - done), style="bright_black")
+        text.append(
+            f"  {clock(passed)} of about {clock(self._about)}    Ctrl-C stops and still writes the report",
+            style="default",
+        )
+        return text
+
+    def _slots(self, look: Look, letter: dict[str, str]) -> list[Text]:
+        lines = [Text(f"slot  {'runs':<16}{'iteration':<14}{'lease ends':<12}last 60 s (a mark is 2 s; "
+                      f"{BUSY} start, save or restore, {IDLE} idle)", style="bright_black")]  # fmt: skip
+        for view in look.slots:
+            runs = _short(self._record, view.job) or (view.app and f"({view.app})") or "-"
+            most = f" of {view.iterations:.0f}" if view.HasField("iterations") else ""
+            done = f"{view.iterations_done:.0f}{most}" if view.HasField("iterations_done") else ""
+            ends = f"{view.ends_in_seconds:.0f} s" if view.HasField("ends_in_seconds") else ""
+            line = Text(f"{view.gpu:<6}")
+            line.append(f"{runs:<16}", style=_style(view.app, letter))
+            line.append(f"{done:<14}{ends:<12}")
+            marks = self._history.marks.get(view.gpu, ()) if self._history is not None else ()
+            for mark in marks:
+                line.append(mark, style=_mark_style(mark, letter))
+            lines.append(line)
+        return lines
+
+    def _apps(self, look: Look, letter: dict[str, str]) -> list[Text]:
+        head = f"{'app':<16}{'tuner':<20}{'ρ':<7}{'slots':<9}{'running':<9}{'waiting':<9}{'paused':<8}{'ended':<7}"
+        lines = [Text(f"{head}{'best':<8}last", style="bright_black")]
+        for app in sorted(look.apps, key=lambda each: each.app):
+            line = Text(f"{letter[app.app]} {app.app:<14}", style=_style(app.app, letter))
+            rho = f"{app.rho:.2f}" if app.HasField("rho") else "-"
+            held = f"{app.slots} of {app.max_slots}"
+            line.append(f"{app.tuner:<20}{rho:<7}{held:<9}", style="default")
+            line.append(f"{app.running:<9}{app.waiting:<9}{app.paused:<8}{app.ended:<7}", style="default")
+            line.append(f"{app.best:<8.3f}" if app.HasField("best") else f"{'-':<8}", style="default")
+            last = app.standing.last if app.state not in ("finished", "failed", "cancelled") else app.state
+            line.append(last[:44], style="default")
+            lines.append(line)
+        return lines
+
+    def _auction(self, now: float, letter: dict[str, str]) -> list[Text]:
+        if not self._record.rounds.auctions:
+            return [Text("no auction yet", style="bright_black")]
+        made = self._record.rounds.auctions[-1]
+        lines = [Text(f"{title_of(made)}, {now - (made.decided_at or made.at):.0f} s ago")]
+        lines.append(Text(
+            f"{'bidder':<16}{'ρ now':<8}{'with':<10}{'ρ then':<9}{'gain':<7}{'wins':<7}pays 1 - c", style="bright_black"
+        ))  # fmt: skip
+        return [*lines, *(Text(bid_of(row, letter), style=_style(row["app"], letter)) for row in made.lines)]
+
+    def _foot(self) -> Text:
+        suspended = sum(line.event == "suspended" for line in self._record.lines)
+        resumed = sum(line.event == "resumed" for line in self._record.lines)
+        faults = sum(made.fault is not None for made in self._record.rounds.rounds)
+        auctions = len(self._record.rounds.auctions)
+        return Text(f"{auctions} auctions · {suspended} suspensions, {resumed} resumes · {faults} faults")
+
+
+def title_of(made: Round) -> str:
+    """Such as ``auction 14: 2 slots offered to the 3 worst-off of 4 apps``."""
+    lines = made.lines
+    offered = lines[0]["offered_slots"] if lines else made.offered
+    shown = made.shown_to if made.shown_to is not None else made.bidders
+    slots = f"{offered} slot{'' if offered == 1 else 's'}"
+    return f"auction {made.number}: {slots} offered to the {shown} worst-off of {lines[0]['apps']} apps"
+
+
+def bid_of(row: dict[str, object], letter: dict[str, str]) -> str:
+    """A line of an auction."""
+    app = str(row["app"])
+    least = row["won_slots"] or row["asked_least"]
+    then = row["rho_won"] if row["rho_won"] is not None else row["rho_least"]
+    with_slots = f"{least} slot{'' if least == 1 else 's'}" if least else "-"
+    c = row["c"]
+    pays = f"{1 - c:.2f}" if isinstance(c, float) and c < 1 else "-"
+    wins = f"{row['kept_slots']}" + (f" +{row['leftover_slots']}" if row["leftover_slots"] else "")
+    return (
+        f"{letter.get(app, '?')} {app:<14}{_number(row['rho_now']):<8}{with_slots:<10}{_number(then):<9}"
+        f"{_number(row['gain']):<7}{wins:<7}{pays}"
+    )
+
+
+def event_lines(look: Look, record: LiveRecord, started_at: float) -> list[str]:
+    """What a look brought, a line an event: for where there is no terminal."""
+    made = [
+        (line.at, f"{_short(record, line.job)} {line.event} at {line.step}")
+        for line in look.news.lines
+        if line.event not in ("saved", "start", "suspending")
+    ]
+    for step in look.news.steps:
+        if not step.decision.records:
+            continue
+        held = next((each for each in record.rounds.auctions if each.decided_at == step.at), None)
+        if held is not None:
+            made.append((step.at, f"{title_of(held)}: {_winners(held)}"))
+    for app, life in record.apps.items():
+        if life.ended_at is not None and any(step.at == life.ended_at for step in look.news.steps):
+            made.append((life.ended_at, f"{app} {life.state}"))
+    return [f"{clock(at - started_at)}  {text}" for at, text in sorted(made)]
+
+
+def end_lines(outcome: Outcome, report: str) -> list[str]:
+    """The table at the end, a line that says what happened, and where the report is."""
+    head = f"{'app':<14}{'state':<12}{'ρ':<8}{'JCT':<9}{'slot time':<11}{'trials':<8}"
+    lines = [f"{head}{'best val/accuracy, trial':<66}{'suspended':<11}done twice"]
+    for app in outcome.apps:
+        best = "-" if app.best is None else f"{app.best:.3f}   {app.best_job:<16}{app.best_params}"
+        jct = "-" if app.jct_seconds is None else f"{app.jct_seconds:.0f} s"
+        left = (
+            f"{app.app:<14}{app.state:<12}{_number(app.rho):<8}{jct:<9}{app.slot_seconds:<4.0f} s     {app.trials:<8}"
+        )
+        lines.append(f"{left}{best:<66}{app.suspended:<11}{app.twice}")
+    lines.append(_last_line(outcome))
+    return [*lines, f"Report   {report}"]
+
+
+def _last_line(outcome: Outcome) -> str:
+    all_of = "all" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them"
+    twice = "no slot held twice" if not outcome.held_twice else f"{len(outcome.held_twice)} slots held twice"
+    use = "-" if outcome.in_use is None else f"{100 * outcome.in_use:.1f} %"
+    done = (
+        f"{outcome.finished} of {len(outcome.apps)}" if outcome.finished < len(outcome.apps) else f"{outcome.finished}"
+    )
+    held = f"{outcome.auctions} auctions, {outcome.paid} with payments"
+    return (
+        f"{done} apps finished in {clock(outcome.seconds)} · {held} · "
+        f"{outcome.suspensions} suspensions, {all_of} resumed · slots in use {use} · {twice}"
+    )
+
+
+def _winners(made: Round) -> str:
+    said = []
+    for row in made.lines:
+        if row["kept_slots"]:
+            pays = f" paying {1 - row['c']:.2f}" if row["c"] is not None and row["c"] < 1 else ""
+            said.append(f"{row['app']} wins {row['kept_slots']}{pays}")
+        if row["leftover_slots"]:
+            said.append(f"{row['app']} gets {row['leftover_slots']} left over")
+    return ", ".join(said) or "nobody wins"
+
+
+def _short(record: LiveRecord, job: str) -> str:
+    """An app of one job goes by its name alone."""
+    app = job.rpartition("/")[0]
+    alone = sum(known.rpartition("/")[0] == app for known in record.jobs) == 1
+    return app if job and alone else job
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "-"
+
+
+def _style(app: str, letter: dict[str, str]) -> str:
+    names = sorted(letter)
+    return COLOURS[names.index(app) % len(COLOURS)] if app in names else "default"
+
+
+def _mark_style(mark: str, letter: dict[str, str]) -> str:
+    app = next((app for app, known in letter.items() if known == mark), "")
+    return _style(app, letter) if app else "bright_black"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """What the first line of the screen says."""
+
+    profile: str
+    extends: str
+    machine: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"Eunomia demo    profile {self.profile}{self.extends}    {self.machine}    seed {self.seed}"
+
+
+__all__ = ["Heading", "History", "Screen", "bid_of", "clock", "end_lines", "event_lines", "letters", "title_of"]
