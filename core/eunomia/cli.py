@@ -29,8 +29,11 @@ FAULT = 3
 _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Typer brings its own copy of click or uses the installed one: either way this is its base of usage errors."""
 
+_SWITCHES = {"--no-plugins": "EUNOMIA_NO_PLUGINS", "--trace-plugins": "EUNOMIA_TRACE_PLUGINS"}
+
 EPILOG = (
-    "Everywhere: --plugin-path FILE adds a plugin's file, --no-plugins leaves installed plugins and commands out. "
+    "Everywhere: --plugin-path FILE adds a plugin's file, --no-plugins leaves installed plugins and commands out, "
+    "--trace-plugins logs every call of a stage. "
     "Exit codes: 0 done; 1 the answer is no; 2 bad input; 3 a fault of Eunomia's own; 4 arbiter not reachable; "
     "130 Ctrl-C."
 )
@@ -75,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def take_plugin_flags(arguments: Sequence[str]) -> list[str]:
-    """Take ``--plugin-path FILE`` and ``--no-plugins`` out of the arguments, wherever they stand before ``--``.
+    """Take the flags about plugins out of the arguments, wherever they stand before ``--``.
 
     They are handed on through the environment, to this process and to those that it starts.
 
@@ -88,8 +91,8 @@ def take_plugin_flags(arguments: Sequence[str]) -> list[str]:
     for word in words:
         if word == "--":
             rest += [word, *words]
-        elif word == "--no-plugins":
-            os.environ["EUNOMIA_NO_PLUGINS"] = "1"
+        elif word in _SWITCHES:
+            os.environ[_SWITCHES[word]] = "1"
         elif word == "--plugin-path":
             path = next(words, None)
             if path is None:

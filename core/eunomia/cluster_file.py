@@ -9,6 +9,7 @@ from typing import Any
 from eunomia.cluster import MAX_GPUS, Cluster, Machine
 from eunomia.errors import InputError, InputErrors
 from eunomia.shapes import value
+from eunomia.toml_text import toml_value
 from eunomia.units import Locality, parse_memory
 from eunomia.words import did_you_mean, shown
 
@@ -89,6 +90,25 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
     if errors:
         raise InputErrors(errors)
     return ClusterFile(cluster=Cluster.build(machines, place=place), bandwidth_gib=bandwidth)
+
+
+def cluster_toml(read: ClusterFile) -> str:
+    """The cluster as a file that ``parse_cluster`` reads back to the same machines, one row each."""
+    rows = [f"  {toml_value(_written(machine))}," for machine in read.cluster.machines]
+    speeds = {level.name.lower(): f"{speed!r}GiB/s" for level, speed in read.bandwidth_gib.items()}
+    head = [f"bandwidth = {toml_value(speeds)}"] if speeds else []
+    return "\n".join([*head, "machines = [", *rows, "]", ""])
+
+
+def _written(machine: Machine) -> dict[str, object]:
+    row: dict[str, object] = {"names": machine.name, "rack": machine.rack, "gpus": f"{machine.gpus}x{machine.gpu_type}"}
+    if machine.island is not None:
+        row["island"] = machine.island
+    if machine.cpus is not None:
+        row["cpus"] = machine.cpus
+    if machine.memory_gib is not None:
+        row["memory"] = f"{machine.memory_gib!r}GiB"
+    return row
 
 
 def expand_hosts(text: str, *, place: str | None = None) -> list[str]:

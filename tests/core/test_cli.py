@@ -19,7 +19,7 @@ HEAVY = ("torch", "tensorboard", "cvxpy", "gurobipy", "pydantic", "polars", "sci
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for name in ("EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS"):
+    for name in ("EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_TRACE_PLUGINS"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     default_registry.cache_clear()
@@ -223,6 +223,20 @@ def test_plugin_flags_stand_anywhere_before_the_dashes() -> None:
     rest = take_plugin_flags(["measure", "--plugin-path=a.py", "--", "--plugin-path", "b.py"])
     assert rest == ["measure", "--", "--plugin-path", "b.py"]
     assert os.environ["EUNOMIA_PLUGIN_PATH"] == str(Path("a.py").absolute())
+
+
+def test_every_call_of_a_stage_is_traced_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from structlog.testing import capture_logs
+
+    from eunomia import Profile
+    from eunomia.testing.builders import World
+
+    assert take_plugin_flags(["serve", "--trace-plugins"]) == ["serve"]
+    with capture_logs() as calls:
+        Profile.load("default").stages().elasticity(World().snapshot())
+    assert [(call["event"], call["plugin"], call["hook"], call["answer"]) for call in calls] == [
+        ("hook.called", "fixed", "eunomia_elasticity", "Menus")
+    ]
 
 
 def test_logs_are_json_off_a_terminal_and_configured_by_the_command_line_alone() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eunomia import Cluster, Locality
-from eunomia.cluster_file import expand_hosts, load_cluster, parse_cluster, read_cluster
+from eunomia.cluster_file import ClusterFile, cluster_toml, expand_hosts, load_cluster, parse_cluster, read_cluster
 from eunomia.errors import InputError, InputErrors
 
 EXAMPLE = """
@@ -28,6 +28,13 @@ def test_the_example_is_read() -> None:
     assert cluster.locality(np.array([0, 128])) is Locality.CLUSTER
     assert read.bandwidth_gib[Locality.RACK] == pytest.approx(12e9 / 1024**3)
     assert cluster.machine_memory_gib[-1] == 256.0
+
+
+def test_a_cluster_is_written_out_and_reads_back() -> None:
+    read = parse_cluster(EXAMPLE, place="site.toml")
+    again = parse_cluster(cluster_toml(read), place="again.toml")
+    assert again == ClusterFile(cluster=again.cluster, bandwidth_gib=read.bandwidth_gib)
+    assert again.cluster.machines == read.cluster.machines
 
 
 def test_a_file_and_a_short_form_are_told_apart(tmp_path: Path) -> None:
