@@ -176,7 +176,7 @@ class Cast:
     def _names(self, path: tuple[str, ...]) -> list[object]:
         table: Any = self.tree
         for key in path:
-            table = table.get(key, ())
+            table = table.get(key, ()) if isinstance(table, Mapping) else ()
         if isinstance(table, list | tuple):
             return list(table)
         self.errors.append(
@@ -190,8 +190,8 @@ class Cast:
         what = stage.value if stage is not None else "rounds finished"
         rule = f"{path[-1]} must name a plugin that answers {what}"
         if not isinstance(name, str) or self.plugin_of(name) not in self.registry.names:
-            known = {*self.registry.names, *self.tree.get("plugins", {})} - {name}
-            hint = did_you_mean(str(name), sorted(known))
+            known = sorted({*self.registry.names, *self.tree.get("plugins", {})} - {str(name)})
+            hint = did_you_mean(str(name), known)
             self.errors.append(InputError(rule, value=f"{shown(name)}{hint}", place=place))
             return
         listed = self.registry.listed(self.plugin_of(name))

@@ -8,6 +8,7 @@ from typing import Any
 
 from eunomia.cluster import MAX_GPUS, Cluster, Machine
 from eunomia.errors import InputError, InputErrors
+from eunomia.layers import read_text
 from eunomia.shapes import value
 from eunomia.toml_text import toml_value
 from eunomia.units import Locality, parse_memory
@@ -52,7 +53,7 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
         return ClusterFile(cluster=Cluster.parse(str(text), place=place), bandwidth_gib={})
     if not path.is_file():
         raise InputError("a cluster file must exist", value=shown(str(text)), place=place)
-    return parse_cluster(path.read_text(), place=path.name)
+    return parse_cluster(read_text(path), place=path.name)
 
 
 def parse_cluster(text: str, *, place: str) -> ClusterFile:

@@ -71,6 +71,18 @@ def _merged(
     return tree
 
 
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a file must be readable text", value=str(error), place=path.name) from error
+
+
 def read_toml(text: str, *, place: str) -> dict[str, Any]:
     """Read TOML.
 
@@ -143,7 +155,7 @@ def layers_of(
         if file.resolve() in seen:
             raise InputError("extends must come to an end", value=f"{shown(parent)} again", place=where)
         seen.append(file.resolve())
-        given, origin, folder = read_toml(file.read_text(), place=file.name), file.name, file.parent
+        given, origin, folder = read_toml(read_text(file), place=file.name), file.name, file.parent
         chain.append(({key: item for key, item in given.items() if key != "extends"}, origin))
     yield from reversed(chain)
 

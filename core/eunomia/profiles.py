@@ -9,7 +9,7 @@ from eunomia.checking import bind
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
 from eunomia.errors import InputError, InputErrors
-from eunomia.layers import NOTHING, Merged, layers_of, merge, parse_setting, read_setting, read_toml
+from eunomia.layers import NOTHING, Merged, layers_of, merge, parse_setting, read_setting, read_text, read_toml
 from eunomia.registry import Registry, default_registry
 from eunomia.rounds import read_rounds
 from eunomia.shapes import builds
@@ -70,10 +70,10 @@ class Profile:
             path = Path(name)
             if not path.is_file():
                 raise InputErrors([InputError("a profile must be a file that exists", value=shown(text), place=flag)])
-            merged = _read(path.read_text(), path.name, path.parent, presets)
+            merged = _read_file(path, presets)
             return cls._checked(path.stem, merged, plugins, settings)
         if text in presets:
-            merged = _read(presets[text].read_text(), presets[text].name, presets[text].parent, presets)
+            merged = _read_file(presets[text], presets)
         elif text in plugins:
             merged = _alone(text, plugins, presets, flag)
         else:
@@ -164,13 +164,19 @@ class Profile:
         return tuple(cast.lines())
 
 
+def _read_file(path: Path, presets: Mapping[str, Path]) -> Merged:
+    try:
+        text = read_text(path)
+    except InputError as error:
+        raise InputErrors([error]) from error
+    return _read(text, path.name, path.parent, presets)
+
+
 def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Path]) -> Merged:
     try:
         merged = NOTHING
         for layer, place in layers_of(read_toml(text, place=origin), origin, folder, presets.get):
             merged = merge(merged, layer, place)
-    except InputErrors:
-        raise
     except InputError as error:
         raise InputErrors([error]) from error
     return merged
@@ -186,7 +192,7 @@ def _alone(name: str, registry: Registry, presets: Mapping[str, Path], flag: str
         raise InputErrors([InputError("a policy must answer a stage", value=f"{shown(name)}, which none", place=flag)])
     base = merge(NOTHING, {"stages": dict(FALLBACK)}, DEFAULT)
     if DEFAULT in presets:
-        base = _read(presets[DEFAULT].read_text(), presets[DEFAULT].name, None, presets)
+        base = _read_file(presets[DEFAULT], presets)
     stages: dict[str, Any] = {stage.value: name for stage in listed.stages if stage is not Stage.REFINE}
     if Stage.REFINE in listed.stages:
         stages["refiners"] = [name]

@@ -250,6 +250,13 @@ def test_a_bad_profile_is_refused(tmp_path: Path, body: str, error: str) -> None
     assert error in "\n".join(errors_of(write(tmp_path, body)))
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_bytes(b'summary = "\xff\xfe"')
+    (error,) = errors_of(path)
+    assert error.startswith("a file must be readable text, but got")
+
+
 def test_two_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     write(tmp_path, 'extends = "mixed.toml"', "other.toml")
     (error,) = errors_of(write(tmp_path, 'extends = "other.toml"'))

@@ -1,0 +1,90 @@
+"""Whatever stands in a file, it is read or refused with an error of the input; nothing else escapes."""
+
+import contextlib
+import tomllib
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eunomia import Profile
+from eunomia.cluster_file import KEYS as MACHINE_KEYS
+from eunomia.cluster_file import parse_cluster
+from eunomia.errors import InputError
+from eunomia.registry import Registry
+from eunomia.rounds import KEYS as ROUND_KEYS
+from eunomia.toml_text import toml_value
+
+REGISTRY = Registry.find(installed=False)
+WORDS = [
+    *REGISTRY.names,
+    "default",
+    "10m",
+    "-5s",
+    "0s",
+    "freed",
+    "all",
+    "none",
+    "unlimited",
+    "8xV100",
+    "a[1-3]",
+    "1GB/s",
+    "",
+]
+_plain = st.one_of(
+    st.sampled_from(WORDS),
+    st.integers(-3, 10**12),
+    st.floats(),
+    st.booleans(),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=5),
+)
+KEYS = ["stages", "rounds", "plugins", "summary", "observers", "elasticity", "valuation", "allocation", "placement"]
+KEYS += ["refiners", "use", "fairness_knob", "slowdown", "queues", "on_misfit", *ROUND_KEYS, *REGISTRY.names]
+
+
+def _trees(keys: list[str]) -> st.SearchStrategy[dict[str, object]]:
+    values = st.recursive(
+        _plain,
+        lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(st.sampled_from(keys), below, max_size=4)),
+        max_leaves=12,
+    )
+    return st.dictionaries(st.sampled_from(keys), values, max_size=5)
+
+
+def _text(tree: dict[str, object]) -> str:
+    return "\n".join(f"{key} = {toml_value(item)}" for key, item in tree.items())
+
+
+@settings(deadline=None)
+@given(_trees(KEYS))
+def test_what_is_written_as_toml_reads_back(tree: dict[str, object]) -> None:
+    assert repr(tomllib.loads(_text(tree))) == repr(tree)
+
+
+@settings(deadline=None)
+@given(_trees(KEYS), _trees(["stages", "rounds", "plugins", "observers"]))
+def test_a_profile_is_read_or_refused(upper: dict[str, object], lower: dict[str, object]) -> None:
+    for tree in (upper, {"extends": "themis", **upper}, {"extends": "default", **lower}):
+        with contextlib.suppress(InputError):
+            Profile.parse(_text(tree), name="fuzz", registry=REGISTRY).resolved()
+
+
+@settings(deadline=None)
+@given(st.sampled_from(ROUND_KEYS), _plain, st.sampled_from(REGISTRY.names), st.sampled_from(KEYS))
+def test_a_setting_is_taken_or_refused(key: str, given_value: object, plugin: str, option: str) -> None:
+    for path in (
+        f"rounds.{key}",
+        f"plugins.{plugin}.{option}",
+        f"stages.{option}",
+        f"plugins.themis.slowdown.{option}",
+    ):
+        with contextlib.suppress(InputError):
+            Profile.load("themis", settings={path: given_value}, registry=REGISTRY)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(MACHINE_KEYS), _plain, max_size=5), max_size=3), _trees(["island", "rack"])
+)
+def test_a_cluster_is_read_or_refused(rows: list[dict[str, object]], bandwidth: dict[str, object]) -> None:
+    with contextlib.suppress(InputError):
+        parse_cluster(_text({"machines": rows, "bandwidth": bandwidth}), place="fuzz")
