@@ -189,12 +189,21 @@ def test_an_app_whose_jobs_all_failed_has_failed_and_says_why(tmp_path: Path) ->
         assert end.diagnostics == "exited with code 3: giving up: the data set is gone"
 
 
-def test_scripts_that_never_log_or_log_nan_are_told_of_or_ranked_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--silent", 'all 2 jobs failed; the last: metric "val/accuracy" was never logged by ana/2'),
+        ("--nan", 'metric "val/accuracy" must be finite in some trial, but was so in none'),
+    ],
+)
+def test_a_search_without_a_metric_fails_and_says_so(tmp_path: Path, option: str, said: str) -> None:
+    text = SEARCH.replace("ARGS", option).replace("trials = 4", "trials = 2").replace("= 80", "= 20")
     with labs.master_lab(tmp_path) as lab:
-        lab.submit("ana", SEARCH.replace("ARGS", "--silent"))
+        lab.submit("ana", text)
         lab.arbiter.grant("ana", 1, 0, 1, 2)
         eventually(lambda: lab.arbiter.finished, "the end")
-        assert 'metric "val/accuracy" was never logged by ana/4' in lab.arbiter.finished[0].diagnostics
+        (end,) = lab.arbiter.finished
+        assert (end.final_application_status, end.diagnostics) == (pb.FAILED, said)
 
 
 def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> None:

@@ -102,11 +102,13 @@ class Conductor:
         return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
 
     def failure(self) -> str | None:
-        """Return why the app failed; None unless all its jobs have."""
+        """Return why the app failed: all its jobs have, or none has a metric that its tuner could compare."""
         failed = [job for job in self.jobs.values() if job.state is JobState.FAILED]
-        if len(failed) < len(self.jobs) or not failed:
-            return None
-        return f"all {len(failed)} jobs failed; the last: {failed[-1].why}" if len(failed) > 1 else failed[0].why
+        if failed and len(failed) == len(self.jobs):
+            return failed[0].why if len(failed) == 1 else f"all {len(failed)} jobs failed; the last: {failed[-1].why}"
+        if self.tuner.needs_metric and self.tuner.best() is None:
+            return f'metric "{self._around.file.search.metric}" must be finite in some trial, but was so in none'
+        return None
 
     # -- what is heard
 
@@ -235,7 +237,7 @@ class Conductor:
         if metric is None and self.tuner.needs_metric:
             self._fail_for_good(job, gang, self._never_logged(job), now)
             return
-        job.state = JobState.FINISHED
+        job.state, job.why = JobState.FINISHED, ""
         self._note("finished", job, now, gang.gpus)
         self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
         self.tuner.on_finished(job.number, job.step, metric)
@@ -304,7 +306,7 @@ class Conductor:
         for number in self.tuner.ended():
             job = self.jobs[number]
             if not job.state.over and job.gang is None:
-                job.state = JobState.STOPPED
+                job.state, job.why = JobState.STOPPED, ""
                 self._note("stopped", job, now)
                 self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(number))
         for run in self.tuner.runs():

@@ -310,7 +310,7 @@ class AppMaster:
         for refusal in answer.refused:
             log.warning("report.refused", why=refusal)
         if answer.refused:
-            self._reporter.division_was_refused()
+            self._reporter.division_was_refused(time.time())
         if answer.bid_error:
             log.warning("bid.refused", why=answer.bid_error)
         for offer in answer.offers:

@@ -20,6 +20,8 @@ from eunomia_appmaster.tuner import Speed, demand, forecast
 
 PROGRESS_SECONDS = 1.0
 """Between reports of progress."""
+AGAIN_SECONDS = 1.0
+"""Until a refused report is sent again."""
 RATES_SECONDS = 2.0
 """Between measurements of a running job's rate."""
 FORECAST_CHANGE = 0.005
@@ -39,9 +41,11 @@ class Reporter:
         fresh = around.file.make_tuner()
         self._demand = demand(fresh.jobs_in_phase(phase, {}) for phase in range(fresh.num_phases()))
         self._division: dict[str, tuple[int, ...]] | None = None
+        self._division_again_at = math.inf
         self._rates: dict[int, list[Rate]] = {}
         self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
         self._measured_at: dict[int, float] = {}
+        self._over: set[int] = set()
         self._progress_at = -math.inf
         self._progress_told: dict[str, Progress] = {}
         self._forecast: Forecast | None = None
@@ -81,9 +85,9 @@ class Reporter:
         self._forget_what_was_told()
         self.changes(now)
 
-    def division_was_refused(self) -> None:
-        """Report the division again with the next change."""
-        self._division = None
+    def division_was_refused(self, now: float) -> None:
+        """Report the division again, but not at once: what the arbiter has to know first is on its way."""
+        self._division_again_at = now + AGAIN_SECONDS
 
     def _forget_what_was_told(self) -> None:
         self._division, self._forecast, self._standing = None, None, None
@@ -111,12 +115,24 @@ class Reporter:
             job = self._conductor.jobs[number]
             self._around.outbox.put("added", self._added(job), key=self._conductor.id_of(number))
         self._conductor.new_jobs.clear()
-        self._report_division()
+        self._report_division(now)
         self._report_progress(now)
         self._report_forecast()
         self._report_standing()
+        self._forget_what_is_over()
 
-    def _report_division(self) -> None:
+    def _forget_what_is_over(self) -> None:
+        """Say no more of jobs that the arbiter is being told are over."""
+        for job in self._conductor.jobs.values():
+            if job.state.over and job.number not in self._over:
+                self._over.add(job.number)
+                name = self._conductor.id_of(job.number)
+                self._around.outbox.drop("progress", key=name)
+                for key in [key for key in self._rates_told if key[0] == name]:
+                    self._around.outbox.drop("rates", key=key)
+                    del self._rates_told[key]
+
+    def _report_division(self, now: float) -> None:
         """Say which job runs on which slots of leases that the tuner divides."""
         slots = self._conductor.slots.slots()
         division: dict[str, tuple[int, ...]] = {
@@ -126,8 +142,10 @@ class Reporter:
             and job.state is JobState.RUNNING
             and all(gpu in slots and slots[gpu].job is None for gpu in job.gang.gpus)
         }
-        if division != (self._division or {}) or (self._division is None and division):
+        again = now >= self._division_again_at
+        if again or division != (self._division or {}) or (self._division is None and division):
             self._around.outbox.put("division", division)
+            self._division_again_at = math.inf
         self._division = division
 
     def _report_progress(self, now: float) -> None:
@@ -135,11 +153,11 @@ class Reporter:
             return
         self._progress_at = now
         for job in self._conductor.jobs.values():
-            if job.gang is not None or (job.incarnation and job.number not in self._rates):
+            if not job.state.over and (job.gang is not None or (job.incarnation and job.number not in self._rates)):
                 self._measure(job, now)
+            name = self._conductor.id_of(job.number)
             if job.state.over:
                 continue
-            name = self._conductor.id_of(job.number)
             progress = Progress(iterations_done=float(job.step), rate=self._rate(job))
             if progress != self._progress_told.get(name, Progress(iterations_done=0.0, rate=0.0)):
                 self._progress_told[name] = progress

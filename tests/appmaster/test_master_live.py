@@ -1,0 +1,81 @@
+"""App masters under the real arbiter and launcher: auctions, bids of their agents, a kill."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.supervisor import Supervisor
+
+HERE = Path(__file__).parent
+SEARCH = """
+[app]
+name = "halving"
+[job]
+command = "python tiny_worker.py {args} --seconds 0.01"
+slots = { min = 1, max = 2 }
+max_iterations = 160
+[space]
+lr = { type = "categorical", choices = [0.1, 0.2, 0.3, 0.4] }
+[tuner]
+kind = "successive_halving"
+metric = "val/accuracy"
+trials = 4
+sampler = "grid"
+"""
+GANG = """
+[app]
+name = "gang"
+[job]
+command = "python tiny_worker.py --seconds 0.01"
+slots = 2
+max_iterations = 300
+"""
+ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "plugins", "appmaster", "hpo_adapters"))
+
+
+@pytest.mark.timeout(120)
+def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tiny_worker.py").write_bytes((HERE / "tiny_worker.py").read_bytes())
+    (work / "halving.toml").write_text(SEARCH)
+    (work / "gang.toml").write_text(GANG)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("PYTHONPATH", ROOTS)
+    options = {"address": "127.0.0.1:0", "slots": 2, "cpu_only": True, "launcher_options": ["--no-zygote"]}
+    settings = ["rounds.lease=2s"]
+    with (
+        Supervisor(tmp_path / "state", policy="demo", settings=settings, log_dir=tmp_path, **options) as town,  # type: ignore[arg-type]
+        Client(town.address, token_file=town.token_file) as client,
+    ):
+        apps = tmp_path / "state" / "apps"
+        client.submit("halving.toml")
+        client.submit("gang.toml")
+        kill_master(tmp_path / "state", "halving")
+        deadline = time.monotonic() + 90.0
+        while not all(app.state == "finished" for app in client.list().apps):
+            assert time.monotonic() < deadline, client.list()
+            time.sleep(0.2)
+        assert client.app("halving").standing.best_job == "halving/3"
+        assert not client.health().faults
+    for app in ("halving", "gang"):
+        said = [json.loads(line) for line in (apps / app / "appmaster.err.log").read_text().splitlines()]
+        assert [line for line in said if line["event"] == "bid.made"]
+        assert not [line for line in said if line["event"] in ("bid.failed", "bid.refused", "agent.none")]
+    started = [line for line in (apps / "gang" / "activity.jsonl").read_text().splitlines() if '"start"' in line]
+    assert all(len(json.loads(line)["slots"]) == 2 for line in started)
+
+
+def kill_master(state: Path, app: str) -> None:
+    """Kill an app's master as soon as it has started something."""
+    deadline = time.monotonic() + 60.0
+    while not (state / "apps" / app / "activity.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    record = json.loads((state / "launcher" / "app_masters" / f"{app}.json").read_text())
+    os.kill(record["status"]["pid"], signal.SIGKILL)
