@@ -177,7 +177,7 @@ class Arbiter:
                 # What came while an offer was out is due at once: at the next moment that there is.
                 soon = Seconds(math.nextafter(state.now, math.inf))
                 times.append(max(Seconds(state.cause_since + triggers.settle), soon))
-            if triggers.every is not None:
+            if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
                 times.append(Seconds(state.last_boundary + triggers.every))
         backing = state.job_accounts.live.ready_at[: state.jobs.used]
         paused = state.jobs.live.state[: state.jobs.used] == JobState.PAUSED

@@ -411,6 +411,8 @@ def narrowed(state: State, app: int) -> State:
             getattr(copy, field.name)[gpu] = getattr(held, field.name)[gpu]
         copy.app[gpu] = row
         copy.job[gpu] = moved.get(int(held.job[gpu]), NONE)
+        copy.next_app[gpu] = row if held.next_app[gpu] == app else NONE
+        copy.next_job[gpu] = moved.get(int(held.next_job[gpu]), NONE)
     # N_avg is the cluster's: one app alone cannot know it, so it is kept as it is.
     own.contention_area = state.contention_area
     own.settle_contention = lambda: None  # type: ignore[method-assign]
