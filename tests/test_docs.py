@@ -42,3 +42,17 @@ def test_commands_that_pages_name_exist(page: Path) -> None:
 def test_no_page_names_a_path_of_a_machine() -> None:
     for page in PAGES:
         assert not re.search(r"(?<![\w.])/(?:work|farm|home|root|tmp)/", page.read_text()), page
+
+
+def test_the_index_of_policies_names_every_page() -> None:
+    pages = ROOT / "docs" / "reference" / "policies"
+    index = (pages / "README.md").read_text()
+    for page in pages.glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
+def test_the_index_of_decisions_names_every_record() -> None:
+    records = ROOT / "docs" / "decisions"
+    index = (records / "README.md").read_text()
+    for record in records.glob("0*.md"):
+        assert f"]({record.name})" in index, record.name
