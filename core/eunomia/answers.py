@@ -92,6 +92,9 @@ def verdicts_of(
         opened: the offer is out with app masters: whoever waits awaits its end.
         fault: why the round came to nothing.
     """
+    if offer is not None and fault is None and offer.gpus.size == 0:
+        # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
+        offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
     given = _gathered(state, answers)
     waiting = np.setdiff1d(state.waiting(), _started(state, plan))
     _defaults(state, given, waiting, offer, answers, opened=opened, fault=fault)
