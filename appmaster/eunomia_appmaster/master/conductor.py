@@ -11,13 +11,14 @@ import structlog
 
 from eunomia.cluster import Cluster
 from eunomia.units import JobId
-from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused
+from eunomia_appmaster.master.division import Wish, divide, unused
 from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.logs import JobLogs, Seen
 from eunomia_appmaster.master.outbox import Life, ReleaseReport
 from eunomia_appmaster.master.slots import Slot, SlotBook
+from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.runtimes.runtime import (
     ContainerState,
     ContainerStatus,
@@ -35,8 +36,6 @@ GRACE_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 """The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
 LONGEST_RETRY_SECONDS = 60.0
-RESTART_SECONDS = 2.0
-"""What widening a running job is taken to cost."""
 SOON_SECONDS = 5.0
 """Slots are kept so long for a failed job that is tried again, and for one that may yet prove worth widening."""
 SILENT_SECONDS = 3.0
@@ -63,6 +62,7 @@ class Conductor:
         self.last = ""
         """What happened last, for people."""
         self._logs: dict[int, JobLogs] = {}
+        self._widening = Widening()
         self._idle_since: dict[int, float] = {}
 
     # -- jobs
@@ -158,6 +158,7 @@ class Conductor:
     def _is_running(self, job: Job, gang: Gang, now: float) -> None:
         if not gang.running:
             gang.running = True
+            self._widening.note_start(now - gang.began_at)
             self._note("resumed" if gang.from_step else "running", job, now, step=gang.from_step)
 
     def _watch_gang(self, job: Job, gang: Gang, now: float) -> None:
@@ -421,7 +422,7 @@ class Conductor:
         """Stop the first running job that more slots would bring on enough; it then starts on all of them."""
         for run in runs.values():
             job = self.jobs[run.trial]
-            extra = self._worth_adding(job, run, len(left))
+            extra = self._widening.extra(job, run, self.goal(run), len(left))
             if extra and job.gang is not None and not job.gang.told:
                 self._stop(job, f"it is to go on with {extra} more slots", now)
                 return
@@ -429,22 +430,10 @@ class Conductor:
     def useful(self) -> dict[int, int]:
         """Return, for each running job, how many slots it would go on with if it were given all that it can use."""
         return {
-            run.trial: len(gang.gpus) + self._worth_adding(self.jobs[run.trial], run, run.most)
+            run.trial: len(gang.gpus) + self._widening.extra(self.jobs[run.trial], run, self.goal(run), run.most)
             for run in self.tuner.runs()
             if (gang := self.jobs[run.trial].gang) is not None and gang.running
         }
-
-    def _worth_adding(self, job: Job, run: Run, free: int) -> int:
-        gang, goal = job.gang, self.goal(run)
-        if gang is None or not gang.running or job.seconds_per_step is None or goal is None:
-            return 0
-        return extra_slots(
-            size=len(gang.gpus),
-            most=run.most,
-            free=free,
-            seconds_left=max(goal - job.step, 0) * job.seconds_per_step,
-            restart_seconds=RESTART_SECONDS,
-        )
 
     # -- gangs
 
