@@ -114,8 +114,12 @@ def verdicts_of(
 
 
 def _started(state: State, plan: Plan) -> Rows:
-    jobs = {order.job for order in plan.transitions if order.kind is not TransitionKind.SUSPEND}
-    return np.array([state.job_row(job) for job in jobs if job is not None], dtype=np.int32)
+    """Jobs that start, and all of an app that wins GPUs: which of them run is its tuner's to say."""
+    orders = [order for order in plan.transitions if order.kind is not TransitionKind.SUSPEND and order.gpus.size]
+    jobs = [state.job_row(order.job) for order in orders if order.job is not None]
+    winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is TransitionKind.START]
+    theirs = np.flatnonzero(np.isin(state.jobs.live.app[: state.jobs.used], winners))
+    return np.concatenate([np.array(jobs, dtype=np.int32), theirs.astype(np.int32)])
 
 
 def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Columns:

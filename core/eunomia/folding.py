@@ -108,6 +108,6 @@ def await_round(state: State, job: int) -> None:
     state.jobs.live.state[job] = JobState.WAITING
     accounts = state.job_accounts.live
     accounts.reason[job], accounts.since[job] = Reason.AWAITING_ROUND, state.now
-    accounts.stage[job], accounts.plugin[job] = -1, 0
+    accounts.stage[job], accounts.plugin[job], accounts.round[job] = -1, 0, state.round
     state.touch(job=job)
     state.cause(Cause.ARRIVED)

@@ -213,7 +213,7 @@ class Views:
         state = self._state
         reason, kept = state.reason(row), state.job_accounts.live
         message.reason = "" if reason is None else reason.word
-        message.plugin = str(kept.plugin[row])
+        message.plugin = state.turned_down_by(row)
         message.stage = "" if int(kept.stage[row]) < 0 else STAGES[int(kept.stage[row])].value
         planned = state.starts_at.get(row)
         if planned is not None and planned >= now:
