@@ -201,6 +201,7 @@ class Supervisor:
             InputError: another arbiter holds the journal.
             EunomiaError: one of them gave up, or it took too long.
         """
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
         Journal.open(self.state_dir / "journal.sqlite").close()
         (self.run_dir / "address").unlink(missing_ok=True)
         try:

@@ -84,7 +84,8 @@ class Driver:
         self._events: list[Event] = []
         self._notes: dict[tuple[str, str], Note] = {}
         self._waiters: list[asyncio.Future[Decision]] = []
-        self._news = asyncio.Event()
+        self._stir = asyncio.Event()
+        self._urgent = False
         self._quiet_since: float | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="arbiter")
 
@@ -96,17 +97,17 @@ class Driver:
             self._notes[note.kind, note.key] = note
         for event in events:
             self._events.append(event)
-            if not isinstance(event, QUIET):
-                self._news.set()
+            self._urgent |= not isinstance(event, QUIET)
         if self._events and self._quiet_since is None:
             self._quiet_since = float(self.clock.now())
+        self._stir.set()
 
     async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
         """Have events folded in at once, and wait until the step that did is journaled."""
         waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self.put(events, notes)
         self._waiters.append(waiter)
-        self._news.set()
+        self._urgent = True
         return await waiter
 
     # --- the loop --------------------------------------------------------------------------------------------------
@@ -134,17 +135,20 @@ class Driver:
         self._thread.shutdown()
 
     async def _wait(self) -> None:
-        due = float(self.wake_at)
-        if self._quiet_since is not None:
-            due = min(due, self._quiet_since + QUIET_SECONDS)
-        seconds = due - float(self.clock.now())
-        if seconds > 0.0:
+        """Wait until a step is due, or something came that does not wait."""
+        while not self._urgent:
+            due = float(self.wake_at)
+            if self._quiet_since is not None:
+                due = min(due, self._quiet_since + QUIET_SECONDS)
+            seconds = due - float(self.clock.now())
+            if seconds <= 0.0:
+                return
+            self._stir.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), None if math.isinf(seconds) else seconds)
+                await asyncio.wait_for(self._stir.wait(), None if math.isinf(seconds) else seconds)
 
     async def _step(self) -> None:
-        self._news.clear()
-        self._quiet_since = None
+        self._urgent, self._quiet_since = False, None
         waiters, self._waiters = self._waiters, []
         events = self._take()
         notes, self._notes = list(self._notes.values()), {}
@@ -181,8 +185,7 @@ class Driver:
         added = {event.job for event in events if isinstance(event, JobAdded)}
         now = [event for event in events if not _speaks_of(event, added)]
         self._events = [event for event in events if _speaks_of(event, added)]
-        if self._events:
-            self._news.set()
+        self._urgent |= bool(self._events)
         return now
 
     def _note(self, decision: Decision) -> None:

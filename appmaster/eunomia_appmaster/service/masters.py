@@ -187,8 +187,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if any(not isinstance(event, JobReported | RateMeasured) for event in events):
             decision = await self._service.driver.fold(events, [app.note()])
             _tell_refusals(session, decision, bid)
-        elif events:
-            self._service.driver.put(events)
+        elif events or request.HasField("standing") or request.HasField("progress"):
+            self._service.driver.put(events, [app.note()])
 
     def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
         """The request's bid, if it is good for the open offer."""

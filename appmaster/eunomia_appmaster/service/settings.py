@@ -22,6 +22,8 @@ class Settings:
     seed: int = 0
     heartbeat: Seconds = Seconds(1.0)
     """How long a heartbeat without news takes to be answered."""
+    node_heartbeat: Seconds = Seconds(5.0)
+    """The same for launchers."""
     node_silence: Seconds = Seconds(30.0)
     """A machine that says nothing for so long is lost."""
     step_limit: Seconds = Seconds(30.0)

@@ -42,7 +42,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         await self._service.look()
         return pb.RegisterNodeResponse(
             container_secret=service.tokens.container_secret,
-            heartbeat_seconds=min(5.0, float(service.settings.node_silence) / 4.0),
+            heartbeat_seconds=self._heartbeat_seconds,
             registration_id=node.registration_id,
         )
 
@@ -53,11 +53,10 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node = await self._known(request, context)
         node.hear(request.containers, request.app_masters, request.slot_states)
         await self._service.look()
-        seconds = min(5.0, float(self._service.settings.node_silence) / 4.0)
         registration = node.registration_id
         await wait_for_change(
             node.changed,
-            seconds,
+            self._heartbeat_seconds,
             lambda: node.response_id != request.response_id or node.registration_id != registration,
         )
         node.hear((), (), ())
@@ -74,6 +73,11 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node.hear(request.containers, request.app_masters, request.slot_states)
         await self._service.look()
         return pb.ReportContainersResponse()
+
+    @property
+    def _heartbeat_seconds(self) -> float:
+        settings = self._service.settings
+        return min(float(settings.node_heartbeat), float(settings.node_silence) / 4.0)
 
     async def _known(self, request: "pb.NodeHeartbeatRequest | pb.ReportContainersRequest", context: Context) -> Node:
         node = self._service.nodes.get(request.node)

@@ -1,0 +1,451 @@
+"""The arbiter's service over real gRPC: tokens, submission, leases, releases, response ids, restarts."""
+
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia.arbiter import Arbiter
+from eunomia.journal import Journal
+from eunomia.profiles import Profile
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.protocol.tokens import container_token
+
+_spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
+lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, Master, NODE = lab_module.eventually, lab_module.Master, lab_module.NODE
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Any]:
+    with lab_module.lab(tmp_path) as made:
+        yield made.ready()
+
+
+def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details()
+
+
+def job(name: str = "ana/1", **more: Any) -> pb.JobAdded:
+    return pb.JobAdded(**{"job": name, "least": 2, "most": 2, "iterations": 100.0, **more})
+
+
+def running(lab: Any, name: str = "ana", **more: Any) -> Any:
+    """An app whose first job runs."""
+    master = lab.master(name)
+    master.register()
+    master.beat_until(lambda: master.leases, jobs_added=[job(f"{name}/1", **more)])
+    master.beat()  # acknowledges what was allocated
+    return master
+
+
+# --- who may call what ----------------------------------------------------------------------------------------------
+
+
+def test_a_call_without_a_token_or_with_a_wrong_one_is_turned_away(lab: Any) -> None:
+    tokens = lab.arbiter.service.tokens
+    for metadata in ((), (("authorization", "Bearer operator::00"),), (("authorization", tokens.operator),)):
+        code, _ = code_of(lambda sent=metadata: lab.client().Health(pb.HealthRequest(), metadata=sent))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_token_is_of_use_for_its_own_role_alone(lab: Any) -> None:
+    app, launcher = Master(lab, "ana").token, lab.launcher.token
+    refused = grpc.StatusCode.PERMISSION_DENIED
+    assert code_of(lambda: lab.client().List(pb.ListRequest(), metadata=app))[0] is refused
+    assert code_of(lambda: lab.client().List(pb.ListRequest(), metadata=launcher))[0] is refused
+    beat = lpb.NodeHeartbeatRequest(node=NODE)
+    assert code_of(lambda: lab.launcher.stub().NodeHeartbeat(beat, metadata=app))[0] is refused
+
+
+def test_an_app_can_touch_only_what_is_its_own(lab: Any) -> None:
+    ana, bob = lab.master("ana"), lab.master("bob")
+    ana.register()
+    stolen = pb.AllocateRequest(app="bob", attempt=1)
+    assert code_of(lambda: ana.stub().Allocate(stolen, metadata=ana.token))[0] is grpc.StatusCode.PERMISSION_DENIED
+    bob.register()
+    ana.beat(jobs_added=[job("ana/1")])
+    answer = bob.beat(jobs_finished=["ana/1"])
+    assert [job.job for job in lab.seen().jobs] == ["ana/1"]
+    assert "app's own" in answer.refused[0]
+
+
+def test_foreign_jobs_are_refused_with_rule_and_value(lab: Any) -> None:
+    master = lab.master()
+    master.register()
+    first = master.beat(jobs_added=[job("bob/1"), job("ana/1")])
+    refused = [*first.refused, *master.beat().refused]
+    assert refused == ['a job must be the app\'s own, as app/number, but got "bob/1" (ana)']
+    assert not lab.seen().jobs
+
+
+# --- submission -----------------------------------------------------------------------------------------------------
+
+
+def test_an_app_gets_a_folder_a_master_and_a_name_of_its_own(lab: Any) -> None:
+    first, second = lab.submit(), lab.submit()
+    assert (first.app, first.renamed, second.app, second.renamed) == ("ana", False, "ana-2", True)
+    assert (first.slots, second.other_apps, first.least, first.most, first.user) == (4, 1, 2, 2, "ana")
+    folder = lab.folder / "state" / "apps" / "ana-2"
+    assert 'name = "ana"' in (folder / "app.toml").read_text()
+    assert json.loads((folder / "submission.json").read_text())["folder"] == str(lab.folder)
+    order = eventually(lambda: lab.launcher.started.get(("ana-2", 1)))
+    assert order.command[1:] == ["-m", "eunomia_appmaster.master", "--app-dir", str(folder)]
+    assert order.token == lab.arbiter.service.tokens.app("ana-2")
+    assert lab.app("ana").state == "starting"
+
+
+def test_a_submission_whose_answer_was_lost_is_no_second_app(lab: Any) -> None:
+    assert [lab.submit(request_id="x").app, lab.submit(request_id="x").app] == ["ana", "ana"]
+    assert len(lab.seen().apps) == 1
+
+
+def errors_of(call: Any) -> list[str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (packed,) = [value for key, value in caught.value.trailing_metadata() if key == "eunomia-errors-bin"]
+    return [f"{error.rule}|{error.value}|{error.place}" for error in pb.Errors.FromString(packed).errors]
+
+
+def test_what_can_never_run_is_refused_and_leaves_nothing(lab: Any) -> None:
+    told = "slots must fit the cluster|a gang of 8 where 4 slots exist|app.toml, [job].slots"
+    assert errors_of(lambda: lab.submit(slots="8")) == [told]
+    several = errors_of(lambda: lab.submit(app_file='[app]\nname = "/"\n[job]\ncommand = "python nothing.py"\n'))
+    assert len(several) == 2
+    assert not lab.seen().apps
+    assert not list((lab.folder / "state").glob("apps/*"))
+
+
+# --- leases ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_a_gang_and_runs_once_that_is_acknowledged(lab: Any) -> None:
+    master = lab.master()
+    welcome = master.register()
+    assert [machine.gpus for machine in welcome.cluster.machines] == [4]
+    master.beat_until(lambda: master.leases, jobs_added=[job()])
+    (lease,) = master.leases.values()
+    assert lease.job == "ana/1"
+    assert not lease.HasField("ends_at")  # fifo's leases are unlimited
+    slots = [container.slot for container in lease.containers]
+    secret = lab.arbiter.service.tokens.container_secret
+    assert [container.container_token for container in lease.containers] == [
+        container_token(secret, "ana", NODE, slot, lease.epoch) for slot in slots
+    ]
+    assert lab.seen().jobs[0].state == "starting"
+    master.beat()
+    assert lab.seen().jobs[0].state == "running"
+    assert lab.slots("held") == slots
+
+
+def test_slots_are_free_only_when_the_launcher_says_so(lab: Any) -> None:
+    master = running(lab)
+    lab.launcher.busy = {0, 1}
+    master.beat_until(lambda: master.leaving, jobs_finished=["ana/1"])
+    (lost,) = master.leaving
+    assert list(lost.gpus) == [0, 1]
+    assert 0.0 < lost.deadline_seconds <= 30.0
+    revoked = eventually(lambda: {order.slot: order for order in lab.launcher.revoked})
+    assert {slot: order.epoch for slot, order in revoked.items()} == {0: lost.epoch, 1: lost.epoch}
+    assert lab.slots("leaving") == [0, 1]
+    lab.launcher.busy = {1}
+    eventually(lambda: lab.slots("leaving") == [1])
+    lab.launcher.busy = set()
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+    master.beat_until(lambda: master.ended)
+
+
+def test_a_waiting_gang_starts_when_the_last_holder_is_gone(lab: Any) -> None:
+    first, other = running(lab, "first"), lab.master("other", "4")
+    other.register()
+    other.beat(jobs_added=[job("other/1", least=4, most=4)])
+    said = lab.client().Explain(pb.ExplainRequest(job="other/1"), metadata=lab.operator).explanations[0]
+    assert (said.state, said.reason, said.plugin) == ("waiting", "fragmented", "packed") or said.reason
+    lab.launcher.busy = {0}
+    first.beat(jobs_finished=["first/1"])
+    for _ in range(3):
+        other.beat()
+    assert not other.leases
+    lab.launcher.busy = set()
+    other.beat_until(lambda: other.leases)
+    epochs = {container.version for lease in other.leases.values() for container in lease.containers}
+    assert min(epochs) > max(lab.launcher.closed.values())
+
+
+def test_progress_and_standing_are_shown(lab: Any) -> None:
+    master = running(lab)
+    standing = pb.Standing(metric="val/accuracy", best=0.97, best_job="ana/1", last="resumed", trials=1)
+    told = pb.JobProgress(job="ana/1", iterations_done=40, rate=0.0)
+    master.beat(jobs_progress=[told], progress=0.4, standing=standing)
+    eventually(lambda: lab.seen().jobs[0].iterations_done == 40.0)
+    app = lab.app("ana")
+    assert (app.done, app.best, app.standing.last, app.state) == (0.4, 0.97, "resumed", "running")
+    slot = lab.seen().slots[0]
+    assert (slot.app, slot.job, slot.iterations_done, slot.iterations) == ("ana", "ana/1", 40.0, 100.0)
+
+
+def test_a_release_gives_slots_back(lab: Any) -> None:
+    master = running(lab)
+    (lease,) = master.leases.values()
+    master.beat(release=[pb.Release(lease=lease.id, epoch=lease.epoch - 1, gpus=[0, 1])])
+    assert lab.slots("held") == [0, 1]  # it spoke of an older lease
+    master.beat(release=[pb.Release(lease=lease.id, epoch=lease.epoch, gpus=[0, 1, 3, 99])], jobs_paused=["ana/1"])
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+
+
+def test_reports_of_jobs_that_are_over_or_known_do_no_harm(lab: Any) -> None:
+    master = running(lab)
+    answer = master.beat(jobs_added=[job()], jobs_finished=["ana/1", "ana/9"])
+    master.beat(jobs_finished=["ana/1"], jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=1)])
+    assert not answer.refused
+    assert not master.beat().refused
+
+
+def test_what_is_said_of_a_job_may_come_with_the_job(lab: Any) -> None:
+    master = lab.master()
+    master.register()
+    master.beat(jobs_added=[job()], jobs_paused=["ana/1"])
+    assert eventually(lambda: lab.seen().jobs[0].state == "paused")
+
+
+# --- response ids ---------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_response_id_gets_the_last_answer_unchanged(lab: Any) -> None:
+    master = lab.master()
+    master.register()
+    before, answer = master.response_id, master.beat(jobs_added=[job()])
+    while not answer.allocated_leases:
+        before = master.response_id
+        answer = master.beat()
+    assert master.call(response_id=before) == answer
+    assert lab.seen().jobs[0].state == "starting"  # the lost answer is not acknowledged
+    later = master.beat()
+    assert later.response_id == answer.response_id + 1
+    assert lab.seen().jobs[0].state == "running"
+    code, why = code_of(lambda: master.call(response_id=before - 1 if before else 99))
+    assert (code, "response_id must be" in why) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_heartbeat_waits_for_news_and_a_second_one_takes_over(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, heartbeat=600.0) as lab:
+        lab.ready()
+        master = lab.master()
+        master.register()
+        answers: list[pb.AllocateResponse] = []
+        first = threading.Thread(target=lambda: answers.append(master.call()))
+        first.start()
+        eventually(lambda: lab.arbiter.service.sessions["ana"].calls == 1)
+        second = master.call(jobs_added=[job()])
+        first.join(20)
+        assert [(answer.response_id, answer.allocated_leases) for answer in answers] == [(0, [])]
+        assert second.response_id == 1
+
+
+def test_who_is_not_registered_is_told_so_and_a_former_attempt_to_end(lab: Any) -> None:
+    master = lab.master()
+    assert master.call().a_m_command == pb.AM_RESYNC
+    master.register()
+    later = Master(lab, "ana", attempt=2)
+    later.register()
+    assert master.call().a_m_command == pb.AM_SHUTDOWN
+    assert code_of(master.register)[0] is grpc.StatusCode.FAILED_PRECONDITION
+    later.beat()
+
+
+# --- ends -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_app_gives_everything_back_and_stays_listed(lab: Any) -> None:
+    master = running(lab)
+    assert master.finish(standing=pb.Standing(metric="m", best=0.5)).is_unregistered
+    assert master.finish().is_unregistered  # its first answer may be lost
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+    app = lab.app("ana")
+    assert (app.state, app.done, app.best, app.ended) == ("finished", 1.0, 0.5, 1)
+    assert app.jct_seconds > 0.0
+    assert master.call().a_m_command == pb.AM_SHUTDOWN
+    assert code_of(master.register)[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert lab.submit().app == "ana-2"
+
+
+def test_a_cancelled_app_is_revoked_and_its_master_stopped(lab: Any) -> None:
+    master = running(lab)
+    cancel = pb.CancelRequest(app="ana")
+    assert not lab.client().Cancel(cancel, metadata=lab.operator).was_over
+    assert master.call().a_m_command == pb.AM_SHUTDOWN
+    eventually(lambda: "ana" in lab.launcher.stopped)
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+    again = lab.client().Cancel(cancel, metadata=lab.operator)
+    assert (again.was_over, again.state) == (True, "cancelled")
+    unknown = pb.CancelRequest(app="nobody")
+    assert code_of(lambda: lab.client().Cancel(unknown, metadata=lab.operator))[0] is grpc.StatusCode.NOT_FOUND
+
+
+def test_an_app_whose_master_ends_for_good_has_failed(lab: Any) -> None:
+    running(lab)
+    end = lpb.Exit(code=9)
+    lab.launcher.master("ana", 4, lpb.APP_MASTER_COMPLETED, exit=end)
+    app = eventually(lambda: (seen := lab.app("ana")).state == "failed" and seen)
+    assert app.why == "its app master ended before its work was done: exit code 9"
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+
+
+def test_a_master_that_ended_with_its_launcher_is_started_again(lab: Any) -> None:
+    running(lab)
+    lab.quiet()
+    lab.launcher.launcher_id = "second"
+    lab.launcher.master("ana", 1, lpb.APP_MASTER_COMPLETED, exit=lpb.Exit(signal=15))
+    lab.launcher.register()
+    lab.beating = lab_module.Beating(lab.launcher)
+    eventually(lambda: ("ana", 2) in lab.launcher.started)
+    assert lab.app("ana").state == "running"
+
+
+# --- machines -------------------------------------------------------------------------------------------------------
+
+
+def test_a_container_of_no_lease_is_revoked(lab: Any) -> None:
+    lab.launcher.containers = [
+        lpb.ContainerStatus(container_id="x", app="ghost", slot=3, epoch=5, state=lpb.RUNNING, version=1)
+    ]
+    revoked = eventually(lambda: [order for order in lab.launcher.revoked if order.slot == 3])
+    assert (revoked[0].epoch, revoked[0].deadline_seconds) == (5, 0.0)
+
+
+def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, node_silence=0.6) as lab:
+        lab.ready()
+        master = running(lab)
+        lab.quiet()
+        eventually(lambda: lab.slots("down") == [0, 1, 2, 3])
+        master.beat_until(lambda: master.ended)
+        assert code_of(lab.launcher.beat)[0] is grpc.StatusCode.FAILED_PRECONDITION
+        lab.launcher.busy = {0}
+        lab.launcher.register()
+        lab.beating = lab_module.Beating(lab.launcher)
+        eventually(lambda: set(lab.launcher.fenced) == {0, 1, 2, 3})
+        for _ in range(3):
+            master.beat()
+        assert lab.slots("down") == [0, 1, 2, 3]
+        lab.launcher.busy = set()
+        master.beat_until(lambda: master.leases)
+        assert min(lease.epoch for lease in master.leases.values()) > max(lab.launcher.fenced.values())
+
+
+def test_a_node_must_come_back_as_the_journal_knows_it(lab: Any) -> None:
+    lab.quiet()
+    slots = [lpb.Slot(index=0, gpu_type="H200")]
+    code, why = code_of(lambda: lab.launcher.register(slots=slots))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "a node must come back as the journal knows it (4xcpu)" in why
+    assert "but got 1xH200 (box7)" in why
+    code, why = code_of(lambda: lab.launcher.register(node="box8"))
+    assert "no node box8, only box7" in why
+
+
+def test_nothing_is_served_before_a_machine_is_there(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        code, why = code_of(lab.submit)
+        assert (code, why) == (grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
+        health = lab.client().Health(pb.HealthRequest(), metadata=lab.operator)
+        assert not health.ready
+        lab.ready()
+        assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).slots == 4
+
+
+# --- restarts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint: bool) -> None:
+    running(lab, "ana")
+    waiting = lab.master("bob", "4")
+    waiting.register()
+    waiting.beat(jobs_added=[job("bob/1", least=4, most=4)])
+    lab.quiet()
+    arbiter = lab.arbiter
+    service = arbiter.service
+    arbiter.close(checkpoint=checkpoint)
+    service.driver.arbiter.state.settle_contention()  # a column that is worked out when it is asked for
+    before = json.loads(service.driver.arbiter.save())
+    with Journal.open(arbiter.settings.journal) as journal:
+        cluster = service.nodes.layout.cluster
+        again = Arbiter(cluster, service.profile.stages(cluster), Profile.fallback().stages(cluster))
+        saved, steps = journal.recover()
+        assert (saved is not None, bool(steps)) == (checkpoint, not checkpoint)
+        if saved is not None:
+            again.load(saved)
+        for step in steps:
+            again.replay(step.now, step.events, step.decision)
+    lab.arbiter = lab_module.Arbiter(arbiter.settings.state_dir)  # for the fixture to close
+    again.state.settle_contention()
+    after = json.loads(again.save())
+    assert {name: after[name] for name in after if after[name] != before[name]} == {}
+    assert after == before
+
+
+def test_app_masters_register_again_and_epochs_go_on(lab: Any) -> None:
+    master = running(lab)
+    (lease,) = master.leases.values()
+    lab.restart()
+    lab.ready()
+    assert master.call().a_m_command == pb.AM_RESYNC
+    welcome = master.register()
+    assert [(known.id, known.epoch) for known in welcome.leases] == [(lease.id, lease.epoch)]
+    assert welcome.leases[0].containers[0].container_token == lease.containers[0].container_token
+    assert [view.job for view in welcome.jobs] == ["ana/1"]
+    assert [known.node for known in welcome.node_tokens] == [NODE]
+    assert welcome.now >= welcome.arrived_at
+    master.beat(jobs_added=[job()])
+    other = lab.master("other")
+    other.register()
+    other.beat_until(lambda: other.leases, jobs_added=[job("other/1")])
+    assert min(known.epoch for known in other.leases.values()) > lease.epoch
+    assert lab.submit().app == "ana-2"
+
+
+def test_what_was_to_be_given_back_is_revoked_by_the_next_arbiter(lab: Any) -> None:
+    master = running(lab)
+    lab.launcher.busy = {0, 1}
+    master.beat(jobs_finished=["ana/1"])
+    eventually(lambda: lab.slots("leaving") == [0, 1])
+    lab.restart()
+    lab.launcher.revoked.clear()
+    lab.ready()
+    revoked = eventually(lambda: lab.launcher.revoked)
+    assert {order.slot for order in revoked} == {0, 1}
+    assert all(order.deadline_seconds < 30.0 for order in revoked)
+    lab.launcher.busy = set()
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+
+
+def test_ended_apps_and_the_clock_outlive_a_restart(lab: Any) -> None:
+    master = running(lab)
+    master.finish(final_application_status=pb.FAILED, diagnostics="all its jobs failed")
+    before = lab.seen().now
+    lab.restart()
+    lab.ready()
+    app = lab.app("ana")
+    assert (app.state, app.why) == ("failed", "all its jobs failed")
+    assert lab.seen().now >= before
+
+
+def test_another_policy_may_go_on_with_the_journal(lab: Any) -> None:
+    running(lab)
+    lab.restart(policy="las")
+    lab.ready()
+    health = lab.client().Health(pb.HealthRequest(), metadata=lab.operator)
+    assert (health.serving, health.apps) == ("las", 1)
+    assert lab.slots("held") == [0, 1]
