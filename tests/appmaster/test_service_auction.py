@@ -1,0 +1,177 @@
+"""Auctions over gRPC: offers go to app masters, their agents' bids come back, and leases are the tuner's to divide."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eunomia.bundles import ByBundle
+from eunomia.codec import encode
+from eunomia.events import JobAdded
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.registry import default_registry
+from eunomia.valuations import Scores
+from eunomia_appmaster.agent import Agent, Known, Standing, plugins_here
+from eunomia_appmaster.master.wire import cluster_of, forecast_message, table_message
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+_spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
+lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, Master = lab_module.eventually, lab_module.Master
+
+FORECAST = Forecast(
+    phases=(Phase(jobs=(JobForecast(iterations_left=100.0, seconds_per_iteration=0.5, least=1, most=4),)),),
+    total_gpu_seconds=50.0,
+    most=4,
+)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Any]:
+    overrides = ("rounds.bid_deadline=60s", "rounds.lease=5m")
+    with lab_module.lab(tmp_path, "themis", overrides=overrides) as made:
+        yield made.ready()
+
+
+class Bidder(Master):
+    """An app master with an agent."""
+
+    def __init__(self, lab: Any, app: str) -> None:
+        super().__init__(lab, app)
+        lab.submit(app, "{ min = 1, max = 4 }")
+        self.welcome = self.register(plugins_here(default_registry()))
+        standing = Standing(
+            app=app,
+            user=self.welcome.user,
+            weight=self.welcome.weight,
+            user_weight=self.welcome.user_weight,
+            arrived_at=self.welcome.arrived_at,
+            tuner_kind="none",
+        )
+        cluster = cluster_of(self.welcome.cluster)
+        self.agent = Agent.of(cluster, standing, default_registry(), self.welcome.elasticity, self.welcome.valuation)
+
+    @property
+    def known(self) -> Known:
+        added = JobAdded(job=f"{self.app}/1", app=self.app, least=1, most=4, iterations=100.0, kind=self.app)
+        return Known(jobs={f"{self.app}/1": added}, forecast=FORECAST, rates=())
+
+    def tell(self) -> None:
+        """Report the app's one job and its forecast."""
+        added = pb.JobAdded(job=f"{self.app}/1", least=1, most=4, iterations=100.0, kind=self.app)
+        self.beat_until(lambda: self.offers, jobs_added=[added], forecast=forecast_message(FORECAST))
+
+    def table(self) -> ByBundle:
+        return self.agent.bid(self.offers[-1], self.known)
+
+    def bid(self, offer: int | None = None, **changes: Any) -> pb.Bid:
+        table = table_message(self.table())
+        for name, values in changes.items():
+            getattr(table, name)[:] = values
+        return pb.Bid(offer=self.offers[-1].id if offer is None else offer, bundles=table)
+
+
+def test_a_bid_wins_a_lease_that_the_tuner_divides(lab: Any) -> None:
+    ana = Bidder(lab, "ana")
+    assert ana.welcome.agent_bids
+    ana.tell()
+    (offer,) = ana.offers
+    assert (list(offer.gpus), list(offer.capacity), list(offer.candidates)) == ([0, 1, 2, 3], [4], ["ana/1"])
+    assert 0.0 < offer.closes_in_seconds <= 60.0
+    ana.beat_until(lambda: ana.leases, bid=ana.bid())
+    assert ana.closed == [offer.id]
+    (lease,) = ana.leases.values()
+    assert not lease.HasField("job")
+    assert math.isclose(lease.ends_at - lease.granted_at, 300.0)
+    gpus = [container.gpu for container in lease.containers]
+    row = pb.JobSlots(job="ana/1", gpus=gpus)
+    ana.beat(division=pb.Division(jobs=[row]))
+    jobs = lab.seen().jobs
+    assert [(job.state, job.slots) for job in jobs] == [("running", len(gpus))]
+    answer = ana.beat(division=pb.Division(jobs=[pb.JobSlots(job="ana/1", gpus=[0, 0])]))
+    assert "must name each job and each GPU once" in [*answer.refused, *ana.beat().refused][0]
+
+
+def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
+    ana, bob = Bidder(lab, "ana"), Bidder(lab, "bob")
+    ana.tell()
+    bob.beat(jobs_added=[pb.JobAdded(job="bob/1", least=1, most=4, iterations=100.0, kind="bob")])
+
+    def own() -> ByBundle:
+        arbiter = lab.arbiter.service.driver.arbiter
+        offer, stages = arbiter.state.open.offer, arbiter.serving
+        arbiter.state.now = offer.made_at
+        snapshot = arbiter.state.snapshot()
+        made = stages.valuation(snapshot, stages.elasticity(snapshot), offer)
+        table: ByBundle = made.form(ByBundle)
+        return table.select([made.claims.rows.tolist().index(arbiter.state.app_row("ana"))])
+
+    mine, theirs = ana.table(), lab.arbiter.call(own)
+    assert mine.classes.same(theirs.classes)
+    for column in ("now", "start", "rho", "part_start", "part_class", "part_gpus", "part_machines"):
+        np.testing.assert_array_equal(getattr(mine, column), getattr(theirs, column), err_msg=column)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"offer": 99}, "a bid must name the open offer"),
+        ({"rho": [-1.0]}, "rho of a bid must be a positive number"),
+        ({"part_gpus": [400]}, "1 to as many GPUs as a machine offers"),
+        ({"part_start": [0, 7]}, "offsets of a bid must ascend"),
+    ],
+)
+def test_a_bad_bid_changes_nothing_and_is_answered(lab: Any, change: dict[str, Any], why: str) -> None:
+    ana = Bidder(lab, "ana")
+    ana.tell()
+    rows = len(ana.table().rho)
+    filled = {key: values * (rows - len(values) + 1) if key == "rho" else values for key, values in change.items()}
+    if "part_gpus" in filled:
+        filled["part_gpus"] = [400] * len(ana.table().part_gpus)
+    answer = ana.beat(bid=ana.bid(**filled))
+    assert why in answer.bid_error
+    assert not ana.leases
+    ana.beat_until(lambda: ana.leases, bid=ana.bid())  # the offer stood open all the time
+
+
+def test_an_encoded_form_must_be_one(lab: Any) -> None:
+    ana = Bidder(lab, "ana")
+    ana.tell()
+    offer = ana.offers[0].id
+    import json
+
+    assert "JSON" in ana.beat(bid=pb.Bid(offer=offer, encoded="{")).bid_error
+    event = json.dumps(encode(JobAdded(job="ana/1", app="ana")))
+    assert "must be a form" in ana.beat(bid=pb.Bid(offer=offer, encoded=event)).bid_error
+    scores = json.dumps(encode(Scores(score=np.array([1.0]))))
+    answer = ana.beat(bid=pb.Bid(offer=offer, encoded=scores))
+    assert not answer.bid_error or "bid" in answer.bid_error
+
+
+def test_an_agent_without_the_plugins_is_not_asked(lab: Any) -> None:
+    lab.submit("ana")
+    master = Master(lab, "ana")
+    assert not master.register([("themis", "0.0.0-other")]).agent_bids
+    master.beat(jobs_added=[pb.JobAdded(job="ana/1", least=1, most=1)])
+    for _ in range(2):
+        master.beat()
+    assert not master.offers
+
+
+def test_an_open_offer_outlives_a_restart_and_is_shown_again(lab: Any) -> None:
+    ana = Bidder(lab, "ana")
+    ana.tell()
+    first = ana.offers[0].id
+    lab.restart()
+    lab.ready()
+    ana.register(plugins_here(default_registry()))
+    ana.offers.clear()
+    ana.beat_until(lambda: ana.offers)
+    assert ana.offers[0].id == first
+    ana.beat_until(lambda: ana.leases, bid=ana.bid())
