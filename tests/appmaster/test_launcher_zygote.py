@@ -151,7 +151,7 @@ def test_children_of_a_forked_worker_carry_its_mark(lab: Any) -> None:
     lab.runtime("mark").start(lab.gang(0, script=script, app="mark", epoch=time.time_ns()))
     pids = eventually(lambda: len(lines := lab.stdout("mark").split()) == 2 and [int(line) for line in lines])
     for pid in pids:
-        assert b"EUNOMIA_CONTAINER_ID=mark-1.r1.0" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        assert b"\0EUNOMIA_CONTAINER_ID=mark-1.r1.0@" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     folder = lab.run_folder("mark") / "containers" / "mark-1.r1.0"
     os.kill(json.loads((folder / "worker.json").read_text())["shepherd_pid"], signal.SIGKILL)
     assert lab.completed("mark-1.r1.0", "mark").exit == Exit()

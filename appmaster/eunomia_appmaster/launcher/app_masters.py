@@ -184,7 +184,8 @@ class AppMasters:
         status = pb.ContainerStatus(
             container_id=_container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW
         )
-        env[MARK] = status.container_id
+        container = Container(status, self._folder(order.app) / str(attempt))
+        env[MARK] = container.mark
         command = Command(
             argv=(interpreter(order.command[0], env), *order.command[1:]),
             cwd=order.folder or str(app_folder),
@@ -193,7 +194,6 @@ class AppMasters:
             stderr=str(app_folder / "appmaster.err.log"),
             may_fork=False,  # it has no use for torch
         )
-        container = Container(status, self._folder(order.app) / str(attempt))
         self._containers.launch(container, command)
         return container
 

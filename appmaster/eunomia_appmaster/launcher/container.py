@@ -1,6 +1,7 @@
 """The record of one container: what the arbiter and its app master are told, and what an adopting launcher needs."""
 
 import asyncio
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -50,6 +51,14 @@ class Container:
     def id(self) -> str:
         """Unique on the node."""
         return self.status.container_id
+
+    @property
+    def mark(self) -> str:
+        """What its processes carry in their environment.
+
+        Another launcher on this machine may have an id of the same name, but not the same folder.
+        """
+        return f"{self.id}@{hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]}"
 
     @property
     def completed(self) -> bool:

@@ -137,7 +137,7 @@ class Containers:
         report, write_end = os.pipe()
         try:
             if forked:
-                if not self._nursery.fork(container.folder, container.id, write_end):
+                if not self._nursery.fork(container.folder, container.mark, write_end):
                     os.close(report)
                     return False
             else:
@@ -151,7 +151,7 @@ class Containers:
     def _start_plainly(self, container: Container, report_fd: int) -> None:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", shepherd.__file__, str(container.folder), str(report_fd)],
-            env={MARK: container.id},
+            env={MARK: container.mark},
             pass_fds=[report_fd],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -209,7 +209,7 @@ class Containers:
         """Kill processes of the container until two looks in a row find none; how many there were."""
         killed, empty, pause = 0, 0, 0.005
         while empty < 2:
-            found = members(container.id, container.worker, container.shepherd)
+            found = members(container.mark, container.worker, container.shepherd)
             container.status.killed |= overdue and bool(found)
             kill(found)
             killed += len(found)

@@ -188,7 +188,7 @@ def environment(
         "MASTER_PORT": master_port,
     }
     own: Mapping[str, object] = {
-        MARK: container.id,
+        MARK: container.mark,
         "EUNOMIA_CONTAINER_DIR": container.folder,
         "EUNOMIA_RUN_DIR": container.folder.parent.parent,
         "EUNOMIA_JOB": f"{request.app}/{request.job}",

@@ -93,11 +93,11 @@ class Nursery:
             return False
         return not self._hopeless
 
-    def fork(self, folder: Path, container_id: str, report_fd: int) -> bool:
+    def fork(self, folder: Path, mark: str, report_fd: int) -> bool:
         """Ask for a shepherd in ``folder`` that reports to ``report_fd``; False if the zygote has just died."""
         if self._control is None:
             return False
-        message = json.dumps({"folder": str(folder), "container_id": container_id}).encode()
+        message = json.dumps({"folder": str(folder), "mark": mark}).encode()
         try:
             socket.send_fds(self._control, [message], [report_fd])
         except OSError:

@@ -73,14 +73,14 @@ def identify(pid: int) -> ProcessId | None:
     return None if stat is None else ProcessId(pid, stat.start_time)
 
 
-def members(container_id: str, worker: ProcessId | None, shepherd: ProcessId | None) -> list[ProcessId]:
+def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> list[ProcessId]:
     """All processes of a container that are alive, its shepherd left out."""
     table = _table()
     roots = {known.pid for known in (worker, shepherd) if known is not None and known.alive}
     found = _descendants(table, roots)
     if worker is not None and (worker.pid not in table or worker.pid in roots):  # else its pid was given out anew
         found |= {pid for pid, stat in table.items() if stat.session == worker.pid}
-    found |= {pid for pid in table if pid not in found and _has_mark(pid, container_id)}
+    found |= {pid for pid in table if pid not in found and _has_mark(pid, mark)}
     found -= {os.getpid()} | ({shepherd.pid} if shepherd is not None else set())
     return [ProcessId(pid, table[pid].start_time) for pid in found]
 
@@ -110,9 +110,9 @@ def _descendants(table: dict[int, Stat], roots: set[int]) -> set[int]:
     return found
 
 
-def _has_mark(pid: int, container_id: str) -> bool:
+def _has_mark(pid: int, mark: str) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone, or another user's
         return False
-    return f"{MARK}={container_id}".encode() in environment.split(b"\0")
+    return f"{MARK}={mark}".encode() in environment.split(b"\0")

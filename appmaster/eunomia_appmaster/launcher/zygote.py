@@ -6,7 +6,7 @@ seconds more; a fork of a process that has both takes its first training step af
 pair, MODULE what else is to be imported where it is installed.
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
-- launcher -> zygote: ``{"folder": container folder, "container_id": ...}`` with one file descriptor for the report
+- launcher -> zygote: ``{"folder": container folder, "mark": ...}`` with one file descriptor for the report
 
 CUDA is never initialised here: a context does not survive a fork.
 """
@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 from eunomia_appmaster.launcher import shepherd
 
 MARK = "EUNOMIA_CONTAINER_ID"
-MARK_BYTES = 128  # room kept for an id in the environment block of the zygote
+MARK_BYTES = 128  # room kept for a mark in the environment block of the zygote
 IMPORTS = ("torch", "torch._dynamo")
 EXTRAS = ("torch.utils.tensorboard", "eunomia_appmaster.training")  # the training helper and what it writes with
 _PR_SET_PDEATHSIG = 1
@@ -89,13 +89,13 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
         with contextlib.suppress(OSError):  # no process to be had: the closed report tells the launcher
             if os.fork() == 0:
                 control.close()
-                mark_environment(request["container_id"])
+                mark_environment(request["mark"])
                 return shepherd.tend(request["folder"], fds[0])
         os.close(fds[0])
 
 
-def mark_environment(container_id: str) -> None:
-    """Write the container's id into the environment block that ``/proc/<pid>/environ`` shows.
+def mark_environment(mark: str) -> None:
+    """Write the container's mark into the environment block that ``/proc/<pid>/environ`` shows.
 
     That block is the one with which the zygote was started, whatever ``os.environ`` says later. The launcher left
     ``MARK_BYTES`` of room under the name ``MARK``; children forked from here inherit the mark.
@@ -107,7 +107,7 @@ def mark_environment(container_id: str) -> None:
         return
     value_at = place + len(MARK) + 1
     room = block.index(b"\0", value_at) - value_at
-    value = container_id.encode()[:room].ljust(room, b"\0")
+    value = mark.encode()[:room].ljust(room, b"\0")
     ctypes.memmove(_environment_address() + value_at, array.array("B", value).tobytes(), room)
 
 
