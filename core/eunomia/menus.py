@@ -88,6 +88,33 @@ class Menus:
         fit = int(np.searchsorted(sizes, gpus, side="right"))
         return int(sizes[fit - 1]) if fit else 0
 
+    def span(self, jobs: Rows) -> tuple[Ints, Ints]:
+        """The smallest and the largest size on each job's menu; 0 where it has none."""
+        curve = self.curve[jobs]
+        if self.points.gpus.size == 0:
+            return np.zeros(jobs.size, np.int64), np.zeros(jobs.size, np.int64)
+        start, end = self.points.start[curve], self.points.start[curve + 1]
+        empty = (curve < 0) | (end <= start)
+        least = np.where(empty, 0, self.points.gpus[np.where(empty, 0, start)])
+        most = np.where(empty, 0, self.points.gpus[np.where(empty, 0, end - 1)])
+        return least, most
+
+    def full_rate(self, jobs: Rows) -> Reals:
+        """Iterations a second of each job at the largest size on its menu, GPUs side by side; NaN: not known."""
+        points, curve = self.points, self.curve[jobs]
+        if points.gpus.size == 0:
+            return np.full(jobs.size, np.nan)
+        # Where a size has several points, the one that holds for any locality or for an island comes first.
+        far = (points.locality != -1) & (points.locality != int(Locality.ISLAND))
+        order = np.lexsort((far, points.gpus, points.curve))
+        size = (points.curve[order].astype(np.int64) << 32) + points.gpus[order]
+        first = np.concatenate([[True], size[1:] != size[:-1]])
+        first_of = np.maximum.accumulate(np.where(first, np.arange(size.size), 0))
+        end = points.start[curve + 1]
+        empty = (curve < 0) | (end <= points.start[curve])
+        found: Reals = np.where(empty, np.nan, points.rate[order[first_of[np.where(empty, 0, end - 1)]]])
+        return found
+
     def rate(self, job: int, gpus: int, locality: Locality = Locality.ISLAND) -> float:
         """Iterations a second at that size, at the nearest locality that the curve tells; NaN: not known."""
         curve = int(self.curve[job])

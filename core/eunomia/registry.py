@@ -22,6 +22,11 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "range": "eunomia_plugins.elasticity.range:Range",
     "fifo": "eunomia_plugins.orders.fifo:Fifo",
     "las": "eunomia_plugins.orders.las:Las",
+    "srtf": "eunomia_plugins.orders.srtf:Srtf",
+    "srsf": "eunomia_plugins.orders.srsf:Srsf",
+    "edf": "eunomia_plugins.orders.edf:Edf",
+    "themis_rho": "eunomia_plugins.orders.themis_rho:ThemisRho",
+    "random": "eunomia_plugins.random:Random",
     "ordered": "eunomia_plugins.allocations.ordered:Ordered",
     "packed": "eunomia_plugins.placement.packed:Packed",
     "spread": "eunomia_plugins.placement.spread:Spread",
@@ -107,6 +112,18 @@ class Registry:
             for item in _in_file(Path(path)):
                 found[item.name] = item
         return cls(found, failed)
+
+    def adding(self, *kinds: type[Any]) -> "Registry":
+        """The same plugins, and classes of this process that need no file: for tests of a policy."""
+        made = Registry(self._found)
+        made._failed, made._listed = dict(self._failed), dict(self._listed)
+        for kind in kinds:
+            given = getattr(kind, "name", None)
+            name = given if isinstance(given, str) else kind.__name__.lower()
+            found = Found(name=name, target=f"{kind.__module__}:{kind.__qualname__}", origin=kind.__module__)
+            made._found[name] = found
+            made._listed[name] = _listed(found, lambda target, kind=kind: kind)  # type: ignore[misc]
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave loaded classes behind: another process loads them anew."""
@@ -211,9 +228,9 @@ def default_registry() -> Registry:
     return Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
 
 
-def _listed(found: Found) -> Listed:
+def _listed(found: Found, load: Callable[[str], Any] | None = None) -> Listed:
     try:
-        kind = _load(found.target)
+        kind = (load or _load)(found.target)
         check_plugin(kind, found.name)
     except IncompatibleError as error:
         return Listed(found=found, status=Status.INCOMPATIBLE, error=f"{error} ({found.target})")

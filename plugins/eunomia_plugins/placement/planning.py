@@ -25,6 +25,8 @@ class Ask(NamedTuple):
     """All its GPUs must be of one type: a gang of one job."""
     near: Ints
     """GPUs that it holds and keeps elsewhere, or has here and may keep."""
+    job: int = NONE
+    """Row of the job; -1: the claim is no job."""
 
 
 Rule = Callable[[Pool, Ask], Ints | None]
@@ -149,9 +151,12 @@ class _Plan:
         if self.allocation.claims.unit is Unit.APP:
             near = np.union1d(near, np.flatnonzero(held.app == self.allocation.claims.rows[claim]))
         if not self.resources:
-            return Ask(gpus, self._type(claim), np.nan, np.nan, self.jobs is not None, near)
+            return Ask(gpus, self._type(claim), np.nan, np.nan, self.jobs is not None, near, self._job(claim))
         cpus, memory_gib = self._needs(claim, gpus)
-        return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near)
+        return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near, self._job(claim))
+
+    def _job(self, claim: int) -> int:
+        return NONE if self.jobs is None else int(self.jobs[claim])
 
     def _type(self, claim: int) -> int:
         if self.grants.gpu_type is not None and self.grants.gpu_type[claim] >= 0:

@@ -1,0 +1,62 @@
+"""Earliest deadline first."""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Claims,
+    Contract,
+    Duration,
+    Feature,
+    Offer,
+    PluginOptions,
+    Scores,
+    Seconds,
+    Snapshot,
+    Stage,
+    Unit,
+    Valuations,
+    hookimpl,
+)
+from eunomia.contracts import Contracts
+from eunomia.units import Reals, Rows
+
+
+class EdfOptions(PluginOptions):
+    """Options of ``edf``."""
+
+    slack: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 2.0
+    """A job is due this many times its declared run time after it came."""
+    otherwise: Duration = Seconds(86400.0)
+    """When a job is due, after it came, that did not declare its work or its rate."""
+
+
+class Edf:
+    """Jobs whose deadline is nearest come first; deadlines follow from what was declared and never move."""
+
+    name = "edf"
+    api = 1
+    options_type = EdfOptions
+    contracts: ClassVar[Contracts] = {Stage.VALUATION: Contract(gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS}))}
+
+    def __init__(self, options: EdfOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+        """Score each candidate by its deadline, in seconds since the start."""
+        jobs = offer.candidates
+        arrived = snapshot.jobs.arrived[jobs]
+        deadline = arrived + self._allowed(snapshot, jobs)
+        return Valuations(
+            claims=Claims(unit=Unit.JOB, rows=jobs),
+            forms=(Scores(score=np.column_stack([deadline, arrived])),),
+        )
+
+    def _allowed(self, snapshot: Snapshot, jobs: Rows) -> Reals:
+        """Seconds from arrival to deadline: slack times the run time on all the GPUs that the job asks for."""
+        table = snapshot.jobs
+        declared = table.iterations[jobs] * table.seconds_per_iteration[jobs] / table.most[jobs]
+        return np.where(np.isnan(declared), float(self.options.otherwise), self.options.slack * declared)

@@ -1,0 +1,29 @@
+"""Shortest remaining service first."""
+
+from typing import ClassVar
+
+from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
+from eunomia.contracts import Contracts
+from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
+
+
+class Srsf:
+    """Jobs with the fewest GPU-seconds left come first: remaining time times GPUs (Tiresias; Themis §6, AFS §2.2)."""
+
+    name = "srsf"
+    api = 1
+    options_type = LengthOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.VALUATION: Contract(
+            needs=frozenset({Feature.RATES}), gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS})
+        )
+    }
+
+    def __init__(self, options: LengthOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """Score each candidate by the GPU-seconds that it has left at its own size."""
+        work = lengths(snapshot, menus, offer.candidates)
+        return by_length(snapshot, offer, work.left * work.gpus, self.options.unknown)

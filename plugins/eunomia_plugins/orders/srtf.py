@@ -1,0 +1,29 @@
+"""Shortest remaining time first."""
+
+from typing import ClassVar
+
+from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
+from eunomia.contracts import Contracts
+from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
+
+
+class Srtf:
+    """Jobs that would be done soonest at their own size come first (Themis §6, AFS §2.2)."""
+
+    name = "srtf"
+    api = 1
+    options_type = LengthOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.VALUATION: Contract(
+            needs=frozenset({Feature.RATES}), gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS})
+        )
+    }
+
+    def __init__(self, options: LengthOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """Score each candidate by the seconds that it has left."""
+        left = lengths(snapshot, menus, offer.candidates).left
+        return by_length(snapshot, offer, left, self.options.unknown)

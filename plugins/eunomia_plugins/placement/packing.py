@@ -1,0 +1,77 @@
+"""The packing rule: as near together as can be, and in the holes that fit best."""
+
+import numpy as np
+
+from eunomia import Cluster, Pool
+from eunomia.units import Ints
+from eunomia_plugins.placement.planning import Ask, prefer, types_of
+
+
+def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
+    """GPUs on one machine if one has room, else in one rack, else anywhere; None: there are not enough."""
+    for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
+        room = pool.room(kind, ask.cpus, ask.memory_gib)
+        if ask.near.size:
+            counts = _from_home(cluster, room, ask)
+        else:
+            counts = _one_machine(pool, room, ask.gpus) or _machines(cluster, pool, room, ask.gpus)
+        if counts:
+            return np.concatenate([prefer(pool, ask.near, machine, count) for machine, count in counts])
+    return None
+
+
+def _one_machine(pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
+    """The machine with room for all and the fewest GPUs left over."""
+    fits = np.flatnonzero(room >= gpus)
+    return [(int(fits[pool.free[fits].argmin()]), gpus)] if fits.size else []
+
+
+def _from_home(cluster: Cluster, room: Ints, ask: Ask) -> list[tuple[int, int]]:
+    """Machines where the claim is already, then their racks, then anywhere; fullest first."""
+    machines = len(cluster.machines)
+    home = np.bincount(cluster.machine[ask.near], minlength=machines)
+    racks = np.bincount(cluster.machine_rack[cluster.machine[ask.near]], minlength=len(cluster.racks))
+    order = np.lexsort((-room, -racks[cluster.machine_rack], -home))
+    return _fill(order, room, ask.gpus)
+
+
+def _machines(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
+    """As few machines as can be of one rack, else of the cluster; the last one is the one that fits best."""
+    by_rack = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks)).astype(np.int64)
+    plans = [_fewest(np.flatnonzero(cluster.machine_rack == rack), pool, room, gpus) for rack in _racks(by_rack, gpus)]
+    if plans:
+        return min(plans, key=len)
+    if by_rack.sum() < gpus:
+        return []
+    order = np.lexsort((-by_rack[cluster.machine_rack], -room))
+    return _fill(order, room, gpus)
+
+
+def _racks(by_rack: Ints, gpus: int) -> list[int]:
+    """Racks with room for all, fullest first."""
+    fits = np.flatnonzero(by_rack >= gpus)
+    return [int(rack) for rack in fits[np.argsort(by_rack[fits], kind="stable")]]
+
+
+def _fewest(machines: Ints, pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
+    """Machines with most room first; the rest goes to the machine with the smallest hole that takes it."""
+    order = machines[np.argsort(-room[machines], kind="stable")]
+    counts = _fill(order, room, gpus)
+    last = counts[-1][1]
+    others = order[len(counts) - 1 :]
+    fits = others[room[others] >= last]
+    return [*counts[:-1], (int(fits[pool.free[fits].argmin()]), last)]
+
+
+def _fill(order: Ints, room: Ints, gpus: int) -> list[tuple[int, int]]:
+    """Take all the room there is, machine by machine; nothing if it does not do."""
+    total = np.cumsum(room[order])
+    if total.size == 0 or total[-1] < gpus:
+        return []
+    counts: list[tuple[int, int]] = []
+    for machine in order[: int(np.searchsorted(total, gpus)) + 1].tolist():
+        take = min(gpus, int(room[machine]))
+        gpus -= take
+        if take:
+            counts.append((machine, take))
+    return counts
