@@ -58,5 +58,5 @@ class Standings:
         table = next((form for form in standings.forms if isinstance(form, ByBundle)), None)
         if table is None or standings.claims.unit is not Unit.APP:
             return {}
-        rows = standings.claims.rows.tolist()
-        return {str(arbiter.state.app_id(row)): float(rho) for row, rho in zip(rows, table.now.tolist(), strict=True)}
+        rhos = zip(standings.claims.rows.tolist(), table.now.tolist(), strict=True)
+        return {str(arbiter.state.app_id(row)): float(rho) for row, rho in rhos if math.isfinite(rho)}
