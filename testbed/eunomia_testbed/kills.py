@@ -32,10 +32,10 @@ CHECKPOINT_SECONDS = 2.0
 SLACK_SECONDS = 1.5
 """What writing a checkpoint and noticing that one is due may take on a busy machine."""
 FIRST_KILL = (1.0, 3.0)
-PAUSE = (2.0, 6.0)
+PAUSE = (2.0, 5.0)
 """Seconds between two kills, and between the first training step and the first kill."""
 LIMIT_SECONDS = 170.0
-_SIZES = {"cnn-halving": (4, 240), "mlp-halving": (4, 240), "random": (2, 240), "single": (1, 360)}
+_SIZES = {"cnn-halving": (4, 160), "mlp-halving": (4, 160), "random": (2, 160), "single": (1, 240)}
 """Trials and iterations of the smaller apps."""
 
 
@@ -65,6 +65,8 @@ class KillRun:
     """A run with kills, and what it came to."""
 
     kills: tuple[Kill, ...]
+    asked: int
+    """How many processes were to be killed."""
     seconds: float
     states: dict[str, str]
     held_twice: tuple[str, ...]
@@ -83,7 +85,8 @@ class KillRun:
             for loss in self.losses
             if loss.seconds > most
         ]
-        return [*ends, *self.held_twice, *lost]
+        missed = [f"{self.asked - len(self.kills)} kills came too late"] if len(self.kills) < self.asked else []
+        return [*ends, *self.held_twice, *lost, *missed]
 
 
 def small_apps(names: Sequence[str] = tuple(_SIZES)) -> list[AppSource]:
@@ -138,6 +141,7 @@ def kill_run(folder: Path, kinds: Sequence[str], luck: random.Random, *, limit: 
     arbiter = run.supervisor.arbiter
     return KillRun(
         kills=tuple(kills),
+        asked=len(kinds),
         seconds=time.time() - began,
         states={app: life.state for app, life in run.record.apps.items()},
         held_twice=held_twice(run.record),

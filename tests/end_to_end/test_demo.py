@@ -1,0 +1,140 @@
+"""`eunomia demo` as a user runs it: four apps by real processes, and everything that it must show but its time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from eunomia_testbed.results import RunData
+
+LIMIT_SECONDS = 420.0
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, "-c", "from eunomia.cli import main; main()", "demo", *options]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines and environments of living processes that name the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if str(folder).encode() in text and state != "Z":
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200])
+    return found
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """The demo, run once: its folder, what it said as JSON, and its progress."""
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    done = subprocess.run(
+        command("--out", str(folder), "--json"), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    yield folder, json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.timeout(LIMIT_SECONDS + 30)
+def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], str]) -> None:
+    _, said, _ = demo
+    assert [app["app"] for app in said["apps"]] == ["cnn-halving", "mlp-halving", "random", "single"]
+    assert {app["state"] for app in said["apps"]} == {"finished"}
+    assert all(0.0 < app["rho"] < 10.0 for app in said["apps"])
+
+
+def test_auctions_are_contested_and_paid_for(demo: tuple[Path, dict[str, Any], str]) -> None:
+    folder, said, _ = demo
+    record = RunData.load(folder).records["themis"]
+    by_round = record.group_by("round").agg(pl.col("bidder").sum(), (pl.col("c") < 1.0 - 1e-9).any().alias("paid"))
+    contested = by_round.filter((pl.col("bidder") >= 2) & pl.col("paid"))
+    assert contested.height >= 5
+    assert said["contested"] == contested.height
+
+
+def test_unfinished_jobs_are_suspended_and_go_on_without_doing_anything_twice(
+    demo: tuple[Path, dict[str, Any], str],
+) -> None:
+    folder, said, _ = demo
+    assert said["suspensions"] >= 6
+    assert said["resumed"] == said["suspensions"]
+    assert said["twice_at_most"] == 0
+    assert RunData.load(folder).jobs["iterations_lost"].sum() == 0
+
+
+def test_the_best_trial_of_each_search_reads_95_digits_of_100(demo: tuple[Path, dict[str, Any], str]) -> None:
+    _, said, _ = demo
+    assert {app["app"]: app["best"] for app in said["apps"] if not app["best"] or app["best"] < 0.95} == {}
+
+
+def test_no_slot_has_two_holders_and_no_round_is_faulty(demo: tuple[Path, dict[str, Any], str]) -> None:
+    folder, said, _ = demo
+    assert said["held_twice"] == []
+    assert said["faults"] == []
+    summary = pl.read_csv(folder / "summary.csv")
+    assert summary["slots_held_twice"].to_list() == [0]
+
+
+def test_it_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str, Any], str]) -> None:
+    folder, _, progress = demo
+    assert processes_of(folder) == []
+    for name in ("report.html", "run.json", "journal.sqlite", "summary.csv", "profiles/demo.toml", "cluster.toml"):
+        assert (folder / name).is_file(), name
+    assert list(folder.glob("apps/single/1/checkpoints/*.pt"))
+    assert list(folder.glob("apps/*/*/logs/events.out.tfevents.*"))
+    assert not (folder / "run").exists()  # its tokens
+    page = (folder / "report.html").read_text()
+    for part in ("verdict", "held", "fairness", "searches", "decisions", "provenance"):
+        assert f'<section id="{part}"' in page
+    assert "auction" in progress and "mlp-halving finished" in progress
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_stops_everything_and_still_writes_the_report(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    process = subprocess.Popen(
+        command("--out", str(folder)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 60.0
+        while not list(folder.glob("apps/*/*/containers/*/worker.json")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(2.0)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, err = process.communicate(timeout=45.0)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130, err
+    assert "unfinished" in out
+    assert (folder / "report.html").is_file()
+    assert json.loads((folder / "run.json").read_text())["ended"] == "interrupted"
+    assert processes_of(folder) == []
+
+
+def test_bad_input_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    done = subprocess.run(
+        command("--out", str(folder), "--set", "rounds.lease=-5s"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "lease must be a positive duration" in done.stderr
+    assert not folder.exists()
