@@ -42,7 +42,7 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[[], A]) -> A:
         answer = call()
     except StageFaultError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StageFaultError(plugin, stage, f"{type(error).__name__}: {error}") from error
     if not isinstance(answer, kind):
         raise StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")

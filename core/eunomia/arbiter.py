@@ -18,7 +18,7 @@ from eunomia.errors import EunomiaError
 from eunomia.events import Event
 from eunomia.fold import fold
 from eunomia.folding import Folded
-from eunomia.invariants import PlanError, check_allocation, check_placement
+from eunomia.invariants import PlanError, check_allocation, check_placement, check_state, check_verdicts
 from eunomia.leases import LeaseState
 from eunomia.memos import Memo
 from eunomia.menus import Menus
@@ -31,7 +31,8 @@ from eunomia.saving import load_state, save_state
 from eunomia.snapshot import Snapshot
 from eunomia.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.state import State
-from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
+from eunomia.strictness import is_strict
+from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage, Unit
 from eunomia.valuations import Valuations
 from eunomia.workload import JobState
 
@@ -72,6 +73,10 @@ class Arbiter:
         self.fallback = fallback
         self.calls = 0
         """Calls of stages so far."""
+        self.asking: Callable[[str, Stage], None] | None = None
+        """Told who is about to be asked, so that a driver knows who hangs."""
+        self.strict = is_strict()
+        """Whether faults of plugins are raised, and the whole state is checked after every step."""
 
     @property
     def serving(self) -> Stages:
@@ -95,6 +100,12 @@ class Arbiter:
         Raises:
             EunomiaError: time goes backwards.
         """
+        decision = self._step(now, events)
+        if self.strict:
+            check_state(self.state)
+        return decision
+
+    def _step(self, now: Seconds, events: Iterable[Event]) -> Decision:
         folded = self._fold(now, events)  # 1. what happened; leases that are over
         if self.state.open is not None:  # an offer is out with app masters
             closing = closing_of(self.state)
@@ -116,6 +127,18 @@ class Arbiter:
         elif decision.causes:
             self.state.faults_in_row = 0
         self._adopt(decision)
+
+    def abandon(self, now: Seconds, fault: Fault) -> Decision:
+        """Count a step that had to be abandoned with the process that made it, as a faulty round.
+
+        Args:
+            now: seconds since the start.
+            fault: who was asked and did not return.
+        """
+        folded = self._fold(now, ())
+        causes = self._due()
+        self.state.round += 1
+        return self._faulty(folded, causes, fault, None)
 
     def snapshot(self) -> Snapshot:
         """The state of now, as stages see it."""
@@ -148,9 +171,18 @@ class Arbiter:
         return fold(self.state, now, events, grace=self.serving.rounds.suspend_grace)
 
     def _triggers(self) -> Triggers:
-        stages = self.serving
-        declared = DEFAULT_TRIGGERS if stages.triggers is None else stages.triggers(self.state.cluster)
-        return stages.rounds.triggers(declared)
+        try:
+            declared = self._declared()
+        except StageFaultError:
+            declared = DEFAULT_TRIGGERS  # the next round says so
+        return self.serving.rounds.triggers(declared)
+
+    def _declared(self) -> Triggers:
+        """The triggers that the allocation declares."""
+        declare = self.serving.triggers
+        if declare is None:
+            return DEFAULT_TRIGGERS
+        return ask(self._name(Stage.ALLOCATION), Stage.ALLOCATION, Triggers, lambda: declare(self.state.cluster))
 
     def _due(self) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: none is."""
@@ -190,7 +222,7 @@ class Arbiter:
     def _round(self, causes: frozenset[Cause]) -> _Round:
         """Ask the stages in order; nothing is changed but the round's number."""
         state, stages = self.state, self.serving
-        scope = Scope.ALL if causes & self._triggers().all_on else Scope.FREE
+        scope = Scope.ALL if causes & stages.rounds.triggers(self._declared()).all_on else Scope.FREE
         if scope is Scope.FREE and self._quiet():
             return _Round(plan=Plan(transitions=[], renewals=self._renewals()))
         snapshot = state.snapshot(causes)
@@ -214,10 +246,7 @@ class Arbiter:
         standings = self._ask(Stage.VALUATION, Valuations, lambda s: s.valuation(snapshot, menus, _empty(everything)))
         narrow = self.serving.offer
         offer = self._ask(Stage.ALLOCATION, Offer, lambda _: narrow(snapshot, menus, everything, standings))
-        if not np.all(np.isin(offer.gpus, everything.gpus)):
-            raise StageFaultError(
-                self._name(Stage.ALLOCATION), Stage.ALLOCATION, "an offer can be narrowed, not widened"
-            )
+        self._held(Stage.ALLOCATION, lambda: _check_narrowed(everything, offer))
         return offer
 
     def _asks(self, offer: Offer) -> bool:
@@ -236,19 +265,31 @@ class Arbiter:
         )
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
             allocation = self._refine(result, name, lambda a=allocation, r=refine: r(snapshot, menus, offer, a))  # type: ignore[misc]
-        result.wake_at = self._wake_at(allocation, valuations)
-        check_allocation(state, menus, offer, allocation)
+        giver = Stage.REFINE if stages.refiners else Stage.ALLOCATION
+        result.wake_at = self._held(giver, lambda: self._wake_at(allocation, valuations))
+        self._held(giver, lambda: check_allocation(state, menus, offer, allocation))
         placement = self._answer(
             result, Stage.PLACEMENT, Placement, lambda s: s.placement(snapshot, menus, offer, allocation)
         )
-        check_placement(state, menus, offer, allocation, placement)
-        made = plan(state, offer, allocation, placement, grace=stages.rounds.suspend_grace)
+        self._held(Stage.PLACEMENT, lambda: check_placement(state, menus, offer, allocation, placement))
+        grace = stages.rounds.suspend_grace
+        made = self._held(Stage.PLACEMENT, lambda: plan(state, offer, allocation, placement, grace=grace))
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
-        if allocation.starts_at is not None:
-            planned = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
-            result.starts_at = tuple((row, time) for row, time in planned if math.isfinite(time))
+        result.starts_at = self._held(giver, lambda: _planned(allocation))
         return result
+
+    def _held(self, stage: Stage, check: Callable[[], A]) -> A:
+        """Check an answer; what it makes fail in the core is a fault of the plugin that gave it."""
+        try:
+            return check()
+        except (StageFaultError, PlanError) as error:
+            if stage is not Stage.REFINE or isinstance(error, StageFaultError):
+                raise
+            what = str(error)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+        raise StageFaultError(self._name(stage), stage, what)
 
     def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
         """When a stage wants the next round: later than now, or this one would never end."""
@@ -259,6 +300,8 @@ class Arbiter:
 
     def _refine(self, result: _Round, name: str, call: Callable[[], Allocation]) -> Allocation:
         self.calls += 1
+        if self.asking is not None:
+            self.asking(name, Stage.REFINE)
         allocation = ask(name, Stage.REFINE, Allocation, call)
         self._keep(result, Stage.REFINE, name, allocation)
         return allocation
@@ -270,6 +313,8 @@ class Arbiter:
 
     def _ask(self, stage: Stage, kind: type[A], call: Callable[[Stages], A]) -> A:
         self.calls += 1
+        if self.asking is not None:
+            self.asking(self._name(stage), stage)
         return ask(self._name(stage), stage, kind, lambda: call(self.serving))
 
     def _keep(self, result: _Round, stage: Stage, name: str, answer: object) -> None:
@@ -281,9 +326,13 @@ class Arbiter:
         if record is not None:
             result.records.append((name, record))
         if isinstance(answer, Menus | Valuations | Allocation | Placement):
+            unit = Unit.JOB if isinstance(answer, Menus) else _unit(result, answer)
+            self._held(stage, lambda: check_verdicts(self.state, stage, unit, answer.verdicts))
             result.answers.append((stage, name, answer))
 
     def _name(self, stage: Stage) -> str:
+        if stage is Stage.REFINE and self.serving.refiner_names:
+            return self.serving.refiner_names[-1]
         return self.serving.names.get(stage, stage.value)
 
     def _lease(self) -> Seconds:
@@ -346,7 +395,11 @@ class Arbiter:
             self.state.round += 1  # randomness follows from the round's number: an offer keeps its own
         try:
             result = work()
+            waiting, memos = self._verdicts(result), self._memo_changes(result)
+            records = tuple(self._record(name, record) for name, record in result.records)
         except (StageFaultError, PlanError) as error:
+            if self.strict:
+                raise
             return self._faulty(folded, causes, self._fault(error), closed)
         self.state.faults_in_row = 0
         decision = Decision(
@@ -359,11 +412,11 @@ class Arbiter:
             orders=tuple(folded.orders),
             transitions=tuple(result.plan.transitions),
             renewals=tuple(result.plan.renewals),
-            waiting=self._verdicts(result),
+            waiting=waiting,
             starts_at=tuple((self.state.job_id(row), time) for row, time in result.starts_at),
-            records=tuple(self._record(name, record) for name, record in result.records),
+            records=records,
             faults=tuple(folded.refused),
-            memos=self._memo_changes(result),
+            memos=memos,
             serving=serving,
             stage_wake_at=result.wake_at,
         )
@@ -373,12 +426,15 @@ class Arbiter:
         return verdicts_of(self.state, result.considered, result.answers, result.plan, opened=result.offer is not None)
 
     def _record(self, plugin: str, record: Record) -> RecordTable:
-        return RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
+        def read() -> RecordTable:
+            return RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
+
+        return ask(plugin, Stage.ALLOCATION, RecordTable, read)
 
     def _memo_changes(self, result: _Round) -> tuple[MemoChange, ...]:
         changes = []
         for (plugin, stage), memo in result.memos.items():
-            data = memo.to_bytes()
+            data = ask(plugin, stage, bytes, memo.to_bytes)
             old = self.state.memos.get((plugin, stage))
             if old is None or old.to_bytes() != data:
                 changes.append(MemoChange(plugin=plugin, stage=stage, version=memo.version, data=data))
@@ -447,6 +503,26 @@ class Arbiter:
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
         both = (*self.chosen.memo_types, *self.fallback.memo_types)
         return {(plugin, stage): kind for plugin, stage, kind in both}
+
+
+def _check_narrowed(everything: Offer, offer: Offer) -> None:
+    if not np.all(np.isin(offer.gpus, everything.gpus)):
+        raise PlanError(Stage.ALLOCATION, "an offer can be narrowed, not widened")
+
+
+def _planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
+    if allocation.starts_at is None:
+        return ()
+    planned = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
+    return tuple((row, time) for row, time in planned if math.isfinite(time))
+
+
+def _unit(result: _Round, answer: "Valuations | Allocation | Placement") -> Unit:
+    """What rows the verdicts of an answer are of; a placement's are of the allocation's unit."""
+    if not isinstance(answer, Placement):
+        return answer.claims.unit
+    units = [given.claims.unit for _, _, given in result.answers if isinstance(given, Allocation)]
+    return units[-1] if units else Unit.JOB
 
 
 def _empty(offer: Offer) -> Offer:

@@ -29,11 +29,15 @@ FAULT = 3
 _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Typer brings its own copy of click or uses the installed one: either way this is its base of usage errors."""
 
-_SWITCHES = {"--no-plugins": "EUNOMIA_NO_PLUGINS", "--trace-plugins": "EUNOMIA_TRACE_PLUGINS"}
+_SWITCHES = {
+    "--no-plugins": "EUNOMIA_NO_PLUGINS",
+    "--trace-plugins": "EUNOMIA_TRACE_PLUGINS",
+    "--strict-plugins": "EUNOMIA_STRICT_PLUGINS",
+}
 
 EPILOG = (
     "Everywhere: --plugin-path FILE adds a plugin's file, --no-plugins leaves installed plugins and commands out, "
-    "--trace-plugins logs every call of a stage. "
+    "--trace-plugins logs every call of a stage, --strict-plugins turns faults of plugins into failures. "
     "Exit codes: 0 done; 1 the answer is no; 2 bad input; 3 a fault of Eunomia's own; 4 arbiter not reachable; "
     "130 Ctrl-C."
 )

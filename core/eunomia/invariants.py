@@ -11,6 +11,7 @@ from eunomia.placements import Placement
 from eunomia.plan import proportional
 from eunomia.state import State
 from eunomia.units import NONE, Ints, Stage, Unit
+from eunomia.verdicts import Reason, Verdicts
 from eunomia.workload import JobState
 
 
@@ -62,6 +63,24 @@ def _check_size(state: State, menus: Menus, offer: Offer, job: int, gpus: int, s
     if size not in sizes:
         rule = "a gang must run whole, at a size on its menu"
         raise PlanError(stage, rule, value=f"{size} where {sizes.tolist()} are", place=state.job_id(job))
+
+
+def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
+    """Refuse verdicts that say nothing of anybody.
+
+    Raises:
+        PlanError: rows that are not there, or a reason that is not of the closed set.
+    """
+    rows, reasons = verdicts.rows, verdicts.reasons
+    if rows.shape != reasons.shape:
+        raise PlanError(stage, "verdicts must have a reason for each row", value=f"{reasons.size} for {rows.size}")
+    if rows.size == 0:
+        return
+    used = {Unit.JOB: state.jobs, Unit.APP: state.apps}.get(unit, state.users).used  # type: ignore[attr-defined]
+    if rows.min() < 0 or rows.max() >= used or not np.issubdtype(rows.dtype, np.integer):
+        raise PlanError(stage, f"verdicts must be of rows of {unit.value}s in use", value=str(rows[:8]))
+    if reasons.min() < min(Reason) or reasons.max() > max(Reason):
+        raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
 
 
 def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:

@@ -31,3 +31,7 @@ class Memos:
     def of(self, plugin: str, stage: Stage) -> Memo | None:
         """The memo that this plugin's stage returned last, or None."""
         return self._memos.get((plugin, stage))
+
+    def items(self) -> tuple[tuple[tuple[str, Stage], Memo], ...]:
+        """All of them, by plugin and stage."""
+        return tuple(self._memos.items())

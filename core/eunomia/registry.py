@@ -15,6 +15,7 @@ from eunomia import __version__
 from eunomia.checking import IncompatibleError, check_contracts, check_plugin, hooks_of
 from eunomia.errors import EunomiaError, InputError, PluginError
 from eunomia.shapes import builds, value
+from eunomia.strictness import freeze, is_strict
 from eunomia.units import Stage
 
 DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
@@ -28,6 +29,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "themis_rho": "eunomia_plugins.orders.themis_rho:ThemisRho",
     "random": "eunomia_plugins.random:Random",
     "ordered": "eunomia_plugins.allocations.ordered:Ordered",
+    "max_min": "eunomia_plugins.allocations.max_min:MaxMin",
     "packed": "eunomia_plugins.placement.packed:Packed",
     "spread": "eunomia_plugins.placement.spread:Spread",
     "themis": "eunomia_plugins.themis.plugin:Themis",
@@ -150,6 +152,17 @@ class Registry:
         clashing = [self._failed[name] for name in sorted(self._failed) if name in self._found]
         return (*(self.listed(name) for name in self.names), *clashing)
 
+    def check(self) -> None:
+        """Load every plugin.
+
+        Raises:
+            PluginError: one of them is broken, or of another api.
+        """
+        for listed in self.all():
+            if listed.status is not Status.OK:
+                name, error = listed.found.name, listed.error
+                raise PluginError(f'plugin "{name}" must load, but it is {listed.status.value}: {error}')
+
     def load(self, name: str) -> type[Any]:
         """The checked class of a plugin.
 
@@ -193,6 +206,8 @@ class Registry:
         except Exception as error:
             raise PluginError(f'plugin "{name}" must be made without an error', value=_last_line(error)) from error
         check_contracts(made)
+        if is_strict():
+            freeze(made)
         return made
 
     def presets(self) -> dict[str, Path]:
@@ -225,7 +240,10 @@ Places = Callable[[tuple[str, ...]], str]
 def default_registry() -> Registry:
     """What ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS`` ask for; found once a process."""
     paths = [part for part in os.environ.get("EUNOMIA_PLUGIN_PATH", "").split(os.pathsep) if part]
-    return Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
+    found = Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
+    if is_strict():
+        found.check()
+    return found
 
 
 def _listed(found: Found, load: Callable[[str], Any] | None = None) -> Listed:
@@ -304,5 +322,6 @@ def _last_line(error: BaseException) -> str:
     outside = [frame for frame in frames if "importlib" not in frame.filename]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.msg} ({Path(error.filename).name}:{error.lineno})"
-    where = f" ({Path(outside[-1].filename).parent.name}/{Path(outside[-1].filename).name}:{outside[-1].lineno})"
-    return text + (where if outside else "")
+    if not outside:
+        return text
+    return f"{text} ({Path(outside[-1].filename).parent.name}/{Path(outside[-1].filename).name}:{outside[-1].lineno})"

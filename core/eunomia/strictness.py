@@ -1,0 +1,48 @@
+"""``--strict-plugins``, or ``EUNOMIA_STRICT_PLUGINS=1``: what is contained otherwise fails, for tests of plugins."""
+
+import os
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+
+
+def is_strict() -> bool:
+    """Say whether faults of plugins are to fail, and plugins to be frozen once they are made."""
+    return os.environ.get("EUNOMIA_STRICT_PLUGINS", "") not in ("", "0")
+
+
+def freeze(plugin: Any) -> None:
+    """Keep a plugin from changing its attributes: they cannot be set, and lists, dicts, sets and arrays not filled.
+
+    A cache stays possible, in an object of a class of its own: what the snapshot alone determines may be kept.
+
+    Args:
+        plugin: an instance; it becomes one of a subclass that refuses to be changed.
+    """
+    for name, item in getattr(plugin, "__dict__", {}).items():
+        object.__setattr__(plugin, name, frozen(item))
+    kind = type(plugin)
+    body = {"__slots__": (), "__setattr__": _refuse, "__delattr__": _refuse, "__doc__": kind.__doc__}
+    body |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    object.__setattr__(plugin, "__class__", type(kind.__name__, (kind,), body))
+
+
+def frozen(item: Any) -> Any:
+    """A value whose containers and arrays cannot be changed; objects of other classes are left as they are."""
+    if type(item) is dict:
+        return MappingProxyType({key: frozen(part) for key, part in item.items()})
+    if type(item) in (list, tuple):
+        return tuple(frozen(part) for part in item)
+    if type(item) is set:
+        return frozenset(item)
+    if isinstance(item, np.ndarray):
+        copied = item.copy()
+        copied.flags.writeable = False
+        return copied
+    return item
+
+
+def _refuse(plugin: Any, name: str, *_: object) -> NoReturn:
+    own = getattr(plugin, "name", type(plugin).__name__)
+    raise AttributeError(f'plugin "{own}" must keep nothing on itself, but changes {name}; a stage returns a memo')
