@@ -171,7 +171,8 @@ def test_a_waiting_gang_starts_when_the_last_holder_is_gone(lab: Any) -> None:
     other.register()
     other.beat(jobs_added=[job("other/1", least=4, most=4)])
     said = lab.client().Explain(pb.ExplainRequest(job="other/1"), metadata=lab.operator).explanations[0]
-    assert (said.state, said.reason, said.plugin) == ("waiting", "fragmented", "packed") or said.reason
+    assert said.state == "waiting"
+    assert said.reason
     lab.launcher.busy = {0}
     first.beat(jobs_finished=["first/1"])
     for _ in range(3):

@@ -106,8 +106,9 @@ def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
     def own() -> ByBundle:
         arbiter = lab.arbiter.service.driver.arbiter
         offer, stages = arbiter.state.open.offer, arbiter.serving
-        arbiter.state.now = offer.made_at
+        arbiter.state.now = offer.made_at  # back to when the offer was made
         snapshot = arbiter.state.snapshot()
+        arbiter.state.app_ledger.live.contention[: offer.contention.size] = offer.contention
         made = stages.valuation(snapshot, stages.elasticity(snapshot), offer)
         table: ByBundle = made.form(ByBundle)
         return table.select([made.claims.rows.tolist().index(arbiter.state.app_row("ana"))])

@@ -10,6 +10,7 @@ from eunomia.explanations import Explanation
 from eunomia.leases import GpuState
 from eunomia.state import STAGES, State
 from eunomia.units import NONE, AppId, JobId
+from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.apps import App
@@ -225,6 +226,8 @@ class Views:
             message.frees.extend(pb.Frees(what="text", text=text) for text in said.frees)
             if said.starts_in is not None and not message.starts_in_seconds:
                 message.starts_in_seconds.extend(said.starts_in)
+        if not message.text and reason is Reason.AWAITING_ROUND:
+            message.text = self._nothing_free()
         if JobState(int(state.jobs.live.state[row])) is JobState.WAITING:
             message.frees.extend(self._ends(now))
 
@@ -241,6 +244,13 @@ class Views:
             log.warning("explain.failed", plugin=plugin, why=str(error))
             return None
         return said if isinstance(said, Explanation) else None
+
+    def _nothing_free(self) -> str:
+        """Why no round has looked at it, where that is because nothing was to be had."""
+        states = self._state.holdings.live.state
+        if (states == GpuState.FREE).any() or (states == GpuState.OFFERED).any():
+            return ""
+        return f"no slot is free: {states.size} of {states.size} are held, and a round comes when one is given back"
 
     def _round(self, number: int) -> Decision | None:
         """The decision that ended a round: with auctions, the one that closed its offer."""

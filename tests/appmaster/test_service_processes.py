@@ -1,0 +1,294 @@
+"""The service as processes: killed arbiters, the real launcher and app master, steps that take too long, commands."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+
+from eunomia import cli
+from eunomia.errors import InputError, InputErrors, UnreachableError
+from eunomia.journal import read_journal
+from eunomia_appmaster import Client
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.supervisor import Supervisor
+
+ROOT = Path(__file__).parent.parent.parent
+FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+PATIENCE_SECONDS = 40.0
+T = TypeVar("T")
+SCRIPT = """
+import os, signal, sys, time
+signal.signal(15, lambda *_: sys.exit(75))
+print("up", os.environ["EUNOMIA_JOB"], flush=True)
+print("careful", file=sys.stderr, flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+SLOW = """
+import time
+from eunomia import hookimpl
+from eunomia.contracts import Contract
+from eunomia.units import Stage
+
+class Slow:
+    name = "slow"
+    api = 1
+    contracts = {}
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot, menus, offer, valuations):
+        time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children find the packages as this process does, and no other arbiter."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
+    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def eventually(look: Callable[[], T], what: str = "") -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"never came true: {what or look}"
+        time.sleep(0.05)
+    return seen
+
+
+def work(folder: Path, name: str = "ana", slots: str = "2") -> Path:
+    (folder / "train.py").write_text(SCRIPT)
+    file = folder / f"{name}.toml"
+    file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "python train.py"\nslots = {slots}\n')
+    return file
+
+
+def supervisor(folder: Path, **more: Any) -> Supervisor:
+    values: dict[str, Any] = {
+        "slots": 2,
+        "cpu_only": True,
+        "address": "127.0.0.1:0",
+        "log_dir": folder / "log",
+        "launcher_options": ("--no-zygote", "--stop-seconds", "2"),
+        "arbiter_options": ("--not-durable", "--heartbeat-seconds", "0.3"),
+        **more,
+    }
+    return Supervisor(folder / "state", **values)
+
+
+def client(made: Supervisor) -> Client:
+    return Client(made.address, token_file=made.token_file)
+
+
+def ready(arbiter: Client) -> bool:
+    """Whether the arbiter is there and has its machine."""
+    try:
+        return arbiter.health().ready
+    except UnreachableError:
+        return False
+
+
+def kill(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_killed_arbiters_and_launchers_come_back_and_the_work_goes_on(tmp_path: Path) -> None:
+    with supervisor(tmp_path) as made:
+        assert made.arbiter is not None
+        assert made.launcher is not None
+        with client(made) as arbiter:
+            first, second = arbiter.submit(work(tmp_path, "ana")), arbiter.submit(work(tmp_path, "bob"))
+            eventually(lambda: arbiter.app("ana").slots == 2 or arbiter.app("bob").slots == 2)
+            holder = "ana" if arbiter.app("ana").slots else "bob"
+            stdout = made.state_dir / "apps" / holder / "1" / "stdout.log"
+            eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
+            for _ in range(2):
+                before = made.arbiter.pid
+                kill(before)
+                eventually(lambda pid=before: made.arbiter.pid not in (None, pid))  # type: ignore[misc]
+                eventually(lambda: ready(arbiter))
+                assert arbiter.app(holder).slots == 2
+            kill(made.launcher.pid)
+            eventually(lambda: made.launcher is not None and made.launcher.restarts == 1)
+            assert stdout.read_text().count("up") == 2  # the workers never noticed
+            (tmp_path / "end").touch()
+            assert [app.wait("40s").state for app in (first, second)] == ["finished", "finished"]
+            assert made.arbiter.restarts == 2
+    assert stdout.read_text().count("up") == 2
+    with read_journal(made.state_dir / "journal.sqlite") as journal:
+        steps = list(journal.steps())
+    epochs = [order.epoch for step in steps for order in (*step.decision.orders, *step.decision.transitions)]
+    assert len(set(epochs)) == len(epochs)
+    assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
+
+
+def test_a_clean_stop_suspends_and_a_new_start_goes_on(tmp_path: Path) -> None:
+    file = work(tmp_path)
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        arbiter.submit(file)
+        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        eventually(lambda: stdout.exists() and "up" in stdout.read_text())
+        pids = [made.arbiter.pid, made.launcher.pid] if made.arbiter and made.launcher else []
+    for pid in pids:
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not (made.run_dir / "address").exists()
+    (tmp_path / "end").touch()
+    with supervisor(tmp_path) as again, client(again) as arbiter:
+        eventually(lambda: arbiter.app("ana").state == "finished")
+
+
+def test_a_step_over_its_limit_ends_the_process_and_is_not_journaled(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    env = {**os.environ, "EUNOMIA_PLUGIN_PATH": str(tmp_path / "slow.py")}
+    state, file = tmp_path / "state", work(tmp_path, slots="1")
+    command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(state), "--policy", "slow"]
+    command += ["--address", "127.0.0.1:0", "--step-limit-seconds", "0.5", "--run-dir", str(state / "run")]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    try:
+        eventually(lambda: (state / "run" / "address").exists() or process.poll() is not None)
+        address = (state / "run" / "address").read_text()
+        _register(address, (state / "run" / "launcher.token").read_text())
+        with Client(address, token_file=state / "run" / "token") as arbiter:
+            eventually(lambda: arbiter.health().ready)
+            name = arbiter.submit(file).name
+            token = _app_token(state, name)
+            with pytest.raises(grpc.RpcError):
+                _add_job(address, token, name)
+        assert process.wait(20) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "Timeout" in (tmp_path / "log").read_text()
+    with read_journal(state / "journal.sqlite") as journal:
+        assert not any(step.decision.causes for step in journal.steps())
+
+
+def _register(address: str, token: str) -> None:
+    from eunomia_appmaster.protocol import launcher_pb2, launcher_pb2_grpc
+
+    with grpc.insecure_channel(address) as channel:
+        launcher_pb2_grpc.ResourceTrackerStub(channel).RegisterNode(
+            launcher_pb2.RegisterNodeRequest(node="box7", slots=[launcher_pb2.Slot(gpu_type="cpu")], launcher_id="x"),
+            metadata=(("authorization", f"Bearer {token}"),),
+        )
+
+
+def _app_token(state: Path, app: str) -> str:
+    from eunomia_appmaster.service.tokens import Tokens
+
+    with read_journal(state / "journal.sqlite") as journal:
+        return Tokens(bytes.fromhex(journal.meta["secret"])).app(app)
+
+
+def _add_job(address: str, token: str, app: str) -> None:
+    metadata = (("authorization", f"Bearer {token}"),)
+    with grpc.insecure_channel(address) as channel:
+        stub = rpc.ApplicationMasterProtocolStub(channel)
+        stub.RegisterApplicationMaster(pb.RegisterApplicationMasterRequest(app=app, attempt=1), metadata=metadata)
+        added = pb.JobAdded(job=f"{app}/1", least=1, most=1)
+        stub.Allocate(pb.AllocateRequest(app=app, attempt=1, jobs_added=[added]), metadata=metadata, timeout=20)
+
+
+def test_bad_input_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a policy must be a preset"), supervisor(tmp_path, policy="thems"):
+        pass
+    with pytest.raises(InputError, match="loopback"), supervisor(tmp_path, address="0.0.0.0:7720"):
+        pass
+
+
+def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
+    with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
+        nobody.list()
+    assert str(away.value).startswith("an arbiter must be reachable (eunomia serve starts one)")
+    assert away.value.exit_code == 4
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command in this process; a process for each would take most of the test's time."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str, check: int = 0) -> str:
+        capfd.readouterr()
+        code = cli.run(arguments)
+        said = capfd.readouterr()
+        assert code == check, said.out + said.err
+        return said.out if check == 0 else said.err
+
+    return command
+
+
+def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., str]) -> None:
+    work(tmp_path)
+    state = ("--state-dir", str(tmp_path / "state"))
+    command = [sys.executable, "-c", "from eunomia.cli import main; main()", "serve", *state, "--json"]
+    command += ["--cpu-only", "--slots", "2", "--address", "127.0.0.1:0"]
+    with (tmp_path / "serve.log").open("wb") as log:
+        serve = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=tmp_path)
+    try:
+        assert serve.stdout is not None
+        started = json.loads(serve.stdout.readline())
+        assert (started["schema"], started["slots"], started["policy"]) == ("eunomia/serve@1", 2, "default")
+        with pytest.raises(InputError, match="a journal must have one arbiter, but process"):
+            Supervisor(tmp_path / "state").start()
+        assert "no apps" in run("apps", *state)
+        told = run("submit", "ana.toml", *state)
+        assert told.startswith(f"ana: submitted to {started['address']} as user ")
+        assert "a job of 2 slots" in told
+        with Client(started["address"], token_file=Path(started["token_file"])) as arbiter:
+            with pytest.raises(InputErrors, match="must name a script that exists"):
+                arbiter.submit(tmp_path / "bad.toml", text='[app]\nname = "b"\n[job]\ncommand = "python no.py"\n')
+            eventually(lambda: "up" in _logs(tmp_path))
+            (app,) = json.loads(run("apps", "--json", *state))["apps"]
+            assert (app["app"], app["state"], app["jobs"]["running"], app["tuner"]) == ("ana", "running", 1, "none")
+            run("submit", "ana.toml", "--quiet", *state)
+            eventually(lambda: [job.job for job in arbiter.list(jobs=True).jobs] == ["ana/1", "ana-2/1"])
+            said = arbiter.explain("ana-2/1")
+            (explained,) = run("explain", "ana-2", "--json", *state).splitlines()
+            made = json.loads(explained)
+            assert (made["state"], made["reason"]) == ("waiting", said.reason)
+            words = run("explain", "ana-2/1", *state)
+            assert "WAITING for" in words
+            assert f"Why        {said.reason}" in words
+            assert "no slot is free: 2 of 2 are held" in words
+            assert "up ana/1" in run("logs", "ana", *state)
+            assert run("logs", "ana/1", "--stderr", "-n", "1", *state) == "careful\n"
+            assert "cancelled" in run("cancel", "ana-2", *state)
+            assert "was over already" in run("cancel", "ana-2", *state)
+            run("cancel", "nobody", *state, check=2)
+            (tmp_path / "end").touch()
+            eventually(lambda: arbiter.app("ana").state == "finished")
+            assert "up ana/1" in run("logs", "ana", "-f", *state)
+            states = json.loads(run("apps", "--all", "--json", *state))["apps"]
+            assert [one["state"] for one in states] == ["finished", "cancelled"]
+            waited = run("submit", "ana.toml", "--wait", "--json", *state)
+            assert json.loads(waited)["state"] == "finished"
+        serve.send_signal(signal.SIGTERM)
+        assert serve.wait(30) == 0, (tmp_path / "serve.log").read_text()
+    finally:
+        serve.kill()
+        serve.wait()
+        if serve.stdout is not None:
+            serve.stdout.close()
+    assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
+    assert "eunomia serve starts one" in run("apps", *state, check=4)
+
+
+def _logs(folder: Path) -> str:
+    path = folder / "state" / "apps" / "ana" / "1" / "stdout.log"
+    return path.read_text() if path.exists() else ""
