@@ -8,10 +8,11 @@ import pytest
 
 from eunomia.errors import EunomiaError
 from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.units import Locality
 from eunomia_appmaster.master.endings import Outcome, judge
 from eunomia_appmaster.master.files import ActivityLog, StateError, read_state, write_state, write_trials
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.master.outbox import Life, Outbox
+from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
 from eunomia_appmaster.master.slots import HeldLease, Slot, SlotBook
 from eunomia_appmaster.runtimes.runtime import ContainerState, ContainerStatus, Exit
@@ -118,6 +119,18 @@ def test_jobs_are_added_before_anything_is_said_of_them() -> None:
     outbox.listen(woken)
     assert woken.is_set()
     assert outbox.take().reports().division == {"a/1": (0,)}
+
+
+def test_nothing_else_is_said_of_a_job_that_is_over() -> None:
+    outbox = Outbox()
+    rate = RateReport(job="a/1", gpus=1, locality=Locality.ISLAND, gpu_type="cpu", rate=2.0)
+    for job in ("a/1", "a/2"):
+        outbox.put("progress", Progress(iterations_done=1.0, rate=0.0), key=job)
+    outbox.put("rates", rate, key=1)
+    outbox.put("lives", Life(what="finished"), key="a/1")
+    outbox.put("lives", Life(what="failed", again_in=1.0), key="a/2")
+    told = outbox.take().reports()
+    assert (set(told.progress), told.rates, set(told.lives)) == ({"a/2"}, [], {"a/1", "a/2"})
 
 
 def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:

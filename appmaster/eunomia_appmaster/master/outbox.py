@@ -23,6 +23,11 @@ class Life:
     iterations: float | None = None
     """With resumed: its whole work from now on."""
 
+    @property
+    def is_end(self) -> bool:
+        """Whether the job is over."""
+        return self.what == "finished" or (self.what == "failed" and self.again_in is None)
+
 
 @value
 class Progress:
@@ -134,7 +139,8 @@ class Outbox:
         """Return what the next request tells.
 
         The arbiter folds events of one moment in a fixed order in which a job's reports come before the job is added.
-        So where jobs are added, what is said of jobs waits for the request after that.
+        So where jobs are added, what is said of jobs waits for the request after that; and where a job is over, nothing
+        else is said of it.
         """
         with self._lock:
             adding = any(kind == "added" for kind, _ in self._waiting)
@@ -142,12 +148,20 @@ class Outbox:
             for key in chosen:
                 del self._waiting[key]
             self._urgent = bool(self._waiting)
+        over = {key for (kind, key), report in chosen.items() if kind == "lives" and report.is_end}
+        chosen = {key: report for key, report in chosen.items() if not _is_of(over, key, report)}
         return Sending(items=chosen)
 
     def give_back(self, sending: "Sending") -> None:
         """Queue again what did not arrive, unless something newer has taken its place."""
         with self._lock:
             self._waiting = sending.items | self._waiting
+
+
+def _is_of(over: set[Hashable], key: tuple[str, Hashable], report: Any) -> bool:
+    """Whether something is said of a job in the same breath as that it is over: the arbiter would not know it."""
+    kind, job = key
+    return (kind in ("progress", "adapted") and job in over) or (kind == "rates" and report.job in over)
 
 
 @builds

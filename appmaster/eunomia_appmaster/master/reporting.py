@@ -45,7 +45,6 @@ class Reporter:
         self._rates: dict[int, list[Rate]] = {}
         self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
         self._measured_at: dict[int, float] = {}
-        self._over: set[int] = set()
         self._progress_at = -math.inf
         self._progress_told: dict[str, Progress] = {}
         self._forecast: Forecast | None = None
@@ -119,18 +118,6 @@ class Reporter:
         self._report_progress(now)
         self._report_forecast()
         self._report_standing()
-        self._forget_what_is_over()
-
-    def _forget_what_is_over(self) -> None:
-        """Say no more of jobs that the arbiter is being told are over."""
-        for job in self._conductor.jobs.values():
-            if job.state.over and job.number not in self._over:
-                self._over.add(job.number)
-                name = self._conductor.id_of(job.number)
-                self._around.outbox.drop("progress", key=name)
-                for key in [key for key in self._rates_told if key[0] == name]:
-                    self._around.outbox.drop("rates", key=key)
-                    del self._rates_told[key]
 
     def _report_division(self, now: float) -> None:
         """Say which job runs on which slots of leases that the tuner divides."""
