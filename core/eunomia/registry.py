@@ -21,6 +21,7 @@ from eunomia.units import Stage
 DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "fixed": "eunomia_plugins.elasticity.fixed:Fixed",
     "range": "eunomia_plugins.elasticity.range:Range",
+    "throughput": "eunomia_plugins.elasticity.throughput:Throughput",
     "fifo": "eunomia_plugins.orders.fifo:Fifo",
     "las": "eunomia_plugins.orders.las:Las",
     "srtf": "eunomia_plugins.orders.srtf:Srtf",
@@ -32,6 +33,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "max_min": "eunomia_plugins.allocations.max_min:MaxMin",
     "packed": "eunomia_plugins.placement.packed:Packed",
     "spread": "eunomia_plugins.placement.spread:Spread",
+    "consolidated": "eunomia_plugins.placement.consolidated:Consolidated",
     "themis": "eunomia_plugins.themis.plugin:Themis",
 }
 """Built-in plugins: loaded by name, like a stranger's; nobody imports them."""

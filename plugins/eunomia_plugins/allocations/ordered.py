@@ -28,6 +28,7 @@ from eunomia.claims import Claims
 from eunomia.pools import usable
 from eunomia.units import Ints, Rows
 from eunomia.verdicts import Verdicts
+from eunomia_plugins.allocations.ranking import ranked, reasons
 
 
 class OrderedOptions(PluginOptions):
@@ -68,14 +69,14 @@ class Ordered:
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Go down the order; who comes too late waits, outranked."""
-        jobs = _ranked(snapshot, offer.candidates, valuations)
-        least, most = _ends(menus, jobs)
+        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
+        least, most = menus.span(jobs)
         kind = snapshot.jobs.gpu_type[jobs]
-        reasons = _reasons(least, kind, offer.capacity)
+        why = reasons(least, kind, offer.capacity)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         types = len(snapshot.cluster.gpu_types)
         free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
-        turn = np.flatnonzero(reasons == int(Reason.OUTRANKED))
+        turn = np.flatnonzero(why == int(Reason.OUTRANKED))
         stop = self.options.on_misfit == "stop"
         sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind), free, stop=stop)
         late = np.flatnonzero(sizes == 0)
@@ -84,7 +85,7 @@ class Ordered:
             amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
             order=np.flatnonzero(sizes > 0).astype(np.int32),
             on_misfit=Misfit(self.options.on_misfit),
-            verdicts=Verdicts(rows=jobs[late], reasons=reasons[late]),
+            verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
         )
 
 
@@ -94,45 +95,6 @@ class Wanted(NamedTuple):
     least: Ints
     most: Ints
     kind: Rows
-
-
-def _ranked(snapshot: Snapshot, candidates: Rows, valuations: Valuations) -> Rows:
-    """Candidates, first served first; those that the valuation does not name come last, by arrival."""
-    ranking = valuations.form(Scores).ranking()
-    claims = valuations.claims
-    if claims.unit is Unit.JOB and claims.rows is candidates:
-        return candidates[ranking]
-    owner = candidates
-    if claims.unit is not Unit.JOB:
-        owner = snapshot.jobs.app[candidates]
-    if claims.unit in (Unit.USER, Unit.GROUP):
-        owner = snapshot.apps.user[owner]
-    place = np.full(1 + max(int(owner.max(initial=0)), int(claims.rows.max(initial=0))), ranking.size, np.int64)
-    place[claims.rows[ranking]] = np.arange(ranking.size)
-    return candidates[np.lexsort((snapshot.jobs.arrived[candidates], place[owner]))]
-
-
-def _ends(menus: Menus, jobs: Rows) -> tuple[Ints, Ints]:
-    """The smallest and largest size on each job's menu; 0 where it has none."""
-    points = menus.points
-    curve = menus.curve[jobs]
-    empty = curve < 0
-    start, end = points.start[curve], points.start[curve + 1]
-    empty |= end <= start
-    if points.gpus.size == 0:
-        return np.zeros(jobs.size, np.int64), np.zeros(jobs.size, np.int64)
-    least = np.where(empty, 0, points.gpus[np.where(empty, 0, start)])
-    most = np.where(empty, 0, points.gpus[np.where(empty, 0, end - 1)])
-    return least, most
-
-
-def _reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
-    """Why each job waits if it gets nothing: it cannot run in this cluster at all, or others came first."""
-    limit = np.append(capacity, capacity.max(initial=0))[kind]
-    reasons = np.full(least.size, int(Reason.OUTRANKED), np.int32)
-    reasons[(least <= 0) | (least > limit)] = int(Reason.NO_SIZE_FITS)
-    reasons[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
-    return reasons
 
 
 def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, free: Ints, *, stop: bool) -> tuple[Ints, Rows]:

@@ -22,6 +22,42 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
     return rate
 
 
+def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals) -> tuple[Rows, Ints]:
+    """Sort active jobs into kinds that share a curve: equal least, most and rate; who was measured is of its own.
+
+    Args:
+        snapshot: the state of this moment.
+        one_gpu: by active job, iterations a second on one GPU.
+
+    Returns:
+        [job row] its curve (-1: not active), and by curve the index of one active job.
+    """
+    jobs, active = snapshot.jobs, snapshot.active
+    alike = _alike(jobs.least[active], jobs.most[active], one_gpu)
+    if snapshot.measured:
+        measured = np.isin(active, np.fromiter(snapshot.measured, np.int64, len(snapshot.measured)))
+        alike = np.where(measured, active + alike.max(initial=0) + 1, alike)
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    curve = np.full(jobs.least.size, -1, np.int32)
+    curve[active] = inverse
+    return curve, first
+
+
+def _alike(least: Ints, most: Ints, one_gpu: Reals) -> Ints:
+    """Numbers that are equal for jobs of equal least, most and rate."""
+    rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
+    span = int(most.max(initial=0)) + 1
+    return ((rates * span + least) * span + most).astype(np.int64)
+
+
+def sizes_between(least: Ints, most: Ints) -> tuple[Rows, Ints]:
+    """Curve and GPUs of every size from least to most, curve by curve."""
+    counts = np.maximum(most - least + 1, 0)
+    owner = np.repeat(np.arange(least.size, dtype=np.int32), counts)
+    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return owner, least[owner] + offset
+
+
 def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
     """Points that grow linearly from ``one_gpu`` [point], as declared; sorted by curve and GPUs."""
     rate = gpus * one_gpu

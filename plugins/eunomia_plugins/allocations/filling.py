@@ -1,0 +1,151 @@
+"""Progressive filling: raise whoever has least, by the smallest step that there is, until nothing can be raised."""
+
+import heapq
+
+import numpy as np
+
+from eunomia import Allocation, Claims, Menus, Offer, Reason, Seconds, Snapshot, TimeShares, Unit, Verdicts
+from eunomia.allocations import Grants
+from eunomia.pools import usable
+from eunomia.units import Bools, Ints, Reals, Rows
+from eunomia_plugins.allocations.ranking import reasons
+
+
+def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
+    """Give each job the smallest size on its menu, in order, then raise the smallest one by one.
+
+    A job that cannot be raised by one step on its menu stays where it is. All GPUs of a job are of one type.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: sizes by job.
+        offer: what may be touched.
+        jobs: ranked job rows; the order breaks ties.
+        weighted: whether a job of an app of weight 2 is raised to twice the size.
+    """
+    claims = Claims(unit=Unit.JOB, rows=jobs)
+    types = len(snapshot.cluster.gpu_types)
+    free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
+    kind = snapshot.jobs.gpu_type[jobs]
+    why = reasons(menus.span(jobs)[0], kind, offer.capacity)
+    weight = snapshot.apps.weight[snapshot.jobs.app[jobs]] if weighted else np.ones(jobs.size)
+    sizes, kinds = _raise(_Steps(menus, jobs), np.flatnonzero(why == int(Reason.OUTRANKED)), kind, weight, free)
+    late = np.flatnonzero(sizes == 0)
+    return Allocation(
+        claims=claims,
+        amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
+        order=np.flatnonzero(sizes > 0).astype(np.int32),
+        verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
+    )
+
+
+class _Steps:
+    """The sizes of each job, read once a curve."""
+
+    def __init__(self, menus: Menus, jobs: Rows) -> None:
+        self._menus, self._jobs = menus, jobs.tolist()
+        self._of: dict[int, list[int]] = {}
+        self._curve = menus.curve[jobs].tolist()
+
+    def of(self, index: int) -> list[int]:
+        """Sizes, ascending."""
+        curve = self._curve[index]
+        if curve not in self._of:
+            self._of[curve] = self._menus.sizes(self._jobs[index]).tolist()
+        return self._of[curve]
+
+
+def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> tuple[Ints, Rows]:
+    """Raise the job with the least GPUs for its weight by one step, again and again.
+
+    Args:
+        steps: sizes by index of job.
+        able: indices of jobs that can run at all, in order.
+        kind: by job, the GPU type that it asks for; -1: any, and it gets the one with most free.
+        weight: by job.
+        free: GPUs by type; used up.
+
+    Returns:
+        By job: GPUs, and their type (-1 with 0 GPUs).
+    """
+    sizes = np.zeros(kind.size, np.int64)
+    kinds = np.full(kind.size, -1, np.int32)
+    left = free.tolist()
+    queue = [(0.0, index, 0) for index in able.tolist()]  # as sorted as a heap must be
+    while queue and any(left):
+        _, index, step = heapq.heappop(queue)
+        menu = steps.of(index)
+        has = int(sizes[index])
+        asked = int(kinds[index]) if has else int(kind[index])
+        of = asked if asked >= 0 else left.index(max(left))
+        if menu[step] - has > left[of]:
+            continue
+        left[of] -= menu[step] - has
+        sizes[index], kinds[index] = menu[step], of
+        if step + 1 < len(menu):
+            heapq.heappush(queue, (menu[step] / float(weight[index]), index, step + 1))
+    return sizes, kinds
+
+
+def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
+    """Part of the time for each job at its whole size, so that all have equally many GPUs on average.
+
+    A job cannot have more than all the time, so small gangs may have all of theirs. A job that runs on any GPU type
+    has its share of each type in proportion to what is there for it.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: sizes by job.
+        offer: with the cluster's GPUs by type.
+        jobs: ranked job rows, waiting or running.
+        weighted: whether a job of an app of weight 2 gets twice the GPU time.
+    """
+    kind = snapshot.jobs.gpu_type[jobs]
+    most = menus.span(jobs)[1]
+    why = reasons(most, kind, offer.capacity)
+    weight = snapshot.apps.weight[snapshot.jobs.app[jobs]] if weighted else np.ones(jobs.size)
+    able: Bools = _allowed(kind, most, offer.capacity)
+    able[why != int(Reason.OUTRANKED)] = False
+    share = _water(able, most, weight, offer.capacity)
+    unable = np.flatnonzero(why != int(Reason.OUTRANKED))
+    return Allocation(
+        claims=Claims(unit=Unit.JOB, rows=jobs),
+        amount=TimeShares(share=share, since=Seconds(snapshot.now)),
+        order=np.flatnonzero(able.any(axis=1)).astype(np.int32),
+        verdicts=Verdicts(rows=jobs[unable], reasons=why[unable]),
+    )
+
+
+def _allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
+    """[job, type] whether a job may use that type, and fits it."""
+    types = np.arange(capacity.size)
+    suits: Bools = (kind[:, None] == -1) | (kind[:, None] == types)
+    allowed: Bools = suits & (most[:, None] <= capacity) & (most[:, None] > 0)
+    return allowed
+
+
+def _water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
+    """[job, type] shares of time: raise a common level of GPUs, until a job has all the time or a type is used up.
+
+    What a job gets in a moment of filling it takes from the types that still have GPUs, in proportion to those.
+    """
+    share = np.zeros(able.shape)
+    left = capacity.astype(float)
+    active: Bools = able.sum(axis=1) > 0
+    while active.any():
+        takes = np.where(able & active[:, None], left, 0.0)
+        total = takes.sum(axis=1, keepdims=True)
+        active &= total[:, 0] > 0.0
+        if not active.any():
+            break
+        speed = np.where(active[:, None], weight[:, None] * takes / np.where(total > 0.0, total, 1.0), 0.0)
+        drain = speed.sum(axis=0)
+        room = (1.0 - share.sum(axis=1)) * most
+        with np.errstate(divide="ignore", invalid="ignore"):
+            till_type = np.where(drain > 0.0, left / drain, np.inf)
+            till_job = np.where(active, room / weight, np.inf)
+        level = min(float(till_type.min()), float(till_job.min()))
+        share += np.where(active[:, None], speed * level / np.maximum(most, 1)[:, None], 0.0)
+        left = np.where(till_type <= level * (1 + 1e-12), 0.0, left - drain * level)
+        active &= till_job > level * (1 + 1e-12)
+    return np.minimum(share, 1.0)

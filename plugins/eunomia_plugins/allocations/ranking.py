@@ -1,0 +1,39 @@
+"""What allocations share: candidates in the order that a valuation gives, and why those wait who get nothing."""
+
+import numpy as np
+
+from eunomia import Claims, Reason, Scores, Snapshot, Unit
+from eunomia.units import Ints, Rows
+
+
+def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims) -> Rows:
+    """Candidates, first served first; those that the valuation does not name come last, by arrival.
+
+    Claims of apps or users order their jobs, which then go by arrival.
+    """
+    ranking = scores.ranking()
+    if claims.unit is Unit.JOB and claims.rows is candidates:
+        return candidates[ranking]
+    owner = candidates
+    if claims.unit is not Unit.JOB:
+        owner = snapshot.jobs.app[candidates]
+    if claims.unit in (Unit.USER, Unit.GROUP):
+        owner = snapshot.apps.user[owner]
+    place = np.full(1 + max(int(owner.max(initial=0)), int(claims.rows.max(initial=0))), ranking.size, np.int64)
+    place[claims.rows[ranking]] = np.arange(ranking.size)
+    return candidates[np.lexsort((snapshot.jobs.arrived[candidates], place[owner]))]
+
+
+def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
+    """Why each job waits if it gets nothing: it cannot run in this cluster at all, or others came first.
+
+    Args:
+        least: [job] smallest size on its menu; 0: it has no menu.
+        kind: [job] the GPU type that it asks for; -1: any.
+        capacity: [type] GPUs of the cluster.
+    """
+    limit = np.append(capacity, capacity.max(initial=0))[kind]
+    why = np.full(least.size, int(Reason.OUTRANKED), np.int32)
+    why[(least <= 0) | (least > limit)] = int(Reason.NO_SIZE_FITS)
+    why[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
+    return why

@@ -1,0 +1,93 @@
+"""Sizes that pay: rates by size from what was declared, a law of scaling, and what was measured."""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import Contract, Feature, Locality, Menus, PluginOptions, Share, Snapshot, Stage, hookimpl
+from eunomia.contracts import Contracts
+from eunomia.menus import CurvePoints, curve_points
+from eunomia.units import Basis, Bools, Ints, Reals, Rows
+from eunomia_plugins.elasticity.curves import kinds_of_curves, one_gpu_rate, sizes_between, with_measured
+
+
+class ThroughputOptions(PluginOptions):
+    """Options of ``throughput``."""
+
+    contention: Share = 0.03
+    """The part of an iteration that more GPUs do not shorten (σ of the scalability law; Amdahl's serial part)."""
+    coherency: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.0005
+    """What each pair of GPUs costs, as a part of an iteration (κ): above 0, speed falls again beyond some size."""
+    least_gain: Share = 0.0
+    """A size is on the menu only if it is faster by more than this part than every smaller one on it."""
+
+
+class Throughput:
+    """Rates by the universal scalability law (Gunther, 2007): n / (1 + σ (n - 1) + κ n (n - 1)) times that of one GPU.
+
+    What was measured comes first: a job that was measured somewhere has the law drawn through the nearest size that
+    was. Sizes at which a job would be no faster are left out; its least always stays.
+    """
+
+    name = "throughput"
+    api = 1
+    options_type = ThroughputOptions
+    contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES}))}
+
+    def __init__(self, options: ThroughputOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
+        """Give each active job the curve of its like; who was measured has one of its own."""
+        jobs, active = snapshot.jobs, snapshot.active
+        one_gpu = one_gpu_rate(snapshot, active)
+        curve, first = kinds_of_curves(snapshot, one_gpu)
+        owner, gpus = sizes_between(jobs.least[active[first]], jobs.most[active[first]])
+        speed = self._speed(gpus)
+        rate = one_gpu[first][owner] * speed
+        for job in snapshot.measured:
+            if job < curve.size and curve[job] >= 0:
+                here = owner == curve[job]
+                rate[here] = self._through_measured(snapshot, job, gpus[here], rate[here])
+        keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
+        points = _points(owner[keep], gpus[keep], rate[keep])
+        return Menus(curve=curve, points=with_measured(points, snapshot, curve) if snapshot.measured else points)
+
+    def _speed(self, gpus: Ints) -> Reals:
+        """How many times faster than on one GPU."""
+        n = gpus.astype(float)
+        speed: Reals = n / (1.0 + self.options.contention * (n - 1.0) + self.options.coherency * n * (n - 1.0))
+        return speed
+
+    def _through_measured(self, snapshot: Snapshot, job: int, gpus: Ints, declared: Reals) -> Reals:
+        """Rates at these sizes: the law through the nearest size that was measured side by side."""
+        points = snapshot.measured[job]
+        near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
+        if not near:
+            return declared
+        at = np.array([point.gpus for point in near])
+        rates = np.array([point.rate for point in near])
+        nearest = np.abs(np.log(gpus[:, None] / at)).argmin(axis=1)
+        through: Reals = rates[nearest] * self._speed(gpus) / self._speed(at)[nearest]
+        return through
+
+
+def _worth_it(owner: Rows, rate: Reals, least_gain: float) -> Bools:
+    """Say of each size, ascending curve by curve, whether it is faster than all that were kept before it."""
+    keep = np.ones(owner.size, dtype=bool)
+    best, last = 0.0, -1
+    for index, (curve, value) in enumerate(zip(owner.tolist(), rate.tolist(), strict=True)):
+        if curve != last:
+            best, last = value, curve
+        elif value > best * (1.0 + least_gain):
+            best = value
+        else:
+            keep[index] = False
+    return keep
+
+
+def _points(owner: Rows, gpus: Ints, rate: Reals) -> CurvePoints:
+    basis = np.where(np.isnan(rate), int(Basis.ASSUMED), int(Basis.DECLARED)).astype(np.int32)
+    return curve_points(owner, gpus, rate=rate, basis=basis)

@@ -1,0 +1,105 @@
+"""Consolidated: gangs that suffer from distance wait for as few machines as can be (Tiresias)."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Allocation,
+    Contract,
+    Duration,
+    Feature,
+    Locality,
+    Menus,
+    Offer,
+    Placement,
+    PluginOptions,
+    Pool,
+    Promise,
+    Seconds,
+    Share,
+    Snapshot,
+    Stage,
+    hookimpl,
+)
+from eunomia.units import NONE, Ints
+from eunomia_plugins.placement.packing import packed
+from eunomia_plugins.placement.planning import Ask, place
+
+
+class ConsolidatedOptions(PluginOptions):
+    """Options of ``consolidated``."""
+
+    needs: Literal["all", "slowed"] = "all"
+    """Which gangs wait: all, or those that were measured to be slower across machines than ``tolerated``."""
+    tolerated: Share = 0.9
+    """With ``slowed``: the part of its speed on one machine that a job must keep across machines."""
+    above: Annotated[int, Field(ge=1)] = 1
+    """Gangs of at most this many GPUs never wait."""
+    patience: Duration = Seconds(3600.0)
+    """A job that has not run for so long takes what there is; Tiresias' own waits for ever."""
+
+
+class Consolidated:
+    """As ``packed``, but a gang for which distance matters starts on the fewest machines that could hold it, or waits.
+
+    Tiresias (NSDI'19, §3.3) tells such jobs by the skew of their tensors, which no user declares; here it is all
+    gangs, or those whose measured rates say so.
+    """
+
+    name = "consolidated"
+    api = 1
+    options_type = ConsolidatedOptions
+
+    def __init__(self, options: ConsolidatedOptions) -> None:
+        self.options = options
+        self.contracts = {
+            Stage.PLACEMENT: Contract(
+                needs=frozenset({Feature.GRANTS} | ({Feature.RATES} if options.needs == "slowed" else set())),
+                promises=frozenset({Promise.HONOURS_PINS}),
+            )
+        }
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
+        """Place claims in order of service; who may stay, stays."""
+        cluster = snapshot.cluster
+        largest = _largest_machines(snapshot)
+
+        def rule(pool: Pool, ask: Ask) -> Ints | None:
+            gpus = packed(cluster, pool, ask)
+            if gpus is None or not self._waits(snapshot, menus, ask):
+                return gpus
+            kind = int(cluster.gpu_type[gpus[0]])
+            return gpus if np.unique(cluster.machine[gpus]).size <= _fewest(largest[kind], gpus.size) else None
+
+        return place(snapshot, menus, offer, allocation, rule, pins=True)
+
+    def _waits(self, snapshot: Snapshot, menus: Menus, ask: Ask) -> bool:
+        """Say whether a claim would rather wait than be torn apart."""
+        if ask.job == NONE or ask.gpus <= self.options.above:
+            return False
+        ran = float(snapshot.ledger.jobs.last_ran[ask.job])
+        since = float(snapshot.jobs.arrived[ask.job]) if np.isnan(ran) else ran
+        if snapshot.now - since >= self.options.patience:
+            return False
+        return self.options.needs == "all" or self._slowed(menus, ask)
+
+    def _slowed(self, menus: Menus, ask: Ask) -> bool:
+        near = menus.rate(ask.job, ask.gpus)
+        far = min(menus.rate(ask.job, ask.gpus, Locality.RACK), menus.rate(ask.job, ask.gpus, Locality.CLUSTER))
+        return far < self.options.tolerated * near
+
+
+def _largest_machines(snapshot: Snapshot) -> list[Ints]:
+    """By GPU type, the cumulative GPUs of its machines, largest first."""
+    cluster = snapshot.cluster
+    sizes = np.diff(cluster.machine_start)
+    of = [np.sort(sizes[cluster.machine_type == kind])[::-1] for kind in range(len(cluster.gpu_types))]
+    return [np.cumsum(each).astype(np.int64) for each in of]
+
+
+def _fewest(largest: Ints, gpus: int) -> int:
+    """How many machines a gang takes at least, in an empty cluster."""
+    return int(np.searchsorted(largest, gpus)) + 1
