@@ -1,0 +1,351 @@
+"""A policy put on the bench: its profile, runs of scenes, and what was found in them, rule by rule."""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from eunomia.allocations import Allocation, DeviceShares, Grants, TimeShares
+from eunomia.arbiter import Arbiter
+from eunomia.bundles import ByBundle
+from eunomia.cluster import Cluster
+from eunomia.codec import encode
+from eunomia.contracts import Contract, Feature, Promise
+from eunomia.decisions import Decision, TransitionKind
+from eunomia.errors import EunomiaError
+from eunomia.invariants import StateError, check_state
+from eunomia.menus import Menus
+from eunomia.offers import Offer
+from eunomia.placements import Placement
+from eunomia.profiles import Profile
+from eunomia.registry import Registry, default_registry
+from eunomia.snapshot import Snapshot
+from eunomia.stages import Stages
+from eunomia.testing.drive import Drive
+from eunomia.testing.guarding import Call, Guard
+from eunomia.testing.promises import inseparable, left_out
+from eunomia.testing.scenes import Scene
+from eunomia.units import Seconds, Stage, Unit
+from eunomia.valuations import BySize, ByType, OverTime, Scores, Valuations
+from eunomia.walk import contract_of
+
+
+class Rule(Enum):
+    """What every policy has to keep."""
+
+    FAULTS = "every round must come to an answer of the right type, without a fault"
+    GANGS = "gangs must run whole, at sizes on their menus"
+    COMMITMENT = "no GPU, CPU or memory may be given twice, and only what is on offer"
+    WAKES = "wake_at must be later than now"
+    REASONS = "verdicts must name rows in use, each with a reason of the closed set"
+    INPUTS = "what a stage is given must stay as it was"
+    WORK_CONSERVING = "a WORK_CONSERVING allocation must leave nobody out whom what is left would serve"
+    SEPARABLE = "a SEPARABLE valuation must give an app the same values alone as among others"
+    RETURNS = "a call must return"
+    SCRIPT_ENDS = "a policy must let time go on"
+
+
+_OF_FAULTS: Mapping[str, Rule] = {
+    "a gang must run whole": Rule.GANGS,
+    "must be whole GPUs": Rule.GANGS,
+    "must have one holder": Rule.COMMITMENT,
+    "must stay within the offer": Rule.COMMITMENT,
+    "GPUs that it was granted": Rule.COMMITMENT,
+    "must not be overcommitted": Rule.COMMITMENT,
+    "wake_at must be later": Rule.WAKES,
+    "verdicts must": Rule.REASONS,
+}
+FORMS: Mapping[Feature, type[Any]] = {
+    Feature.SCORES: Scores,
+    Feature.BY_TYPE: ByType,
+    Feature.BY_SIZE: BySize,
+    Feature.BY_BUNDLE: ByBundle,
+    Feature.OVER_TIME: OverTime,
+}
+SEPARABLE_CALLS = 6
+"""So many valuations of a run are made again app by app."""
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """What one run of a scene came to."""
+
+    scene: str
+    decisions: list[str] = dataclasses.field(default_factory=list)
+    """As text, without the version."""
+    problems: dict[Rule, list[str]] = dataclasses.field(default_factory=dict)
+    unlike: list[str] = dataclasses.field(default_factory=list)
+    given: dict[Stage, set[Feature]] = dataclasses.field(default_factory=dict)
+    """What the plugin's stages gave."""
+    answered: set[Stage] = dataclasses.field(default_factory=set)
+    forms: set[type[Any]] = dataclasses.field(default_factory=set)
+    """Forms that the plugin asked a valuation for."""
+    finished: set[str] = dataclasses.field(default_factory=set)
+    started: set[str] = dataclasses.field(default_factory=set)
+
+    def found(self, rule: Rule, what: str) -> None:
+        """Note that a rule was broken."""
+        self.problems.setdefault(rule, []).append(f"{what} ({self.scene})")
+
+
+class HungError(BaseException):
+    """A call did not return; no plugin may catch it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``HungError`` in the main thread after so many seconds; in others nothing is watched.
+
+    The timer is shared with others, such as a test runner's: it is set back to what is left of theirs.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise HungError
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    began = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+
+
+class Bench:
+    """A plugin in a profile, ready to be run.
+
+    Args:
+        plugin: the class.
+        options: of the plugin.
+        profile: stages beside it, ``{"elasticity": "range"}``, or any dotted key of a profile.
+        registry: where the others come from; None: this process's.
+        limit: seconds that a run may take.
+
+    Raises:
+        InputErrors: the plugin does not load, or the profile is refused.
+    """
+
+    def __init__(
+        self,
+        plugin: type[Any],
+        *,
+        options: Mapping[str, object] | None = None,
+        profile: Mapping[str, object] | None = None,
+        registry: Registry | None = None,
+        limit: float = 30.0,
+    ) -> None:
+        self.plugin = plugin
+        self.limit = limit
+        self.registry = (default_registry() if registry is None else registry).adding(plugin)
+        self.registry.load(str(plugin.name))
+        self.name = str(plugin.name)
+        settings = {key if "." in key else f"stages.{key}": item for key, item in (profile or {}).items()}
+        settings |= {f"plugins.{self.name}.{key}": item for key, item in (options or {}).items()}
+        self.profile = Profile.load(self.name, settings=settings, registry=self.registry)
+        self._options = dict(options or {})
+        self._runs: dict[str, Run] = {}
+
+    def make(self) -> Any:
+        """A fresh instance of the plugin."""
+        return self.registry.make(self.name, self._options, alias=self.name, place=".".join)
+
+    def answers(self, stage: Stage) -> bool:
+        """Say whether the plugin answers this stage in the profile."""
+        return stage in self.registry.stages(self.name)
+
+    def contract(self, stage: Stage) -> Contract:
+        """What the plugin declares for a stage."""
+        return contract_of(self.make(), stage)
+
+    def stages(self, cluster: Cluster | None = None, scene: Scene | None = None) -> Stages:
+        """Fresh stages, with the rounds of a scene.
+
+        Raises:
+            InputErrors: the cluster does not suit the plugins.
+        """
+        made = self.profile.stages(cluster)
+        if scene is None:
+            return made
+        lease = made.rounds.lease if scene.lease is None else Seconds(scene.lease)
+        separable = Promise.SEPARABLE in made.contract(Stage.VALUATION).promises
+        deadline = Seconds(scene.deadline) if scene.deadline is not None and separable else None
+        rounds = dataclasses.replace(
+            made.rounds, lease=lease, suspend_grace=Seconds(2.0), bid_deadline=deadline, faults_allowed=1_000_000
+        )
+        return dataclasses.replace(made, rounds=rounds)
+
+    def once(self, scene: Scene, way: str = "", **how: Any) -> Run:
+        """Run a scene in one way, or recall how that went."""
+        key = f"{scene.name}, {way}"
+        if key not in self._runs:
+            self._runs[key] = self.run(scene, **how)
+        return self._runs[key]
+
+    def run(
+        self,
+        scene: Scene,
+        *,
+        promises: bool = False,
+        twice: bool = False,
+        after: Callable[[Arbiter, Scene], None] | None = None,
+        before: Callable[[Arbiter, Stages], None] | None = None,
+    ) -> Run:
+        """Drive a scene.
+
+        Args:
+            scene: the world.
+            promises: whether to hold what is promised against brute force, call by call.
+            twice: whether to ask every question twice.
+            after: called after every step.
+            before: called once, with the stages that serve.
+        """
+        run = Run(scene=scene.name)
+        cluster = Cluster.parse(scene.cluster)
+        rounds = _Watch(self, run, cluster, scene, promises=promises)
+        guard = Guard(self.name, twice=twice, seen=rounds.see)
+        stages = guard.around(self.stages(cluster, scene))
+        fallback = Profile.fallback(registry=self.registry).stages(cluster)
+        arbiter = Arbiter(cluster, stages, fallback, seed=11)
+        if before is not None:
+            before(arbiter, stages)
+
+        def watch(drive: Drive, decision: Decision) -> None:
+            rounds.decided(drive, decision)
+            if after is not None:
+                after(arbiter, scene)
+
+        drive = Drive(arbiter, work=dict(scene.work), delays=scene.delays, seed=5, watch=watch, keep=False)
+        try:
+            with time_limit(self.limit):
+                run.finished = set(drive.run(scene.script, until=scene.until, steps=20_000).finished)
+        except HungError:
+            run.found(Rule.RETURNS, f"{guard.asking or 'a step'} had not returned after {self.limit:g} s")
+        except EunomiaError as error:
+            run.found(Rule.SCRIPT_ENDS, str(error))
+        for path in dict.fromkeys(guard.changed):
+            run.found(Rule.INPUTS, path)
+        run.unlike, run.forms = guard.unlike, guard.forms
+        return run
+
+
+class _Watch:
+    """Holds every call and every decision of a run against the rules."""
+
+    def __init__(self, bench: Bench, run: Run, cluster: Cluster, scene: Scene, *, promises: bool) -> None:
+        self.bench = bench
+        self.run = run
+        self.inputs: dict[str, Any] = {}
+        self.agent = bench.stages(cluster, scene) if promises else None
+        self.separable_calls = 0
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def see(self, call: Call) -> None:
+        """A stage has answered; the arbiter has not acted yet."""
+        self.inputs |= {name: item for name, item in call.inputs.items() if name != "allocation"}
+        answer = call.answer
+        if isinstance(answer, Menus):
+            self.inputs["menus"] = answer
+        if isinstance(answer, Allocation):
+            self.inputs["allocation"] = answer
+        if isinstance(answer, Placement) and self.agent is not None:
+            self._conserves(call, answer)
+        if call.plugin != self.bench.name or answer is None:
+            return
+        if isinstance(answer, Menus | Valuations | Allocation | Placement):
+            self.run.answered.add(call.stage)
+            self.run.given.setdefault(call.stage, set()).update(_gives(call.inputs["snapshot"], answer))
+        if isinstance(answer, Valuations) and self.agent is not None:
+            self._separates(call, answer)
+
+    def _conserves(self, call: Call, placement: Placement) -> None:
+        allocation = self.inputs["allocation"]
+        mine = self.bench.answers(Stage.ALLOCATION) and call.inputs["allocation"] is allocation
+        promised = Promise.WORK_CONSERVING in self.bench.contract(Stage.ALLOCATION).promises
+        if mine and promised and not self.bench.stages().refiners:
+            snapshot, menus, offer = call.inputs["snapshot"], call.inputs["menus"], call.inputs["offer"]
+            found = left_out(snapshot, menus, offer, allocation, placement)
+            if found is not None:
+                self.run.found(Rule.WORK_CONSERVING, f"{found}, at {snapshot.now:g} s")
+
+    def _separates(self, call: Call, whole: Valuations) -> None:
+        if Promise.SEPARABLE not in self.bench.contract(Stage.VALUATION).promises or self.agent is None:
+            return
+        self.separable_calls += 1
+        if self.separable_calls <= SEPARABLE_CALLS:
+            snapshot: Snapshot = call.inputs["snapshot"]
+            offer: Offer = call.inputs["offer"]
+            found = inseparable(self.agent, snapshot, offer, whole)
+            if found is not None:
+                self.run.found(Rule.SEPARABLE, f"{found}, at {snapshot.now:g} s")
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def decided(self, drive: Drive, decision: Decision) -> None:
+        """A step is over."""
+        run, state = self.run, drive.arbiter.state
+        written = encode(dataclasses.replace(decision, version=state.version.__class__(0)))
+        run.decisions.append(json.dumps(written, sort_keys=True))
+        for fault in decision.faults:
+            if fault.stage is not None:
+                rule = next((rule for part, rule in _OF_FAULTS.items() if part in fault.what), Rule.FAULTS)
+                run.found(rule, f'"{fault.plugin}" ({fault.stage.value}) in round {decision.round}: {fault.what}')
+        try:
+            check_state(state)
+        except StateError as error:
+            run.found(Rule.COMMITMENT, str(error))
+        self._check_orders(drive, decision)
+
+    def _check_orders(self, drive: Drive, decision: Decision) -> None:
+        """Sizes and holders once more, from the orders themselves."""
+        state, jobs = drive.arbiter.state, drive.arbiter.state.jobs.live
+        for order in decision.transitions:
+            if order.kind is TransitionKind.START and order.job is not None:
+                self.run.started.add(order.job)
+            row = -1 if order.job is None else state.job_row(order.job)
+            if row < 0 or order.kind is TransitionKind.SUSPEND:
+                continue
+            if not jobs.least[row] <= order.gpus.size <= jobs.most[row]:
+                what = f"{order.job} on {order.gpus.size} GPUs, with {jobs.least[row]} to {jobs.most[row]} asked"
+                self.run.found(Rule.GANGS, what)
+        ordered = [gpu for order in decision.transitions for gpu in order.gpus.tolist()]
+        if len(set(ordered)) != len(ordered):
+            self.run.found(Rule.COMMITMENT, f"a GPU in two orders of round {decision.round}")
+
+
+def _gives(snapshot: Snapshot, answer: object) -> Iterator[Feature]:
+    """Features of an answer, as they can be seen in it."""
+    if isinstance(answer, Menus):
+        if any(answer.sizes(job).size > 1 for job in snapshot.active.tolist()):
+            yield Feature.MANY_SIZES
+        if np.isfinite(answer.points.rate).any():
+            yield Feature.RATES
+    if isinstance(answer, Valuations):
+        yield from (feature for feature, kind in FORMS.items() if _has_form(answer, kind))
+    if isinstance(answer, Valuations | Allocation):
+        units = {Unit.JOB: Feature.JOB_CLAIMS, Unit.APP: Feature.APP_CLAIMS}
+        yield from (feature for unit, feature in units.items() if answer.claims.unit is unit)
+    if isinstance(answer, Allocation):
+        amounts = {Grants: Feature.GRANTS, TimeShares: Feature.TIME_SHARES, DeviceShares: Feature.DEVICE_SHARES}
+        yield from (feature for kind, feature in amounts.items() if isinstance(answer.amount, kind))
+        if isinstance(answer.amount, Grants) and answer.amount.pins is not None and answer.amount.pins.gpus.size:
+            yield Feature.PINNED
+
+
+def _has_form(valuations: Valuations, kind: type[Any]) -> bool:
+    with contextlib.suppress(EunomiaError):
+        return isinstance(valuations.form(kind), kind)
+    return False

@@ -1,0 +1,414 @@
+"""The suite that any policy inherits; under plain pytest, without fixtures.
+
+```python
+class TestLottery(PolicyConformance):
+    plugin = Lottery
+```
+
+A failure names the plugin, the rule and what broke it:
+``lottery: what a stage is given must stay as it was, but eunomia_allocation changed snapshot.jobs.done (town)``.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from eunomia.arbiter import Arbiter
+from eunomia.checking import check_contracts, check_plugin
+from eunomia.cluster import Cluster
+from eunomia.contracts import CLUSTER_FEATURES, Feature, Promise
+from eunomia.errors import EunomiaError, InputErrors
+from eunomia.events import AppArrived, Event, JobAdded
+from eunomia.memos import Memo
+from eunomia.offers import Offer
+from eunomia.options import PluginOptions
+from eunomia.profiles import Profile
+from eunomia.snapshot import Snapshot
+from eunomia.stages import Stages
+from eunomia.testing import scenes
+from eunomia.testing.bench import FORMS, Bench, HungError, Rule, Run, time_limit
+from eunomia.testing.builders import World
+from eunomia.testing.promises import unpinned
+from eunomia.testing.scenes import Scene
+from eunomia.units import AppId, JobId, Seconds, Stage, UserId, Version
+
+SHOWN = 3
+"""Findings shown of one rule."""
+IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
+"""What nobody has to declare: whole GPUs, and whose the claims are."""
+AUDITED = frozenset({Promise.SHARING_INCENTIVE})
+"""Promises that only long runs can tell of: the auditor's, not this suite's."""
+
+
+class PolicyConformance:
+    """Inherit it, and name the plugin.
+
+    Attributes:
+        plugin: the class.
+        options: of the plugin; what is not named has its default.
+        profile: the stages beside it, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
+            dotted key of a profile. What is neither named nor answered by the plugin is as in ``default``.
+        time_limit: seconds after which a run counts as one that hangs.
+    """
+
+    plugin: ClassVar[type[Any]]
+    options: ClassVar[Mapping[str, object]] = {}
+    profile: ClassVar[Mapping[str, object]] = {}
+    time_limit: ClassVar[float] = 30.0
+
+    # --- before it is asked anything --------------------------------------------------------------------------------
+
+    def test_it_hashes_by_identity(self) -> None:
+        """Two plugins made alike are two plugins, so that both can be registered."""
+        kind = self.plugin
+        own = [base for base in kind.__mro__[:-1] if "__eq__" in vars(base) or "__hash__" in vars(base)]
+        if own:
+            self._broken("a plugin must be equal to itself alone", f"{own[0].__name__} compares by value")
+
+    def test_its_hooks_are_those_that_are_called(self) -> None:
+        """Name, api, hooks, their marks and their parameters."""
+        try:
+            check_plugin(self.plugin, self._name())
+        except EunomiaError as error:
+            self._broken(error.rule, error.value or "that")
+
+    def test_it_is_made_from_its_options_alone(self) -> None:
+        """It can be made, twice, with the options of its profile; nothing happens when it is made."""
+        bench = self._bench()
+        with time_limit(self.time_limit):
+            one, two = bench.make(), bench.make()
+        if one is two:
+            self._broken("a plugin must be made anew for each profile", "the same object twice")
+
+    def test_its_options_are_documented(self) -> None:
+        """Each has a docstring and a default that is valid."""
+        if not (self.plugin.__doc__ or "").strip():
+            self._broken("a plugin must say in its docstring what it does", "none")
+        kind = getattr(self.plugin, "options_type", None)
+        if kind is None:
+            return
+        missing = list(_undocumented(kind))
+        if missing:
+            self._broken("an option must have a docstring below it and a default", ", ".join(missing))
+        try:
+            kind()
+        except ValueError as error:
+            self._broken("the defaults of all options must be valid together", str(error).splitlines()[0])
+
+    def test_its_contracts_are_of_its_stages(self) -> None:
+        """Contracts map the stages that it answers to what they need, give and promise."""
+        try:
+            check_contracts(self._bench().make())
+        except EunomiaError as error:
+            self._broken(error.rule, error.value or "that")
+
+    # --- in an ordinary round ---------------------------------------------------------------------------------------
+
+    def test_no_round_is_faulty(self) -> None:
+        """Every stage answers, with the type of its hook, and the arbiter can do what it says."""
+        self._hold(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
+
+    def test_gangs_run_whole(self) -> None:
+        """A job gets a size of its menu, or nothing."""
+        self._hold(self._town(), Rule.GANGS)
+
+    def test_nothing_is_overcommitted(self) -> None:
+        """A GPU has one holder, and CPUs and memory suffice."""
+        self._hold(self._town(), Rule.COMMITMENT)
+
+    def test_it_wakes_later_than_now(self) -> None:
+        """Who asks to be called at this very moment is called for ever."""
+        self._hold(self._town(), Rule.WAKES)
+
+    def test_verdicts_are_of_the_closed_set(self) -> None:
+        """Those turned down are there, and the reason is one that users know."""
+        self._hold(self._town(), Rule.REASONS)
+
+    def test_inputs_are_untouched(self) -> None:
+        """Columns, menus, offers and memos are the same after a call: copied ones replaced, and bases written to."""
+        self._hold(self._town(), Rule.INPUTS)
+
+    def test_it_serves_two_gpu_types(self) -> None:
+        """The same on two GPU types, unless a stage says that it needs one."""
+        try:
+            self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
+        except InputErrors:
+            return
+        self._hold_all(self._bench().once(scenes.two_kinds(), promises=True))
+
+    # --- what decisions may follow from -----------------------------------------------------------------------------
+
+    def test_the_same_seed_gives_the_same_decisions(self) -> None:
+        """A second run decides what the first did."""
+        again = self._bench().once(scenes.town(), "again")
+        self._same(again, "the same seed must give the same decisions")
+
+    def test_cold_and_warm_caches_are_equal(self) -> None:
+        """Plugins made anew for every round decide what those do that remember."""
+
+        def anew(arbiter: Arbiter, scene: Scene) -> None:
+            arbiter.use(self._bench().stages(arbiter.state.cluster, scene))
+
+        cold = self._bench().once(scenes.town(), "cold", after=anew)
+        self._same(cold, "a plugin made anew must decide like one that was asked before: it keeps something on itself")
+
+    def test_nothing_is_kept_between_arbiters(self) -> None:
+        """The same plugins serve a second arbiter between the rounds of the first, and answer twice alike."""
+        shared: list[Stages] = []
+        others: list[Arbiter] = []
+
+        def lend(arbiter: Arbiter, stages: Stages) -> None:
+            shared.append(stages)
+            others.append(_other(stages, self._bench()))
+
+        def between(arbiter: Arbiter, scene: Scene) -> None:
+            _one_more(others[0])
+
+        run = self._bench().once(scenes.town(), "shared", twice=True, before=lend, after=between)
+        if run.unlike:
+            self._broken("a stage that is asked twice in a row must answer alike", _listed(run.unlike))
+        self._same(run, "a plugin must decide alike whoever asked it in between: it keeps something on itself")
+
+    def test_memos_are_read_back_from_bytes(self) -> None:
+        """With memos read from their own bytes after every round, the decisions are the same."""
+        types = {(name, stage): kind for name, stage, kind in self._bench().stages().memo_types}
+
+        def reread(arbiter: Arbiter, scene: Scene) -> None:
+            for key, memo in list(arbiter.state.memos.items()):
+                if key[0] == self._name():
+                    arbiter.state.memos[key] = self._read_back(key, memo, types)
+
+        run = self._bench().once(scenes.town(), "read back", after=reread)
+        self._same(run, "memos must hold all that matters: read back from their bytes they must lead to the same")
+
+    # --- what is declared and promised ------------------------------------------------------------------------------
+
+    def test_it_gives_what_it_declares(self) -> None:
+        """What a stage declares it gives, and what it gives beyond whole GPUs it declares."""
+        runs = [self._town(), self._bench().once(scenes.one_gpu()), self._bench().once(scenes.lost_machine())]
+        for stage in self._answered():
+            gives = self._bench().contract(stage).gives - CLUSTER_FEATURES
+            given = set[Feature]().union(*(run.given.get(stage, set()) for run in runs))
+            self._compare(stage, gives, given)
+
+    def test_it_needs_what_it_asks_for(self) -> None:
+        """A form that a stage reads off a valuation is one that it says it needs."""
+        declared = {feature for stage in self._answered() for feature in self._bench().contract(stage).needs}
+        own = Stage.VALUATION in self._answered()
+        for feature, form in FORMS.items():
+            if form in self._town().forms and feature not in declared and not own:
+                self._broken("a stage must declare what it needs", f"{feature.name} is read and not declared")
+
+    def test_promises_are_of_their_stages(self) -> None:
+        """WORK_CONSERVING is an allocation's to promise, SEPARABLE a valuation's, HONOURS_PINS a placement's."""
+        whose = {
+            Promise.WORK_CONSERVING: (Stage.ALLOCATION, Stage.REFINE),
+            Promise.SEPARABLE: (Stage.VALUATION,),
+            Promise.HONOURS_PINS: (Stage.PLACEMENT,),
+        }
+        for stage in self._answered():
+            for promise in self._bench().contract(stage).promises - AUDITED:
+                if stage not in whose.get(promise, (stage,)):
+                    self._broken(f"{promise.name} must be promised by its stage", stage.value)
+
+    def test_work_conserving_leaves_nobody_out(self) -> None:
+        """Where it is promised: by trying every claim that got nothing in what is left."""
+        self._hold(self._town(), Rule.WORK_CONSERVING)
+        for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):
+            self._hold(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
+
+    def test_separable_values_stand_alone(self) -> None:
+        """Where it is promised: each app valued again on ``snapshot.only(app)``, as its agent does."""
+        self._hold(self._town(), Rule.SEPARABLE)
+
+    def test_pins_are_honoured(self) -> None:
+        """Where it is promised: random pins that fit are placed where they are pinned."""
+        bench = self._bench()
+        if not bench.answers(Stage.PLACEMENT):
+            return
+        if Promise.HONOURS_PINS in bench.contract(Stage.PLACEMENT).promises:
+            found = unpinned(bench.stages())
+            if found is not None:
+                self._broken("a HONOURS_PINS placement must place pinned GPUs on the machines named", found)
+
+    # --- adversarial worlds -----------------------------------------------------------------------------------------
+
+    def test_one_gpu(self) -> None:
+        """A cluster of one GPU."""
+        self._hold_all(self._bench().once(scenes.one_gpu()))
+
+    def test_no_jobs(self) -> None:
+        """Nobody is there, and then an app without a job."""
+        for world in (World("2x4 V100 16cpu 64GB"), World("2x4 V100 16cpu 64GB").app("ana")):
+            self._ask(world)
+
+    def test_all_gangs_are_too_large(self) -> None:
+        """Nobody can run: nobody is started, and nothing else happens."""
+        run = self._bench().once(scenes.too_large())
+        self._hold_all(run)
+        if run.started:
+            self._broken("a gang larger than the cluster must wait", f"{sorted(run.started)} started")
+
+    def test_a_machine_is_lost_in_mid_round(self) -> None:
+        """Machines go while offers, starts and releases are on their way."""
+        self._hold_all(self._bench().once(scenes.lost_machine()))
+
+    def test_everyone_is_paused(self) -> None:
+        """All jobs stop, and some come back."""
+        self._hold_all(self._bench().once(scenes.paused()))
+
+    def test_ten_thousand_jobs(self) -> None:
+        """Time is not judged, but a round must end."""
+        self._hold_all(self._bench().once(scenes.many()))
+
+    # --- how --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _name(cls) -> str:
+        given = getattr(cls.plugin, "name", None)
+        return given if isinstance(given, str) else cls.plugin.__name__
+
+    @classmethod
+    def _bench(cls) -> Bench:
+        """The bench of this class: made once."""
+        if "_made" not in vars(cls):
+            try:
+                made = Bench(cls.plugin, options=cls.options, profile=cls.profile, limit=cls.time_limit)
+            except EunomiaError as error:
+                cls._broken("a policy must load in its profile", str(error))
+            cls._made = made
+        return cls._made
+
+    _made: ClassVar[Bench]
+
+    @classmethod
+    def _town(cls) -> Run:
+        return cls._bench().once(scenes.town(), "first", promises=True)
+
+    @classmethod
+    def _answered(cls) -> list[Stage]:
+        return [stage for stage in Stage if cls._bench().answers(stage)]
+
+    @classmethod
+    def _broken(cls, rule: str, what: str) -> NoReturn:
+        raise AssertionError(f"{cls._name()}: {rule}, but {what}")
+
+    @classmethod
+    def _hold(cls, run: Run, *rules: Rule) -> None:
+        """Fail if a run broke one of these rules."""
+        for rule in rules:
+            if rule in run.problems:
+                cls._broken(rule.value, _listed(run.problems[rule]))
+
+    @classmethod
+    def _hold_all(cls, run: Run) -> None:
+        cls._hold(run, *Rule)
+
+    @classmethod
+    def _same(cls, run: Run, rule: str) -> None:
+        """Fail if a run of the town decided otherwise than the first one."""
+        cls._hold(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
+        first = cls._town().decisions
+        if run.decisions == first:
+            return
+        pairs = enumerate(zip(first, run.decisions, strict=False))
+        at = next((step for step, (left, right) in pairs if left != right), min(len(first), len(run.decisions)))
+        cls._broken(rule, f"step {at + 1} of {len(first)} differs (town)")
+
+    @classmethod
+    def _compare(cls, stage: Stage, declared: Iterable[Feature], given: set[Feature]) -> None:
+        rule = f"{stage.value} must declare what it gives"
+        missing = sorted(feature.name for feature in set(declared) - given)
+        if missing and cls._may_give(stage):
+            cls._broken(rule, f"it declares {', '.join(missing)} and never gives it")
+        surplus = given - set(declared) - IMPLIED
+        # A form that only follows from a finer one need not be declared.
+        surplus -= {Feature.SCORES} if {Feature.BY_BUNDLE} & given else set()
+        if surplus:
+            cls._broken(rule, f"it gives {', '.join(sorted(feature.name for feature in surplus))} undeclared")
+
+    @classmethod
+    def _may_give(cls, stage: Stage) -> bool:
+        """Say whether the stage was asked at all."""
+        return stage in cls._town().answered
+
+    @classmethod
+    def _read_back(cls, key: tuple[str, Stage], memo: Memo, types: Mapping[tuple[str, Stage], type[Memo]]) -> Memo:
+        if key not in types:
+            cls._broken("a plugin must name the types of its memos in memo_types", f"none of {key[1].value}")
+        data = memo.to_bytes()
+        if not isinstance(data, bytes) or data != memo.to_bytes():
+            cls._broken("a memo must always write the same bytes", f"it does not ({key[1].value})")
+        try:
+            read = types[key].from_bytes(memo.version, data)
+        except Exception as error:
+            cls._broken("a memo must be read from its own bytes", f"{type(error).__name__}: {error}")
+        if read.to_bytes() != data:
+            cls._broken("a memo read from its bytes must write the same", f"it does not ({key[1].value})")
+        return read
+
+    def _ask(self, world: World) -> None:
+        """Ask all stages of a world in which the arbiter itself would ask none."""
+        stages = self._bench().stages()
+        snapshot, offer = world.snapshot(now=1.0), world.offer(now=1.0)
+        try:
+            with time_limit(self.time_limit):
+                placed = _through(stages, snapshot, offer)
+        except HungError:
+            self._broken(Rule.RETURNS.value, f"it had not after {self.time_limit:g} s (no jobs)")
+        except Exception as error:
+            self._broken(Rule.FAULTS.value, f"{type(error).__name__}: {error} (no jobs)")
+        if placed:
+            self._broken("nobody must get GPUs where nobody is", f"{placed} are placed")
+
+
+def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:
+    """Ask the stages in order; how many GPUs were placed."""
+    menus = stages.elasticity(snapshot)
+    if stages.offer is not None:
+        empty = dataclasses.replace(offer, gpus=np.empty(0, np.int64), free_gpus=0)
+        offer = stages.offer(snapshot, menus, offer, stages.valuation(snapshot, menus, empty))
+    allocation = stages.allocation(snapshot, menus, offer, stages.valuation(snapshot, menus, offer))
+    for refine in stages.refiners:
+        allocation = refine(snapshot, menus, offer, allocation)
+    placement = stages.placement(snapshot, menus, offer, allocation)
+    return int(placement.gpus.size)
+
+
+def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
+    """Options without a docstring or a default, those of tables within included."""
+    for name, field in kind.model_fields.items():
+        if not (field.description or "").strip():
+            yield f"{within}{name} has no docstring"
+        if field.is_required():
+            yield f"{within}{name} has no default"
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, PluginOptions):
+            yield from _undocumented(inner, f"{within}{name}.")
+
+
+def _other(stages: Stages, bench: Bench) -> Arbiter:
+    """A second arbiter with the same plugins; its versions are far off, so that caches are built anew."""
+    cluster = Cluster.parse("1x4 V100 16cpu 64GB")
+    fallback = Profile.fallback(registry=bench.registry).stages(cluster)
+    made = Arbiter(cluster, stages, fallback, seed=3)
+    made.state.version = Version(1_000_000)
+    return made
+
+
+def _one_more(arbiter: Arbiter) -> None:
+    """Another app comes to the second arbiter, and makes a round."""
+    number, now = arbiter.state.arrivals, Seconds(arbiter.state.now + 1.0)
+    app = AppId(f"other{number}")
+    events: list[Event] = [
+        AppArrived(app=app, user=UserId("zoe"), divides=False),
+        JobAdded(job=JobId(f"{app}/0"), app=app, least=1, most=2, iterations=50.0, seconds_per_iteration=0.1),
+    ]
+    arbiter.step(now, events)
+
+
+def _listed(found: list[str]) -> str:
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more

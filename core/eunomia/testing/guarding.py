@@ -1,0 +1,175 @@
+"""Stages watched from outside: what they were asked and answered, and whether they left what they read as it was."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from eunomia.checking import SPECS
+from eunomia.memos import Memo, Memos
+from eunomia.stages import Stages
+from eunomia.units import Stage
+from eunomia.valuations import F, Valuations
+
+HOOKS: Mapping[Stage, str] = {
+    Stage.ELASTICITY: "eunomia_elasticity",
+    Stage.VALUATION: "eunomia_valuation",
+    Stage.ALLOCATION: "eunomia_allocation",
+    Stage.REFINE: "eunomia_refine",
+    Stage.PLACEMENT: "eunomia_placement",
+}
+SMALL = 4096
+"""Bytes up to which a column is kept as it is; of a larger one its hash."""
+
+Print = dict[str, object]
+"""Every value that can be reached from something, by path such as ``snapshot.jobs.done``."""
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """One call of a hook.
+
+    Attributes:
+        hook: its name.
+        stage: the stage that it serves.
+        plugin: who was asked.
+        inputs: by name of the argument.
+        answer: None if it raised.
+    """
+
+    hook: str
+    stage: Stage
+    plugin: str
+    inputs: dict[str, Any]
+    answer: Any
+
+
+class Guard:
+    """Watches the calls of one run.
+
+    Args:
+        plugin: whose inputs are held against what they were, call by call.
+        twice: whether to ask that plugin twice each time; its answers have to be equal.
+        seen: told of each call, before the arbiter acts on its answer.
+    """
+
+    def __init__(self, plugin: str, *, twice: bool = False, seen: Callable[[Call], None] | None = None) -> None:
+        self.plugin = plugin
+        self.twice = twice
+        self.seen = seen
+        self.changed: list[str] = []
+        """Inputs that were changed: hook and path."""
+        self.unlike: list[str] = []
+        """Hooks that answered otherwise when they were asked again."""
+        self.asking = ""
+        """The hook that has been called and has not returned."""
+        self.forms: set[type[Any]] = set()
+        """Forms that the plugin asked a valuation for."""
+
+    def around(self, stages: Stages) -> Stages:
+        """The same stages, watched."""
+        names = stages.names
+        wrapped: dict[str, Any] = {
+            stage.value: self._watched(HOOKS[stage], stage, names[stage], getattr(stages, stage.value))
+            for stage in (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
+        }
+        wrapped["refiners"] = tuple(
+            self._watched(HOOKS[Stage.REFINE], Stage.REFINE, name, refine)
+            for name, refine in zip(stages.refiner_names, stages.refiners, strict=True)
+        )
+        allocation = names[Stage.ALLOCATION]
+        for field, hook in (("offer", "eunomia_offer"), ("triggers", "eunomia_triggers")):
+            call = getattr(stages, field)
+            wrapped[field] = call and self._watched(hook, Stage.ALLOCATION, allocation, call)
+        return dataclasses.replace(stages, **wrapped)
+
+    def _watched(self, hook: str, stage: Stage, plugin: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            inputs = dict(zip(SPECS[hook], arguments, strict=True))
+            mine = plugin == self.plugin
+            before = prints(inputs) if mine else {}
+            given = [self._watching(item) for item in arguments] if mine else arguments
+            self.asking = f"{plugin}.{hook}"
+            try:
+                answer = call(*given)
+                self.asking = ""
+            finally:
+                if mine:
+                    now = prints(inputs)
+                    self.changed += [f"{hook} changed {path}" for path in difference(before, now)]
+            if mine and self.twice:
+                self._ask_again(hook, call, given, answer)
+            if self.seen is not None:
+                self.seen(Call(hook, stage, plugin, inputs, answer))
+            return answer
+
+        return watched
+
+    def _ask_again(self, hook: str, call: Callable[..., Any], given: Any, answer: Any) -> None:
+        found = difference(prints({"": answer}), prints({"": call(*given)}))
+        self.unlike += [f"{hook} answered with another {path.removeprefix('.')}" for path in found[:1]]
+
+    def _watching(self, item: Any) -> Any:
+        if type(item) is not Valuations:
+            return item
+        asked = _Asked(**{field.name: getattr(item, field.name) for field in dataclasses.fields(item)})
+        object.__setattr__(asked, "asked", self.forms)
+        return asked
+
+
+class _Asked(Valuations):
+    """A valuation that notes which forms it is asked for."""
+
+    def form(self, kind: type[F]) -> F:
+        """See ``Valuations``."""
+        vars(self)["asked"].add(kind)
+        return super().form(kind)
+
+
+def prints(item: Mapping[str, Any]) -> Print:
+    """What can be reached from some values, as plain comparable values by path."""
+    return {path: found for name, part in item.items() for path, found in _walk(name, part, 0)}
+
+
+def difference(before: Print, now: Print) -> list[str]:
+    """Paths whose values differ, sorted."""
+    return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+
+
+def _walk(path: str, item: Any, depth: int) -> Iterator[tuple[str, object]]:
+    if isinstance(item, np.ndarray):
+        yield path, _column(item)
+    elif isinstance(item, Memos):
+        for (plugin, stage), memo in item.items():
+            yield f"{path}[{plugin}, {stage.value}]", memo.to_bytes()
+    elif isinstance(item, Memo) and not dataclasses.is_dataclass(item):
+        yield path, item.to_bytes()
+    elif dataclasses.is_dataclass(item) and not isinstance(item, type):
+        for field in dataclasses.fields(item):
+            part = getattr(item, field.name)
+            if not callable(part):
+                yield from _walk(f"{path}.{field.name}", part, depth + 1)
+    elif isinstance(item, Mapping):
+        for key, part in item.items():
+            yield from _walk(f"{path}[{key!r}]", part, depth + 1)
+        yield path, len(item)
+    elif isinstance(item, tuple | list):
+        for index, part in enumerate(item):
+            yield from _walk(f"{path}[{index}]", part, depth + 1)
+        yield path, len(item)
+    elif isinstance(item, str | int | float | bytes | Enum | np.generic) or item is None:
+        yield path, repr(item)  # so that NaN equals NaN
+    elif isinstance(item, frozenset | set):
+        yield path, frozenset(item)
+    else:
+        yield path, type(item)
+
+
+def _column(item: "np.ndarray[Any, Any]") -> object:
+    if item.dtype == object:
+        return tuple(item.tolist())
+    data = item.tobytes()
+    return (item.shape, item.dtype.str, data if len(data) <= SMALL else hashlib.blake2b(data).digest())

@@ -1,0 +1,180 @@
+"""Small worlds in which a policy is tried: an ordinary one with everything in it, and the adversarial ones."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from eunomia.events import (
+    AppArrived,
+    AppCancelled,
+    Event,
+    ForecastReported,
+    JobAdded,
+    JobFailed,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    MachineBack,
+    MachineLost,
+)
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.testing.drive import Delays
+from eunomia.units import AppId, JobId, Seconds, UserId
+
+Script = tuple[tuple[float, Event], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A cluster and what happens on it.
+
+    Attributes:
+        name: for messages.
+        cluster: its short form.
+        script: events with their times in seconds.
+        work: by job, the seconds that it runs on one GPU.
+        until: when it is looked away.
+        lease: length of leases in seconds; None: the profile's.
+        deadline: seconds that app masters have to bid, where the valuation lets them; None: nobody is asked.
+        delays: of the executor.
+    """
+
+    name: str
+    cluster: str
+    script: Script
+    work: dict[JobId, float]
+    until: float
+    lease: float | None = None
+    deadline: float | None = None
+    delays: Delays = dataclasses.field(default_factory=Delays)
+
+
+@dataclasses.dataclass(slots=True)
+class _Script:
+    """A script in the making."""
+
+    events: list[tuple[float, Event]] = dataclasses.field(default_factory=list)
+    work: dict[JobId, float] = dataclasses.field(default_factory=dict)
+
+    def app(self, name: str, at: float, *, user: str = "ana", weight: float = 1.0, divides: bool = False) -> None:
+        arrived = AppArrived(app=AppId(name), user=UserId(user), weight=weight, divides=divides)
+        self.events.append((at, arrived))
+
+    def jobs(self, app: str, at: float, sizes: Iterable[tuple[int, int]], *, work: float = 20.0) -> None:
+        for number, (least, most) in enumerate(sizes):
+            job = JobId(f"{app}/{number}")
+            seconds = work * (1.0 + 0.37 * number)
+            self.work[job] = seconds
+            added = JobAdded(
+                job=job,
+                app=AppId(app),
+                least=least,
+                most=most,
+                iterations=10.0 * seconds,
+                seconds_per_iteration=0.1,
+                kind=f"kind of {least} to {most}",
+                batch_size=32.0,
+            )
+            self.events.append((at, added))
+
+    def forecast(self, app: str, at: float, most: int) -> None:
+        jobs = (JobForecast(iterations_left=400.0, seconds_per_iteration=0.1, least=1, most=most),)
+        report = Forecast(phases=(Phase(jobs=jobs),), total_gpu_seconds=40.0, most=most)
+        self.events.append((at, ForecastReported(app=AppId(app), forecast=report)))
+
+    def at(self, time: float, event: Event) -> None:
+        self.events.append((time, event))
+
+    def scene(self, name: str, cluster: str, until: float, **more: object) -> Scene:
+        script = tuple(self.events)
+        return Scene(name=name, cluster=cluster, script=script, work=self.work, until=until, **more)  # type: ignore[arg-type]
+
+
+def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
+    """Users with apps of one and of many jobs, rigid and elastic; failures, pauses, a lost machine, short leases."""
+    made = _Script()
+    made.app("ana", 0.0)
+    made.jobs("ana", 0.0, [(4, 4), (1, 1), (2, 2)], work=60.0)
+    made.app("ben", 0.5, user="ben", weight=2.0)
+    made.jobs("ben", 0.5, [(1, 4), (2, 6)], work=90.0)
+    made.app("cy", 1.0, user="cy")
+    made.jobs("cy", 1.0, [(8, 8)], work=120.0)
+    made.app("dee", 2.0, user="ben", divides=True)
+    made.jobs("dee", 2.0, [(1, 2), (1, 2), (2, 2)], work=30.0)
+    made.forecast("dee", 2.0, 6)
+    made.app("eve", 3.0, user="eve", weight=0.5)
+    made.jobs("eve", 3.0, [(12, 12), (1, 8), (64, 64)], work=50.0)
+    made.at(9.0, JobReported(job=JobId("ana/0"), iterations_done=40.0, rate=20.0))
+    made.at(12.0, JobFailed(job=JobId("ben/0"), again_in=Seconds(4.0)))
+    made.at(15.0, JobPaused(job=JobId("ana/2")))
+    made.at(31.0, JobResumed(job=JobId("ana/2")))
+    made.at(40.0, MachineLost(machine="m02"))
+    made.at(55.0, MachineBack(machine="m02"))
+    made.app("fay", 50.0, user="fay")
+    made.jobs("fay", 50.0, [(2, 4), (4, 4)], work=25.0)
+    made.at(90.0, AppCancelled(app=AppId("eve")))
+    return made.scene(name, cluster, 150.0, lease=20.0)
+
+
+def two_kinds() -> Scene:
+    """The town on two GPU types."""
+    return dataclasses.replace(town("2x4 V100 16cpu 64GB, 1x4 P100 16cpu 64GB", name="two GPU types"), until=60.0)
+
+
+def one_gpu() -> Scene:
+    """Everybody wants the one GPU that there is."""
+    made = _Script()
+    for number in range(4):
+        made.app(f"app{number}", 0.2 * number)
+        made.jobs(f"app{number}", 0.2 * number, [(1, 1), (1, 3)], work=5.0)
+    return made.scene("one GPU", "1x1 V100 4cpu 16GB", 120.0)
+
+
+def too_large() -> Scene:
+    """Every gang is larger than the cluster."""
+    made = _Script()
+    for number in range(3):
+        made.app(f"app{number}", 0.2 * number, divides=number == 2)
+        made.jobs(f"app{number}", 0.2 * number, [(9, 9), (100, 200)])
+    return made.scene("all gangs too large", "2x4 V100 16cpu 64GB", 30.0)
+
+
+def lost_machine() -> Scene:
+    """Machines are lost while starts, releases and offers are on their way; acknowledgements are lost too."""
+    made = _Script()
+    for number in range(4):
+        made.app(f"app{number}", 0.3 * number, divides=number % 2 == 0)
+        made.jobs(f"app{number}", 0.3 * number, [(1, 4), (2, 2)], work=20.0)
+    for time, machine in ((0.9, "m01"), (2.5, "m02"), (4.1, "m03"), (21.0, "m01")):
+        made.at(time, MachineLost(machine=machine))
+        made.at(time + 6.0, MachineBack(machine=machine))
+    delays = Delays(order=0.5, start=1.0, release=1.5, lost=0.2)
+    cluster = "3x2 V100 8cpu 32GB"
+    return made.scene("a machine lost in mid-round", cluster, 80.0, lease=8.0, deadline=1.0, delays=delays)
+
+
+def paused() -> Scene:
+    """All jobs are paused by their apps, and half of them resumed."""
+    made = _Script()
+    for number in range(3):
+        made.app(f"app{number}", 0.0)
+        made.jobs(f"app{number}", 0.0, [(1, 1), (2, 4)], work=40.0)
+    for number in range(3):
+        for job in range(2):
+            made.at(4.0, JobPaused(job=JobId(f"app{number}/{job}")))
+        made.at(20.0, JobResumed(job=JobId(f"app{number}/0")))
+    made.at(10.0, MachineLost(machine="m02"))
+    made.at(12.0, MachineBack(machine="m02"))
+    return made.scene("everyone paused", "2x4 V100 16cpu 64GB", 60.0, lease=5.0)
+
+
+def many(jobs: int = 10_000, apps: int = 100) -> Scene:
+    """Very many jobs, nearly all of which have to wait."""
+    made = _Script()
+    sizes = [(1, 1), (2, 2), (4, 4), (1, 4), (8, 8)]
+    for number in range(apps):
+        made.app(f"app{number:03d}", 0.0, user=f"user{number % 10}")
+        made.jobs(f"app{number:03d}", 0.0, (sizes[turn % len(sizes)] for turn in range(jobs // apps)), work=1e5)
+    made.app("late", 1.0)
+    made.jobs("late", 1.0, [(1, 1)])
+    made.at(2.0, MachineLost(machine="m02"))
+    return made.scene(f"{jobs} jobs", "8x8 V100 32cpu 128GB", 2.5)

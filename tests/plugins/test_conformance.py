@@ -1,0 +1,39 @@
+"""The conformance suite applied to every plugin that the registry lists, and to the policy of the how-to."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from eunomia.registry import Registry
+from eunomia.testing.companions import companions
+from eunomia.testing.conformance import PolicyConformance
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [
+    path for path in sorted((ROOT / "docs" / "examples").glob("eunomia_*.py")) if "hookimpl" in path.read_text()
+]
+REGISTRY = Registry.find(paths=EXAMPLES, installed=False)
+
+
+def _class_of(name: str, profile: dict[str, object], **options: object) -> type[PolicyConformance]:
+    label = "".join(part.title() for part in [*name.split("_"), *options])
+    body: dict[str, Any] = {"plugin": REGISTRY.load(name), "profile": profile, "options": options}
+    return type(f"Test{label}", (PolicyConformance,), {**body, "__module__": __name__})
+
+
+def _classes() -> dict[str, type[PolicyConformance]]:
+    wanted = os.environ.get("EUNOMIA_CONFORMANCE", "").split()
+    names = [name for name in REGISTRY.names if REGISTRY.stages(name) and (not wanted or name in wanted)]
+    made = [_class_of(name, companions(name, REGISTRY)) for name in names]
+    if not wanted:
+        made.append(_class_of("ordered", {}, preemptive=True))
+        made.append(_class_of("las", {"plugins.ordered.preemptive": True}, queues=[30.0, 200.0]))
+        made.append(_class_of("themis", {"elasticity": "range"}, fairness_knob=0.3))
+    return {kind.__name__: kind for kind in made}
+
+
+globals().update(_classes())
+
+
+def test_every_plugin_that_answers_a_stage_is_here() -> None:
+    assert {"fifo", "themis", "lottery"} <= {name for name in REGISTRY.names if REGISTRY.stages(name)}
