@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -195,10 +196,12 @@ def cluster_text(machine: local_machine.LocalMachine) -> str:
 
 
 def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> str:
-    lease = profile.rounds.lease
-    told = [f"lease {lease:g} s"] if lease is not None else []
+    plugins = tomllib.loads(profile.resolved()).get("plugins", {})
+    knobs = [f"f {options['fairness_knob']:g}" for options in plugins.values() if "fairness_knob" in options]
+    lease = [] if profile.rounds.lease is None else [f"lease {profile.rounds.lease:g} s"]
+    told = ", ".join([*dict.fromkeys(profile.plugins.values()), *knobs, *lease])
     slots = f"{len(machine.slots)} {machine.slots[0].gpu_type} slots on this machine"
-    return f"Eunomia demo    profile {profile.name} ({profile.summary}; {', '.join(told)})    {slots}    seed {seed}"
+    return f"Eunomia demo    profile {profile.name} ({told})    {slots}    seed {seed}"
 
 
 def _input(source: AppSource) -> InputFile:

@@ -1,6 +1,5 @@
 """The demo's screen: what runs on which slot, how the apps stand, the last auction; as lines of text."""
 
-import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -266,19 +265,3 @@ def _style(app: str, letter: dict[str, str]) -> str:
 def _mark_style(mark: str, letter: dict[str, str]) -> str:
     app = next((app for app, known in letter.items() if known == mark), "")
     return _style(app, letter) if app else "bright_black"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
-    """What the first line of the screen says."""
-
-    profile: str
-    extends: str
-    machine: str
-    seed: int
-
-    def __str__(self) -> str:
-        return f"Eunomia demo    profile {self.profile}{self.extends}    {self.machine}    seed {self.seed}"
-
-
-__all__ = ["Heading", "History", "Screen", "bid_of", "clock", "end_lines", "event_lines", "letters", "title_of"]
