@@ -22,7 +22,7 @@ from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_di
 A = TypeVar("A")
 
 TIMEOUT_SECONDS = 30.0
-RETRIES_SECONDS = 10.0
+RETRIES_SECONDS = 5.0
 """How long a call goes on asking an arbiter that is just being restarted."""
 OVER = ("finished", "failed", "cancelled")
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
@@ -202,8 +202,8 @@ class Client:
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
-        """Whether an arbiter with this token has run: then it may come back."""
-        return self._token_file.exists()
+        """Whether an arbiter has told its address and not taken it back: if it is away, it may have been killed."""
+        return self._token_file.with_name("address").exists()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = _read(self._token_file)
