@@ -67,7 +67,7 @@ class Table(Generic[C]):
     def restore(self, state: dict[str, Any]) -> None:
         """Hold what ``state`` said."""
         self.used = 0
-        self.live = self._empty(max(16, int(state["used"])))
+        self.live = self._empty(max(1, int(state["used"])))  # as many rows as GPUs, where rows are GPUs
         self.used = int(state["used"])
         self._free = [int(row) for row in state["free"]]
         for field in self._fields:
