@@ -29,6 +29,7 @@ from eunomia.units import NONE, AppId, JobId, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.driver import QUIET
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
 from eunomia_appmaster.service.nodes import wait_for_change
 from eunomia_appmaster.service.service import Service
@@ -83,6 +84,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if not repeated and request.response_id != session.response_id:
             why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        await session.take_turn()
         session.calls += 1
         session.changed.set()  # an earlier call that still waits is answered now
         call = session.calls
@@ -184,7 +186,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             bid = self._bid(state, session, request)
         events += [] if bid is None else [bid]
         self._note(app, request, events)
-        if any(not isinstance(event, JobReported | RateMeasured) for event in events):
+        if any(not isinstance(event, QUIET) for event in events):
             decision = await self._service.driver.fold(events, [app.note()])
             _tell_refusals(session, decision, bid)
         elif events or request.HasField("standing") or request.HasField("progress"):

@@ -20,6 +20,8 @@ from eunomia_appmaster.service.messages import finite, offer_message
 from eunomia_appmaster.service.nodes import Nodes
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
+LEAST_SECONDS = 0.01
+"""Between two calls of an app master that are looked at."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,11 +54,20 @@ class Session:
         self.refused: list[str] = []
         self.unacknowledged: list[Started] = []
         """Leases of the last answer, which count as started once it is acknowledged."""
+        self._next_turn = 0.0
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
         self._offer: int | None = None
         self._tokens: tuple[tuple[str, str], ...] = ()
+
+    async def take_turn(self) -> None:
+        """Keep an app master that calls without pause from filling the journal: its calls are held apart."""
+        loop = asyncio.get_running_loop()
+        turn = max(loop.time(), self._next_turn)
+        self._next_turn = turn + LEAST_SECONDS
+        if turn > loop.time():
+            await asyncio.sleep(turn - loop.time())
 
     def take_acknowledged(self) -> list[Started]:
         """What started with the answer that is acknowledged now."""
