@@ -6,22 +6,22 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
 from eunomia.allocations import Grants
 from eunomia.arbiter import Arbiter
 from eunomia.bundles import ByBundle
 from eunomia.claims import Claims
-from eunomia.cluster import Cluster, Machine
+from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
-from eunomia.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded
 from eunomia.invariants import check_state
 from eunomia.registry import default_registry
 from eunomia.saving import save_state
 from eunomia.stages import Rounds, Stages
 from eunomia.testing.assemble import assemble
-from eunomia.testing.drive import Delays, Drive, Outcome
+from eunomia.testing.drive import Drive, Outcome
+from eunomia.testing.strategies import Scenario, scenarios
 from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
 from eunomia.verdicts import NO_VERDICTS
 
@@ -126,55 +126,8 @@ def bid(drive: Drive, decision: Decision) -> None:
             drive.at(decision.now + float(drive.luck.uniform(0.0, 3.0)), received)
 
 
-@dataclasses.dataclass(frozen=True)
-class Scenario:
-    machines: tuple[int, ...]
-    script: tuple[tuple[float, Event], ...]
-    work: tuple[tuple[JobId, float], ...]
-    delays: Delays
-    seed: int
-
-
-@st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
-    machines = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
-    seed = draw(st.integers(0, 2**16))
-    luck = np.random.default_rng(seed)
-    script: list[tuple[float, Event]] = []
-    work: dict[JobId, float] = {}
-    for number in range(draw(st.integers(1, 6))):
-        app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
-        script.append((time, AppArrived(app=app, user=UserId("ana"), divides=bool(luck.random() < 0.8))))
-        for trial in range(draw(st.integers(1, 4))):
-            least = int(luck.integers(1, max(machines) + 1))
-            most = int(min(least + luck.integers(0, 4), sum(machines)))
-            job = JobId(f"{app}/{trial}")
-            script.append((time, JobAdded(job=job, app=app, least=min(least, most), most=most)))
-            work[job] = float(luck.uniform(1, 60))
-            if luck.random() < 0.2:
-                script.append((time + float(luck.uniform(0, 60)), JobFailed(job=job, again_in=Seconds(5.0))))
-    for time in luck.uniform(5, 80, size=draw(st.integers(0, 3))).tolist():
-        machine = f"n{luck.integers(len(machines))}"
-        script += [
-            (time, MachineLost(machine=machine)),
-            (time + float(luck.uniform(1, 30)), MachineBack(machine=machine)),
-        ]
-    delay = st.sampled_from([0.0, 0.3, 3.0])
-    delays = Delays(order=draw(delay), start=draw(delay), release=draw(delay), lost=draw(st.sampled_from([0.0, 0.3])))
-    return Scenario(machines, tuple(script), tuple(work.items()), delays, seed)
-
-
-def cluster_of(scenario: Scenario) -> Cluster:
-    return Cluster.build(
-        [
-            Machine(name=f"n{i}", gpu_type="V100", gpus=gpus, rack=f"r{i % 2}")
-            for i, gpus in enumerate(scenario.machines)
-        ]
-    )
-
-
 def played(scenario: Scenario, policy: str) -> tuple[Arbiter, Outcome, list[tuple[float, tuple[Event, ...], Decision]]]:
-    arbiter = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo(), seed=scenario.seed)
+    arbiter = Arbiter(scenario.cluster, POLICIES[policy](), fifo(), seed=scenario.seed)
     journal: list[tuple[float, tuple[Event, ...], Decision]] = []
     step = arbiter.step
 
@@ -224,11 +177,11 @@ def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy
     again, _, second = played(scenario, policy)
     assert save_state(arbiter.state) == save_state(again.state)
     assert len(journal) == len(second)
-    folded = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo(), seed=scenario.seed)
+    folded = Arbiter(scenario.cluster, POLICIES[policy](), fifo(), seed=scenario.seed)
     for position, (now, events, decision) in enumerate(journal):
         folded.replay(Seconds(now), events, decision)
         if position == len(journal) // 2:
-            fresh = Arbiter(cluster_of(scenario), POLICIES[policy](), fifo())
+            fresh = Arbiter(scenario.cluster, POLICIES[policy](), fifo())
             fresh.load(folded.save())
             assert fresh.save() == folded.save()
             folded = fresh

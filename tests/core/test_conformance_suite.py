@@ -534,7 +534,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (
         Scribbles,
         "inputs_are_untouched",
-        "changed menus.points.rate (town); eunomia_allocation changed offer.contention",
+        "menus.points.rate (town); eunomia_allocation changed offer.contention",
         {},
     ),
     (OneType, "it_serves_two_gpu_types", "too many values to unpack", {}),

@@ -1,0 +1,135 @@
+"""Hypothesis strategies: random clusters, workloads and scripts with faults and delays, to drive an arbiter with.
+
+```python
+@given(scenario=scenarios())
+def test_mine(scenario: Scenario) -> None:
+    arbiter = Arbiter(scenario.cluster, stages, fallback, seed=scenario.seed)
+    Drive(arbiter, work=dict(scenario.work), delays=scenario.delays, seed=scenario.seed).run(scenario.script)
+```
+
+Hypothesis is imported by this module alone; it is a dependency for development.
+"""
+
+import dataclasses
+
+import numpy as np
+from hypothesis import strategies as st
+
+from eunomia.cluster import Cluster, Machine
+from eunomia.events import AppArrived, Event, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.testing.drive import Delays
+from eunomia.units import AppId, JobId, Seconds, UserId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster, what happens on it, and how slow the executor is.
+
+    Attributes:
+        machines: GPUs of each machine.
+        script: events with their times in seconds.
+        work: seconds that each job runs on one GPU.
+        delays: of the executor.
+        seed: of whatever else is random.
+    """
+
+    machines: tuple[int, ...]
+    script: tuple[tuple[float, Event], ...]
+    work: tuple[tuple[JobId, float], ...]
+    delays: Delays
+    seed: int
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, in two racks."""
+        return cluster_of(self.machines)
+
+
+def cluster_of(machines: tuple[int, ...]) -> Cluster:
+    """Machines ``n0``, ``n1``, ... of so many GPUs of one type, alternately in two racks."""
+    made = [Machine(name=f"n{i}", gpu_type="V100", gpus=gpus, rack=f"r{i % 2}") for i, gpus in enumerate(machines)]
+    return Cluster.build(made)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, machines: int = 4, gpus: int = 4) -> Cluster:
+    """Draw a cluster of one GPU type.
+
+    Args:
+        draw: hypothesis'.
+        machines: the most machines.
+        gpus: the most GPUs of one.
+    """
+    return cluster_of(tuple(draw(st.lists(st.integers(1, gpus), min_size=1, max_size=machines))))
+
+
+@st.composite
+def workloads(
+    draw: st.DrawFn, *, largest: int = 8, apps: int = 6, jobs: int = 4
+) -> tuple[tuple[tuple[float, Event], ...], dict[JobId, float]]:
+    """Draw apps with jobs, rigid and elastic, that arrive over 40 seconds.
+
+    Args:
+        draw: hypothesis'.
+        largest: GPUs of the largest gang.
+        apps: the most apps.
+        jobs: the most jobs of one.
+
+    Returns:
+        The script, and by job the seconds that it runs on one GPU.
+    """
+    luck = np.random.default_rng(draw(st.integers(0, 2**16)))
+    script: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number in range(draw(st.integers(1, apps))):
+        made = _app(luck, number, draw(st.integers(1, jobs)), largest, largest)
+        script += made[0]
+        work |= made[1]
+    return tuple(script), work
+
+
+def delays() -> st.SearchStrategy[Delays]:
+    """Delays of an executor: none, short or long, with and without lost acknowledgements."""
+    delay = st.sampled_from([0.0, 0.3, 3.0])
+    return st.builds(Delays, order=delay, start=delay, release=delay, lost=st.sampled_from([0.0, 0.3]))
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Draw a cluster, a workload, failures of jobs, lost machines that come back, and delays."""
+    machines = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    seed = draw(st.integers(0, 2**16))
+    luck = np.random.default_rng(seed)
+    script: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number in range(draw(st.integers(1, 6))):
+        made = _app(luck, number, draw(st.integers(1, 4)), max(machines), sum(machines), fails=0.2)
+        script += made[0]
+        work |= made[1]
+    for time in luck.uniform(5, 80, size=draw(st.integers(0, 3))).tolist():
+        machine = f"n{luck.integers(len(machines))}"
+        script += [
+            (time, MachineLost(machine=machine)),
+            (time + float(luck.uniform(1, 30)), MachineBack(machine=machine)),
+        ]
+    return Scenario(machines, tuple(script), tuple(work.items()), draw(delays()), seed)
+
+
+def _app(
+    luck: np.random.Generator, number: int, jobs: int, widest: int, largest: int, *, fails: float = 0.0
+) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
+    """Draw an app with its jobs: gangs of at most ``widest`` at least and ``largest`` at most; some fail on the way."""
+    app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
+    script: list[tuple[float, Event]] = [
+        (time, AppArrived(app=app, user=UserId("ana"), divides=bool(luck.random() < 0.8)))
+    ]
+    work: dict[JobId, float] = {}
+    for trial in range(jobs):
+        least = int(luck.integers(1, widest + 1))
+        most = min(least + int(luck.integers(0, 4)), largest)
+        job = JobId(f"{app}/{trial}")
+        script.append((time, JobAdded(job=job, app=app, least=min(least, most), most=most)))
+        work[job] = float(luck.uniform(1, 60))
+        if fails and luck.random() < fails:
+            script.append((time + float(luck.uniform(0, 60)), JobFailed(job=job, again_in=Seconds(5.0))))
+    return script, work
