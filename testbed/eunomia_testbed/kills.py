@@ -179,7 +179,7 @@ def _victims(kind: str, run: LiveRun) -> Iterator[tuple[str, int]]:
         if record is None or worker is None or (container / "exit.json").exists():
             continue
         is_master = record["slot"] < 0
-        trains = "progress" in record["status"]
+        trains = bool(record["status"].get("hello"))
         if is_master == (kind == "app master") and (is_master or trains) and _lives(worker):
             yield container.name, int(worker["pid"])
 

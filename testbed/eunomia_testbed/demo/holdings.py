@@ -78,8 +78,6 @@ class Holdings:
         self._decide(step.decision, step.at)
 
     def _decide(self, decision: Decision, at: float) -> None:
-        for renewal in decision.renewals:
-            self._ends_at[int(renewal.lease)] = float(renewal.ends_at)
         for order in decision.orders:
             self._leave(order, "released")
         leavers = [order for order in decision.transitions if order.leaving.size or order.kind in _LEAVERS]
@@ -88,6 +86,8 @@ class Holdings:
             self._leave(order, "expired" if expired else "preempted")
         for order in decision.transitions:
             self._give(order, at)
+        for renewal in decision.renewals:
+            self._ends_at[int(renewal.lease)] = float(renewal.ends_at)
 
     def _leave(self, order: Transition, why: str) -> None:
         lease, keeps = int(order.lease), set(order.gpus.tolist())

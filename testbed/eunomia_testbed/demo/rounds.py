@@ -35,6 +35,8 @@ class Round:
         offered: slots on offer.
         shown_to: apps that were shown the offer; None: all.
         busy: slots that somebody held when it began.
+        kept: leases that were renewed.
+        revoked: slots that their holders had to give back.
         changes: how many leases were started, grown, shrunk, migrated.
         records: rows of each plugin's record.
     """
@@ -49,6 +51,7 @@ class Round:
     offered: int = 0
     shown_to: int | None = None
     kept: int = 0
+    revoked: int = 0
     changes: Counter[str] = dataclasses.field(default_factory=Counter)
     records: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
     gap: float | None = None
@@ -106,6 +109,7 @@ def _add(made: Round, decision: Decision, at: float) -> None:
     if not decision.offers:
         made.decided_at = at
     made.kept += len(decision.renewals)
+    made.revoked += sum(int(order.leaving.size) for order in decision.transitions)
     made.changes.update(_CHANGES[order.kind] for order in decision.transitions if order.kind in _CHANGES)
     for record in decision.records:
         known = COLUMNS if record.table == "auction" else {name: name for name in record.columns}

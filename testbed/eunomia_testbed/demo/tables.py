@@ -219,12 +219,13 @@ class Tables:
             )
 
     def _suspensions(self, rounds: Sequence[Round]) -> list[int]:
-        """Suspensions of unfinished jobs by round: each belongs to the last round decided before it."""
+        """Suspensions of unfinished jobs by round: each belongs to the last round before it that revoked slots."""
         counts = [0] * len(rounds)
         for line in self._record.lines:
-            before = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]
-            if line.event == "suspended" and before:
-                counts[before[-1]] += 1
+            decided = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]
+            revoking = [at for at in decided if rounds[at].revoked]
+            if line.event == "suspended" and decided:
+                counts[(revoking or decided)[-1]] += 1
         return counts
 
     def _leases(self) -> Iterator[t.LeaseRow]:

@@ -1,0 +1,234 @@
+"""What the demo tells of a journal, held against the arbiter whose journal it is."""
+
+import dataclasses
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eunomia import Profile
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.codec import encode
+from eunomia.decisions import Decision
+from eunomia.events import AppArrived, Event, ForecastReported, JobAdded
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.journal import Journal, Step
+from eunomia.testing.drive import Delays, drive
+from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_testbed.demo.activity import ActivityLog, segments
+from eunomia_testbed.demo.apps_of_demo import app_sources
+from eunomia_testbed.demo.containers import Stay, at_once
+from eunomia_testbed.demo.holdings import Holdings
+from eunomia_testbed.demo.outcome import outcome_of
+from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.rounds import Rounds
+from eunomia_testbed.demo.tables import Tables
+from eunomia_testbed.demo.waits import Waits
+from eunomia_testbed.results import ResultFolder, RunData
+
+SLOTS = 4
+
+
+class Watched(Arbiter):
+    """An arbiter that keeps its steps as a journal would."""
+
+    steps: list[Step]
+    watch = staticmethod(lambda step: None)
+
+    def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
+        events = tuple(events)
+        decision = super().step(now, events)
+        self.steps.append(
+            Step(number=len(self.steps) + 1, now=now, at=1000.0 + float(now), events=events, decision=decision)
+        )
+        self.watch(self.steps[-1])
+        return decision
+
+
+def watched(policy: str = "demo") -> Watched:
+    cluster = Cluster.parse(f"1x{SLOTS} V100")
+    profile = Profile.load(policy, settings={"rounds.bid_deadline": "none"})
+    arbiter = Watched(cluster, profile.stages(cluster), Profile.fallback().stages(cluster), seed=1)
+    arbiter.steps = []
+    return arbiter
+
+
+def script(apps: int, jobs: int, seconds: float) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
+    made: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number in range(apps):
+        app, at = AppId(f"app{number}"), 2.0 * number
+        one = JobForecast(iterations_left=seconds, seconds_per_iteration=1.0, most=1 + number % 2)
+        forecast = Forecast(phases=(Phase(jobs=(one,) * jobs),), total_gpu_seconds=seconds * jobs, most=2 * jobs)
+        made.append((at, AppArrived(app=app, user=UserId("ana"))))
+        for job in range(1, jobs + 1):
+            name = JobId(f"{app}/{job}")
+            made.append((at, JobAdded(job=name, app=app, most=1 + number % 2, iterations=seconds)))
+            work[name] = seconds
+        made.append((at, ForecastReported(app=app, forecast=forecast)))
+    return made, work
+
+
+@pytest.mark.parametrize("delays", [Delays(), Delays(order=0.2, start=0.5, release=1.5, lost=0.2)])
+@pytest.mark.parametrize("policy", ["demo", "las"])
+def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(policy: str, delays: Delays) -> None:
+    arbiter = watched(policy)
+    told, waits = Holdings({}), Waits()
+
+    def compare(step: Step) -> None:
+        told.take(step)
+        waits.take(step)
+        held = arbiter.state.holdings.live.lease
+        assert {gpu: hold.lease for gpu, hold in told.current.items()} == {
+            gpu: int(held[gpu]) for gpu in np.flatnonzero(held >= 0).tolist()
+        }
+        waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting().tolist()}
+        assert waiting <= {wait.job for wait in waits.waits if wait.end is None}
+
+    arbiter.watch = compare  # type: ignore[method-assign]
+    made, work = script(4, 3, 25.0)
+    outcome = drive(arbiter, made, work=work, delays=delays, until=5000.0)
+    assert set(outcome.finished) == set(work)
+    assert told.twice == []
+    assert told.current == {}
+    assert all(wait.end is not None for wait in waits.waits)
+    assert {hold.ended_by for hold in told.holds} <= {"expired", "preempted", "released"}
+
+
+def test_a_slot_given_to_a_second_lease_is_noticed() -> None:
+    arbiter = watched()
+    made, work = script(2, 2, 20.0)
+    drive(arbiter, made, work=work, until=200.0)
+    told = Holdings({})
+    starts = [step for step in arbiter.steps if step.decision.transitions and step.decision.transitions[0].gpus.size]
+    told.take(starts[0])
+    other = dataclasses.replace(starts[0].decision.transitions[0], lease=999)
+    again = dataclasses.replace(starts[0].decision, transitions=(other,), orders=(), renewals=())
+    told.take(dataclasses.replace(starts[0], decision=again, events=()))
+    assert told.twice and "lease 999" in told.twice[0]
+
+
+def test_contested_auctions_are_counted_from_the_records() -> None:
+    arbiter = watched()
+    made, work = script(4, 3, 25.0)
+    drive(arbiter, made, work=work, until=5000.0)
+    rounds = Rounds()
+    for step in arbiter.steps:
+        rounds.take(step, running=0, waiting=0, busy=0)
+    records = [
+        record
+        for step in arbiter.steps
+        for record in step.decision.records
+        if record.table == "auction" and record.columns["app"]
+    ]
+    assert len(rounds.auctions) == len(records)
+    contested = [
+        record
+        for record in records
+        if sum(map(bool, record.columns["bid"])) >= 2
+        and any(isinstance(kept, float) and kept < 1.0 for kept in record.columns["kept"])
+    ]
+    assert len(rounds.contested) == len(contested) >= 5
+
+
+def run_folder(folder: Path) -> Path:
+    """A folder as a live run leaves it, made of a virtual run: journal, activity, trials."""
+    arbiter = watched()
+    made, work = script(2, 2, 20.0)
+    drive(arbiter, made, work=work, delays=Delays(order=0.1, start=0.2, release=0.3), until=500.0)
+    with Journal.open(folder / "journal.sqlite", durable=False) as journal:
+        places = tuple(("box", slot) for slot in range(SLOTS))
+        journal.set_meta(layout=encode((arbiter.state.cluster.machines, places)))
+        for step in arbiter.steps:
+            journal.append(step.now, step.events, step.decision, at=step.at)
+    for number in range(2):
+        app = folder / "apps" / f"app{number}"
+        app.mkdir(parents=True)
+        (app / "app.toml").write_text(
+            '[app]\nname = "x"\n[job]\ncommand = "python cnn.py"\n[tuner]\nmetric = "val/accuracy"\n'
+        )
+        lines = [
+            {"t": "1970-01-01T00:16:41.000Z", "job": f"app{number}/1", "event": event, "slots": slots, "step": step,
+             "incarnation": 1}
+            for event, slots, step in (("start", [number], 0), ("running", [number], 0), ("suspended", [number], 7))
+        ]  # fmt: skip
+        for second, line in enumerate(lines):
+            line["t"] = f"1970-01-01T00:16:{41 + second}.000Z"
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (app / "activity.jsonl").write_text(text + '{"t": "1970-01-01T00:16:5')  # its writer was killed
+        columns = "job,parameters,state,rung,iterations,metric,best,incarnations,iterations_lost,why\n"
+        (app / "trials.csv").write_text(f'{columns}app{number}/1,"{{""lr"": 0.5}}",finished,,20,0.9,0.95,1,0,\n')
+    return folder
+
+
+def test_tables_are_made_of_what_a_run_left(tmp_path: Path) -> None:
+    record = LiveRecord(run_folder(tmp_path))
+    record.poll()
+    folder = ResultFolder(path=tmp_path)
+    Tables(record).write(folder, policy="demo", seed=7)
+    run = RunData.load(tmp_path)
+    assert run.apps["state"].to_list() == ["finished", "finished"]
+    assert all(0.2 < rho < 5.0 for rho in run.apps["rho"])
+    assert run.jobs["job"].to_list() == ["app0", "app1"]  # the only one of its app
+    assert run.jobs["model"].to_list() == ["cnn", "cnn"]
+    assert run.segments.filter(activity="run")["slot"].to_list() == [0, 1]
+    assert run.leases["end_seconds"].null_count() == 0
+    assert run.records["themis"].height > 0
+    assert run.rounds["suspended"].sum() == 2
+    assert run.waits.height > 0
+    done = outcome_of(record)
+    assert (done.finished, done.suspensions, done.resumed, done.held_twice) == (2, 2, 0, ())
+    record.close()
+
+
+def test_a_record_is_read_while_it_grows(tmp_path: Path) -> None:
+    arbiter = watched()
+    made, work = script(2, 2, 20.0)
+    drive(arbiter, made, work=work, until=500.0)
+    record = LiveRecord(tmp_path)
+    assert record.poll().steps == ()
+    luck, read = random.Random(3), 0
+    with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
+        journal.set_meta(layout=encode((arbiter.state.cluster.machines, ())))
+        for step in arbiter.steps:
+            journal.append(step.now, step.events, step.decision, at=step.at)
+            if luck.random() < 0.3:
+                read += len(record.poll().steps)
+        read += len(record.poll().steps)
+    assert read == len(arbiter.steps)
+    assert {app: life.state for app, life in record.apps.items()} == {"app0": "finished", "app1": "finished"}
+    record.close()
+
+
+def test_half_a_line_of_activity_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "activity.jsonl"
+    line = {"t": "2026-11-20T14:00:00.500Z", "job": "a/1", "event": "start", "slots": [2], "step": 5, "incarnation": 2}
+    whole = json.dumps(line) + "\n"
+    log = ActivityLog(path, "a")
+    assert log.poll() == []
+    path.write_text(whole + whole[:20])
+    assert [(each.event, each.step) for each in log.poll()] == [("start", 5)]
+    path.write_text(whole + whole)
+    (second,) = log.poll()
+    assert [each.activity for each in segments([second], second.at + 2.0)] == ["restore"]
+
+
+def test_two_workers_on_a_slot_at_once_are_noticed() -> None:
+    def stay(start: float, end: float | None, slot: int = 0) -> Stay:
+        return Stay(slot=slot, job="a/1", incarnation=1, epoch=1, start=start, end=end)
+
+    assert at_once([stay(0, 5), stay(5, 9), stay(3, 4, slot=1)]) == []
+    assert len(at_once([stay(0, 5), stay(4.9, 9)])) == 1
+    assert at_once([stay(0, None), stay(4, 9)]) == []  # nobody knows when it ended
+
+
+def test_apps_of_the_demo_take_a_seed_and_settings() -> None:
+    sources = app_sources(11)
+    assert [source.path.stem for source in sources] == ["cnn-halving", "mlp-halving", "random", "single"]
+    assert all("seed = 11" in source.text for source in sources if source.path.stem != "single")
+    smaller = sources[0].with_setting("max_iterations", 60)
+    assert "max_iterations = 60\n" in smaller.text and "max_iterations = 960" not in smaller.text
