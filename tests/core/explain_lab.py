@@ -1,0 +1,187 @@
+"""A virtual arbiter whose orders are obeyed at once, and which explains: for tests of explanations."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision
+from eunomia.events import (
+    AppArrived,
+    Event,
+    GpusReturned,
+    JobAdded,
+    JobFinished,
+    JobPaused,
+    JobResumed,
+    JobsDivided,
+    MachineBack,
+    ProfileChanged,
+    RateMeasured,
+    Released,
+    Started,
+)
+from eunomia.explaining import Why, explain
+from eunomia.leases import LeaseState
+from eunomia.stages import Stages
+from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Locality, Seconds, UserId
+from eunomia.ways import Way
+from eunomia.workload import JobState
+
+Make = Callable[[Cluster], Stages]
+
+
+class Lab:
+    """An arbiter in virtual time.
+
+    Args:
+        cluster: such as ``"1x4 V100"``, or a cluster.
+        make: makes the stages, as often as it is called.
+        fallback: makes the fallback's.
+        obeys: whether holders leave and jobs start at once.
+    """
+
+    def __init__(self, cluster: str | Cluster, make: Make, *, fallback: Make | None = None, obeys: bool = True) -> None:
+        self.cluster = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
+        self.make, self.fallback = make, fallback or make
+        self.arbiter = Arbiter(self.cluster, make(self.cluster), self.fallback(self.cluster), seed=7)
+        self.obeys = obeys
+        self.now = 0.0
+        self.wake_at = math.inf
+        self.rounds: list[Decision] = []
+
+    def step(self, *events: Event, at: float | None = None) -> Decision:
+        """Step, and have what follows obeyed within the same moment."""
+        self.now = self.now if at is None else at
+        decision = self._step(events)
+        while self.obeys and (news := self._news()):
+            self._step(news)
+        return decision
+
+    def _step(self, events: Sequence[Event]) -> Decision:
+        decision = self.arbiter.step(Seconds(self.now), events)
+        self.wake_at = float(decision.wake_at)
+        if decision.causes:
+            self.rounds.append(decision)
+        return decision
+
+    def _news(self) -> list[Event]:
+        state = self.arbiter.state
+        epoch = Epoch(state.last_epoch)
+        left: list[Event] = [
+            Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(gpus))
+            for lease, gpus in state.leaving.items()
+            if gpus
+        ]
+        return left or [
+            Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
+            for lease in state.leases.values()
+            if lease.state is LeaseState.ORDERED
+        ]
+
+    def pass_to(self, at: float) -> None:
+        """Let time pass, with every step that falls due."""
+        while self.wake_at <= at + 1e-9:
+            self.step(at=self.wake_at)
+        self.now = max(self.now, at)
+
+    def submit(
+        self, name: str, gpus: int | tuple[int, int] = 1, *, jobs: int = 1, divides: bool = False, **job: object
+    ) -> None:
+        """An app and its jobs come."""
+        least, most = gpus if isinstance(gpus, tuple) else (gpus, gpus)
+        added = [
+            JobAdded(job=JobId(f"{name}/{number}"), app=AppId(name), least=least, most=most, **job)  # type: ignore[arg-type]
+            for number in range(jobs)
+        ]
+        self.step(AppArrived(app=AppId(name), user=UserId("ana"), divides=divides), *added)
+
+    def divide(self, app: str, **jobs: tuple[int, ...]) -> None:
+        """An app's tuner divides: ``divide("b", _0=(0, 1))`` puts ``b/0`` on two slots."""
+        names = tuple(JobId(f"{app}/{name[1:]}") for name in jobs)
+        self.step(JobsDivided(app=AppId(app), jobs=names, gpus=tuple(jobs.values())))
+
+    def row(self, job: str) -> int:
+        """Row of a job."""
+        return self.arbiter.state.job_row(JobId(job))
+
+    def explain(self, job: str) -> Why:
+        """Explain, and hold that nothing of the arbiter has changed by it."""
+        before, calls = self.arbiter.save(), self.arbiter.calls
+        why = explain(
+            self.arbiter,
+            JobId(job),
+            stages=self.make(self.cluster),
+            fallback=self.fallback(self.cluster),
+            rounds=self.rounds,
+            now=Seconds(self.now),
+        )
+        assert self.arbiter.save() == before
+        assert self.arbiter.calls == calls
+        return why
+
+    def granted(self, job: str) -> bool:
+        """Say whether the job, or its app if that divides, has got GPUs since it was turned down."""
+        state = self.arbiter.state
+        row = self.row(job)
+        if state.jobs.live.state[row] in (JobState.STARTING, JobState.RUNNING):
+            return True
+        app = int(state.jobs.live.app[row])
+        return any(lease.app == app and lease.job == NONE for lease in state.leases.values())
+
+    def do(self, why: Why, way: Way) -> None:
+        """Do what is said to free the job."""
+        state, job = self.arbiter.state, why.job
+        match way.what:
+            case "lease_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
+                self.pass_to(self.now + (way.in_seconds if way.in_seconds is not None else 3600.0))
+            case "release" if way.in_seconds is not None and why.reason is not None and not self.obeys:
+                self.obeys = True
+                self.step()
+            case "release":
+                self.finish(way.slots)
+            case "gpus":
+                held = [gpu for gpu in range(self.cluster.gpus) if state.holdings.live.app[gpu] != NONE]
+                self.finish(next(other.slots for other in why.frees if other.what == "release") or tuple(held))
+            case "order":
+                others = [state.job_id(row) for row in state.waiting().tolist() if state.job_id(row) != job]
+                self.step(*[JobPaused(job=other) for other in others])
+            case "resume":
+                self.step(JobResumed(job=job))
+            case "measured":
+                kind = self.cluster.gpu_types[0]
+                self.step(RateMeasured(job=job, gpus=1, gpu_type=kind, locality=Locality.ISLAND, rate=1.0))
+            case "machine_back":
+                self.step(*[MachineBack(machine=machine.name) for machine in self.cluster.machines])
+            case "division":
+                self.step(JobsDivided(app=why.app, jobs=(job,), gpus=(way.slots[:1],)))
+            case other:
+                raise AssertionError(other)
+        if not self.granted(job):
+            self.pass_to(self.wake_at if math.isfinite(self.wake_at) else self.now)
+
+    def finish(self, slots: Sequence[int]) -> None:
+        """The work on these slots is done."""
+        state, held = self.arbiter.state, self.arbiter.state.holdings.live
+        events: dict[str, Event] = {}
+        for gpu in slots:
+            lease = state.leases[int(held.lease[gpu])]
+            if held.job[gpu] != NONE:
+                job = state.job_id(int(held.job[gpu]))
+                events[job] = JobFinished(job=job)
+            elif lease.job != NONE:
+                job = state.job_id(lease.job)
+                events[job] = JobFinished(job=job)
+        for app in {int(held.app[gpu]) for gpu in slots}:
+            mine = tuple(
+                gpu for gpu in slots if held.app[gpu] == app and state.leases[int(held.lease[gpu])].job == NONE
+            )
+            if mine:
+                events[f"{app} returns"] = GpusReturned(app=state.app_id(app), gpus=mine)
+        self.step(*events.values())
+
+    def use(self, make: Make) -> None:
+        """Serve by other stages."""
+        self.make = make
+        self.arbiter.use(make(self.cluster))
+        self.step(ProfileChanged(profile="other"))
