@@ -15,7 +15,7 @@ from eunomia.registry import Registry
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.units import AppId, JobId, UserId
 
-FILE = Path(__file__).parent.parent / "docs" / "examples" / "eunomia_lottery.py"
+FILE = Path(__file__).parent.parent / "docs" / "examples" / "eunomia_lottery" / "eunomia_lottery.py"
 
 
 def profile() -> Profile:

@@ -4,19 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from eunomia import (
-    Allocation,
-    Contract,
-    Feature,
-    Menus,
-    Offer,
-    PluginOptions,
-    Promise,
-    Reason,
-    Snapshot,
-    Stage,
-    hookimpl,
-)
+from eunomia import Allocation, Menus, Offer, PluginOptions, Reason, Snapshot, Stage, hookimpl
+from eunomia.contracts import Contract, Feature, Promise
 
 
 class LotteryOptions(PluginOptions):
@@ -34,9 +23,7 @@ class Lottery:
     options_type = LotteryOptions
     contracts = {
         Stage.ALLOCATION: Contract(
-            needs=frozenset({Feature.ONE_GPU_TYPE}),
-            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
-            promises=frozenset({Promise.WORK_CONSERVING}),
+            needs=frozenset({Feature.ONE_GPU_TYPE}), promises=frozenset({Promise.WORK_CONSERVING})
         )
     }
 
