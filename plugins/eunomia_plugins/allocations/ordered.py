@@ -1,10 +1,12 @@
 """Serve jobs in an order: each the largest size on its menu that is still free."""
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from eunomia import (
+    NEVER,
     Allocation,
     Cause,
     Contract,
@@ -16,6 +18,7 @@ from eunomia import (
     Promise,
     Reason,
     Scores,
+    Seconds,
     Snapshot,
     Stage,
     Triggers,
@@ -26,16 +29,20 @@ from eunomia import (
 from eunomia.allocations import Grants
 from eunomia.claims import Claims
 from eunomia.pools import usable
-from eunomia.units import Ints, Rows
+from eunomia.units import Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
+from eunomia_plugins.allocations.backfill import backfill, outlook
 from eunomia_plugins.allocations.ranking import ranked, reasons
 
 
 class OrderedOptions(PluginOptions):
     """Options of ``ordered``."""
 
-    on_misfit: Literal["skip", "stop"] = "skip"
-    """When a job's smallest size is not free: serve those behind it, or let them wait with it."""
+    on_misfit: Literal["skip", "stop", "easy", "conservative"] = "skip"
+    """When a job's smallest size is not free: serve those behind it, let them wait with it, or hold GPUs for it (for
+    the first such job, or for all) and serve those behind it that do not delay it."""
+    bookings: Annotated[int, Field(ge=1)] = 100
+    """With ``conservative``, for how many jobs GPUs are held at most."""
     preemptive: bool = False
     """Rank running jobs too, and stop those that others have overtaken; else only what is free is given out."""
 
@@ -75,18 +82,37 @@ class Ordered:
         why = reasons(least, kind, offer.capacity)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         types = len(snapshot.cluster.gpu_types)
-        free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
+        gpus = usable(snapshot, offer, claims)
+        free = np.bincount(snapshot.cluster.gpu_type[gpus], minlength=types)
         turn = np.flatnonzero(why == int(Reason.OUTRANKED))
-        stop = self.options.on_misfit == "stop"
-        sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind), free, stop=stop)
+        starts_at: Reals | None = None
+        if self.options.on_misfit in ("easy", "conservative"):
+            held_back = 1 if self.options.on_misfit == "easy" else self.options.bookings
+            plan = outlook(snapshot, menus, gpus, free)
+            sizes, kinds, starts_at = backfill(snapshot, menus, jobs, turn, plan, held_back=held_back)
+            why[~np.isnan(starts_at)] = int(Reason.PLANNED_LATER)
+        else:
+            stop = self.options.on_misfit == "stop"
+            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind), free, stop=stop)
         late = np.flatnonzero(sizes == 0)
         return Allocation(
             claims=claims,
             amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
             order=np.flatnonzero(sizes > 0).astype(np.int32),
-            on_misfit=Misfit(self.options.on_misfit),
+            on_misfit=Misfit.STOP if self.options.on_misfit == "stop" else Misfit.SKIP,
             verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
+            starts_at=starts_at,
+            wake_at=_first_change(snapshot, valuations, jobs[sizes > 0]),
         )
+
+
+def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:
+    """When the rank of a job that starts now changes first: the valuation's own ``wake_at`` knows running jobs only."""
+    if valuations.holds is None or valuations.claims.unit is not Unit.JOB:
+        return NEVER
+    starts = served[~np.isin(served, snapshot.holdings.job)]
+    holds = valuations.holds[np.isin(valuations.claims.rows, starts)]
+    return Seconds(snapshot.now + max(float(holds.min(initial=np.inf)), 1e-3))
 
 
 class Wanted(NamedTuple):

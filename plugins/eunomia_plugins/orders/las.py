@@ -1,4 +1,4 @@
-"""Least attained service first (Tiresias, NSDI'19)."""
+"""Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of the starved."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -21,7 +21,12 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contracts import Contracts
-from eunomia.units import Ints, Reals, Rows
+from eunomia.memos import Memo
+from eunomia.units import Bools, Ints, Reals, Rows
+from eunomia_plugins.orders.promotions import Promotions
+
+SOON = 1e-3
+"""Seconds: rounding must not ask for this very moment again."""
 
 
 class LasOptions(PluginOptions):
@@ -31,6 +36,10 @@ class LasOptions(PluginOptions):
     """What counts as service: GPUs times seconds (Tiresias' 2D-LAS), or seconds alone."""
     queues: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = ()
     """Ascending thresholds of service between queues; within a queue jobs go by arrival. None: no queues."""
+    promote: bool = False
+    """Whether a job that has waited too long goes back to the first queue, with nothing attained."""
+    promote_knob: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 8.0
+    """How many times as long as it has run a job may wait before it is promoted (Tiresias' PROMOTEKNOB)."""
 
     @field_validator("queues")
     @classmethod
@@ -47,30 +56,41 @@ class Las:
     api = 1
     options_type = LasOptions
     contracts: ClassVar[Contracts] = {Stage.VALUATION: Contract(gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS}))}
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.VALUATION: Promotions}
 
     def __init__(self, options: LasOptions) -> None:
         self.options = options
+        self._ends: Reals = np.append(np.array(options.queues, dtype=np.float64), np.inf)
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         """Score each candidate by service attained and arrival, or by its queue and arrival."""
         jobs = offer.candidates
-        attained = self._attained(snapshot, jobs)
+        memo, wake_at = self._promoted(snapshot, offer) if self.options.promote else (None, NEVER)
+        attained = self._attained(snapshot, jobs, memo)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         arrived = snapshot.jobs.arrived[jobs]
         if not self.options.queues:
-            return Valuations(claims=claims, forms=(Scores(score=np.column_stack([attained, arrived])),))
-        queue = np.searchsorted(np.array(self.options.queues), attained, side="right").astype(np.float64)
+            score = np.column_stack([attained, arrived])
+            return Valuations(claims=claims, forms=(Scores(score=score),), memo=memo, wake_at=wake_at)
+        queue = np.searchsorted(self._ends[:-1], attained, side="right").astype(np.float64)
         return Valuations(
             claims=claims,
             forms=(Scores(score=np.column_stack([queue, arrived])),),
-            wake_at=self._crossing(snapshot),
+            memo=memo,
+            wake_at=min(wake_at, self._crossing(snapshot, memo)),
             holds=self._until_threshold(attained) / self._speed(snapshot.jobs.most[jobs]),
         )
 
-    def _attained(self, snapshot: Snapshot, jobs: Rows) -> Reals:
+    def _attained(self, snapshot: Snapshot, jobs: Rows, memo: Promotions | None) -> Reals:
+        """Service since the job came, or since it was last promoted."""
         ledger = snapshot.ledger.jobs
-        return ledger.received[jobs].sum(axis=1) if self.options.attained == "gpu_seconds" else ledger.attained[jobs]
+        two = self.options.attained == "gpu_seconds"
+        attained: Reals = ledger.received[jobs].sum(axis=1) if two else ledger.attained[jobs]
+        if memo is None or not memo.jobs:
+            return attained
+        before = memo.columns(snapshot, jobs)
+        return np.maximum(attained - (before.received if two else before.seconds), 0.0)
 
     def _speed(self, gpus: Ints) -> Reals:
         """Service a second of jobs on so many GPUs."""
@@ -78,15 +98,34 @@ class Las:
 
     def _until_threshold(self, attained: Reals) -> Reals:
         """Service until the next queue; inf in the last one."""
-        ends = np.append(self.options.queues, np.inf)
-        return np.asarray(ends[np.searchsorted(ends, attained, side="right").clip(max=ends.size - 1)] - attained)
+        next_end = np.searchsorted(self._ends, attained, side="right").clip(max=self._ends.size - 1)
+        return np.asarray(self._ends[next_end] - attained)
 
-    def _crossing(self, snapshot: Snapshot) -> Seconds:
+    def _crossing(self, snapshot: Snapshot, memo: Promotions | None) -> Seconds:
         """When the first running job enters its next queue."""
         held = snapshot.holdings.job[snapshot.holdings.job >= 0]
         jobs, gpus = np.unique(held, return_counts=True)
         if jobs.size == 0:
             return NEVER
-        wait = self._until_threshold(self._attained(snapshot, jobs)) / self._speed(gpus)
-        # A job at its threshold belongs to the next queue already; rounding must not ask for this very moment again.
-        return Seconds(snapshot.now + max(float(wait.min()), 1e-3))
+        wait = self._until_threshold(self._attained(snapshot, jobs, memo)) / self._speed(gpus)
+        # A job at its threshold belongs to the next queue already.
+        return Seconds(snapshot.now + max(float(wait.min()), SOON))
+
+    # --- starvation ------------------------------------------------------------------------------------------------
+
+    def _promoted(self, snapshot: Snapshot, offer: Offer) -> tuple[Promotions, Seconds]:
+        """The promotions up to now, those of this moment among them, and when the next one is due."""
+        old = snapshot.memos.of(self.name, Stage.VALUATION)
+        memo = old if isinstance(old, Promotions) else Promotions.none()
+        jobs = offer.candidates[~np.isin(offer.candidates, snapshot.holdings.job)]
+        before = memo.columns(snapshot, jobs)
+        ledger = snapshot.ledger.jobs
+        ran = ledger.attained[jobs] - before.seconds
+        since = np.fmax(np.nan_to_num(ledger.last_ran[jobs], nan=0.0), before.at)
+        limit = self.options.promote_knob * ran
+        first = self.options.queues[0] if self.options.queues else SOON
+        behind: Bools = self._attained(snapshot, jobs, memo) >= first
+        starved: Bools = behind & (snapshot.now >= since + limit)
+        due = (since + limit)[behind & ~starved]
+        wake_at = Seconds(max(float(due.min()), float(snapshot.now) + SOON)) if due.size else NEVER
+        return memo.with_promoted(snapshot, jobs[starved]), wake_at

@@ -1,0 +1,173 @@
+"""Backfilling: a job may pass those before it if none of them starts later for it, as far as ends are known.
+
+EASY (Lifka, 1995) holds GPUs for the first job that does not fit; conservative backfilling (Mu'alem and Feitelson,
+2001) for every one. Where an end is not known, a job is taken to run for ever.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Menus, Snapshot
+from eunomia.leases import GpuState
+from eunomia.units import NONE, Ints, Reals, Rows
+
+
+class Booked(NamedTuple):
+    """By ranked job."""
+
+    gpus: Ints
+    """GPUs now; 0: it waits."""
+    kinds: Rows
+    """The type that they are of; -1 with 0 GPUs."""
+    starts_at: Reals
+    """When it is planned to start; NaN: no plan."""
+
+
+class Outlook:
+    """GPUs that will be free, by type, from now on.
+
+    Attributes:
+        times: [step] when it changes; the first is now.
+        free: [step, type] GPUs free from then on.
+    """
+
+    def __init__(self, now: float, free: Ints, ends: Reals, given: Ints) -> None:
+        known = np.isfinite(ends)
+        times, at = np.unique(np.maximum(ends[known], now), return_inverse=True)
+        back = np.zeros((times.size, free.size), np.int64)
+        np.add.at(back, at, given[known])
+        if times.size and times[0] == now:
+            # What is overdue is not there yet: it comes at the next moment.
+            times[0] = np.nextafter(now, np.inf)
+        self.times: Reals = np.concatenate([[now], times])
+        self.free: Ints = free + np.concatenate([np.zeros((1, free.size), np.int64), np.cumsum(back, axis=0)])
+
+    def earliest(self, gpus: int, kind: int, seconds: float) -> float:
+        """The first moment from which so many GPUs are free for so long; inf: none is known."""
+        short = np.flatnonzero(self.free[:, kind] < gpus)
+        next_short = np.append(short, self.times.size)[np.searchsorted(short, np.arange(self.times.size))]
+        until = np.append(self.times, np.inf)[next_short]
+        fits = np.flatnonzero(self.times + seconds <= until)
+        return float(self.times[fits[0]]) if fits.size else np.inf
+
+    def book(self, gpus: int, kind: int, start: float, seconds: float) -> None:
+        """Take GPUs from ``start`` on for so long."""
+        end = start + seconds
+        for time in (start, end) if np.isfinite(end) else (start,):
+            at = int(np.searchsorted(self.times, time))
+            if at == self.times.size or self.times[at] != time:
+                self.times = np.insert(self.times, at, time)
+                self.free = np.insert(self.free, at, self.free[at - 1], axis=0)
+        self.free[(self.times >= start) & (self.times < end), kind] -= gpus
+
+
+def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlook:
+    """What becomes free when, by what running jobs have left at the rate of their size.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: rates by size.
+        usable: GPUs that are free now.
+        free: the same, by type.
+    """
+    held = snapshot.holdings
+    taken = (held.job != NONE) & (held.state != GpuState.DOWN)
+    taken[usable] = False
+    gpus = np.flatnonzero(taken)
+    jobs, index = np.unique(held.job[gpus], return_inverse=True)
+    given = np.zeros((jobs.size, free.size), np.int64)
+    np.add.at(given, (index, snapshot.cluster.gpu_type[gpus]), 1)
+    rate = snapshot.jobs.rate[jobs].copy()
+    for at in np.flatnonzero(rate <= 0.0).tolist():
+        rate[at] = menus.rate(int(jobs[at]), int(given[at].sum()))
+    left = snapshot.iterations_left(jobs) / np.where(rate > 0.0, rate, np.nan)
+    return Outlook(float(snapshot.now), free, snapshot.now + np.nan_to_num(left, nan=np.inf), given)
+
+
+def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Outlook, *, held_back: int) -> Booked:
+    """Serve jobs in turn: who fits starts, the first of those who do not get a time, and others pass if they may.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: sizes and rates by job.
+        jobs: ranked job rows.
+        turn: indices of the jobs that can run at all, in order.
+        plan: what will be free; bookings are written into it.
+        held_back: how many jobs get a time; 1 is EASY.
+    """
+    booked = Booked(np.zeros(jobs.size, np.int64), np.full(jobs.size, NONE, np.int32), np.full(jobs.size, np.nan))
+    left = snapshot.iterations_left(jobs)
+    asked, least = snapshot.jobs.gpu_type[jobs], menus.span(jobs)[0]
+    failed = _Failed(plan.free.shape[1])
+    for index in turn.tolist():
+        if held_back == 0 and least[index] > plan.free[0].max():
+            continue
+        kinds = range(plan.free.shape[1]) if asked[index] == NONE else [int(asked[index])]
+        work = _Work(menus, int(jobs[index]), float(left[index]))
+        start, gpus, kind = _start_now(plan, work, kinds, failed) or _later(plan, work, kinds, held_back)
+        if start == plan.times[0]:
+            booked.gpus[index], booked.kinds[index] = gpus, kind
+        elif np.isfinite(start):
+            booked.starts_at[index] = start
+            held_back -= 1
+        else:
+            continue
+        plan.book(gpus, kind, start, work.seconds(gpus))
+    return booked
+
+
+class _Work:
+    """One job's sizes, and how long it runs at each."""
+
+    def __init__(self, menus: Menus, job: int, left: float) -> None:
+        self.menus, self.job, self.left = menus, job, left
+
+    def ends(self, limit: int) -> list[int]:
+        """The largest size of at most ``limit`` GPUs and the smallest one; none if that is too large."""
+        largest = self.menus.largest_at_most(self.job, limit)
+        return sorted({largest, int(self.menus.sizes(self.job)[0])}, reverse=True) if largest else []
+
+    def seconds(self, gpus: int) -> float:
+        """Seconds at that size; inf: not known."""
+        rate = self.menus.rate(self.job, gpus)
+        return self.left / rate if rate > 0.0 and self.left >= 0.0 else np.inf
+
+
+class _Failed:
+    """Demands that could not start now: nor can greater ones, since what is free only shrinks."""
+
+    def __init__(self, types: int) -> None:
+        self._shortest: list[dict[int, float]] = [{} for _ in range(types)]
+
+    def covers(self, gpus: int, kind: int, seconds: float) -> bool:
+        return any(size <= gpus and time <= seconds for size, time in self._shortest[kind].items())
+
+    def add(self, gpus: int, kind: int, seconds: float) -> None:
+        self._shortest[kind][gpus] = min(seconds, self._shortest[kind].get(gpus, np.inf))
+
+
+_Slot = tuple[float, int, int]
+"""When, how many GPUs, of which type."""
+
+
+def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Slot | None:
+    """The largest size that is free now, else the smallest, if it disturbs no booking."""
+    now = float(plan.times[0])
+    for kind in sorted(kinds, key=lambda kind: -int(plan.free[0, kind])):
+        for size in work.ends(int(plan.free[0, kind])):
+            seconds = work.seconds(size)
+            if not failed.covers(size, kind, seconds):
+                if plan.earliest(size, kind, seconds) == now:
+                    return now, size, kind
+                failed.add(size, kind, seconds)
+    return None
+
+
+def _later(plan: Outlook, work: _Work, kinds: "range | list[int]", held_back: int) -> _Slot:
+    """The first time at which its smallest size can start, if one more job may be held GPUs for."""
+    if held_back == 0:
+        return np.inf, 0, NONE
+    size = int(work.menus.sizes(work.job)[0])
+    start, kind = min((plan.earliest(size, kind, work.seconds(size)), kind) for kind in kinds)
+    return start, size, kind

@@ -1,0 +1,66 @@
+"""What ``las`` remembers: which jobs it promoted, when, and what they had received by then."""
+
+import dataclasses
+import json
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from eunomia import Snapshot
+from eunomia.units import Reals, Rows
+
+
+class Before(NamedTuple):
+    """By job: what it had when it was last promoted; 0 where it never was."""
+
+    received: Reals
+    """GPU-seconds."""
+    seconds: Reals
+    """Seconds run."""
+    at: Reals
+    """Seconds since the start."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Promotions:
+    """By id of job: GPU-seconds, seconds run and time of its last promotion. Demotions follow from the ledger."""
+
+    version: ClassVar[int] = 1
+    jobs: dict[str, tuple[float, float, float]]
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nobody was promoted."""
+        return cls({})
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by id."""
+        return json.dumps(self.jobs, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Read back; there has been one version."""
+        return cls({str(job): tuple(values) for job, values in json.loads(data).items()})
+
+    def columns(self, snapshot: Snapshot, jobs: Rows) -> Before:
+        """The promotions of these jobs as columns."""
+        found = np.zeros((3, jobs.size))
+        if self.jobs:
+            for index, name in enumerate(snapshot.jobs.id[jobs].tolist()):
+                if name in self.jobs:
+                    found[:, index] = self.jobs[name]
+        return Before(*found)
+
+    def with_promoted(self, snapshot: Snapshot, jobs: Rows) -> Self:
+        """The memo with these jobs promoted now, and without jobs that are gone."""
+        here = set(snapshot.jobs.id.tolist()) if self.jobs else set()
+        ledger = snapshot.ledger.jobs
+        fresh = {
+            str(snapshot.jobs.id[job]): (
+                float(ledger.received[job].sum()),
+                float(ledger.attained[job]),
+                float(snapshot.now),
+            )
+            for job in jobs.tolist()
+        }
+        return type(self)({name: before for name, before in self.jobs.items() if name in here} | fresh)
