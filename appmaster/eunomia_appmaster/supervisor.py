@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -203,6 +204,7 @@ class Supervisor:
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
         Journal.open(self.state_dir / "journal.sqlite").close()
+        self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
@@ -223,6 +225,19 @@ class Supervisor:
         for child in (self.arbiter, self.launcher):
             if child is not None:
                 child.stop()
+        (self.run_dir / "address").unlink(missing_ok=True)
+
+    def _left_address(self) -> str | None:
+        """Where an arbiter that was killed with its supervisor was reached: app masters still look for it there."""
+        host, _, port = self._address.rpartition(":")
+        try:
+            left = self.address
+            if port != "0" or left.rpartition(":")[0] != host:
+                return None
+            with socket.create_server((host, int(left.rpartition(":")[2]))):
+                return left
+        except (OSError, ValueError):
+            return None
 
     def _ready(self) -> bool:
         from eunomia_appmaster.client import Client

@@ -80,7 +80,6 @@ async def run(settings: Settings, folder: Path) -> None:
     await asyncio.gather(work, told, return_exceptions=True)
     await server.stop(0.2)
     await service.close()
-    (folder / "address").unlink(missing_ok=True)
     if failed is not None:
         raise failed
 

@@ -2,13 +2,12 @@
 
 One asyncio task owns the arbiter. A step runs in a thread of its own, so that heartbeats are answered while a solver
 works; meanwhile ``lock`` is held, and whoever reads the state takes it first. A step that is over its time limit ends
-the process by ``faulthandler``, whose watchdog needs no Python to run: the supervisor starts another arbiter, which
-folds the journal, in which that step does not stand.
+the process: the supervisor starts another arbiter, which folds the journal, in which that step does not stand, and
+counts a fault of the plugin that had not returned (``watchdog``).
 """
 
 import asyncio
 import contextlib
-import faulthandler
 import math
 import os
 import sys
@@ -32,6 +31,7 @@ from eunomia.events import (
 from eunomia.journal import Journal, Note
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
+from eunomia_appmaster.service.watchdog import Watchdog
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class Driver:
         clock: the arbiter's.
         after: told of each decision once it is journaled; it must not wait.
         observers: the profile's, each called alone; one that raises is logged.
-        step_limit: seconds that a step may take.
+        watchdog: ends the process if a step takes too long; None: nobody does.
         checkpoint_steps: steps between two checkpoints.
     """
 
@@ -65,7 +65,7 @@ class Driver:
         *,
         after: Callable[[Decision], None],
         observers: Sequence[Observer] = (),
-        step_limit: float = 30.0,
+        watchdog: Watchdog | None = None,
         checkpoint_steps: int = 200,
     ) -> None:
         self.arbiter = arbiter
@@ -78,7 +78,9 @@ class Driver:
         self._journal = journal
         self._after = after
         self._observers = observers
-        self._step_limit = float(step_limit)
+        self._watchdog = watchdog
+        if watchdog is not None:
+            arbiter.asking = watchdog.asking
         self._checkpoint_steps = checkpoint_steps
         self._since_checkpoint = 0
         self._events: list[Event] = []
@@ -109,6 +111,18 @@ class Driver:
         self._waiters.append(waiter)
         self._urgent = True
         return await waiter
+
+    def recall_hang(self) -> None:
+        """Count a fault of the plugin for which the process before had to be ended, and journal it."""
+        fault = None if self._watchdog is None else self._watchdog.fault()
+        if fault is None or self._watchdog is None:
+            return
+        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        decision = self.arbiter.abandon(now, fault)
+        self._journal.append(now, [], decision)
+        self._watchdog.forget()
+        self.wake_at = decision.wake_at
+        self._note(decision)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -167,11 +181,8 @@ class Driver:
 
     def _make(self, now: Seconds, events: list[Event], notes: list[Note]) -> Decision:
         """Step and journal, in the arbiter's own thread."""
-        faulthandler.dump_traceback_later(self._step_limit, exit=True)
-        try:
+        with contextlib.nullcontext() if self._watchdog is None else self._watchdog.step():
             decision = self.arbiter.step(now, events)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
         self._journal.append(now, events, decision, notes=notes)
         self._since_checkpoint += 1
         if self._since_checkpoint >= self._checkpoint_steps:
@@ -215,6 +226,8 @@ class Driver:
                 observe(decision)
             except Exception:
                 log.exception("observer.failed", plugin=name)
+                if self.arbiter.strict:
+                    raise
 
     @property
     def next_round_in(self) -> float | None:

@@ -31,6 +31,7 @@ from eunomia_appmaster.service.sessions import Session, Teller
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens, new_secret
+from eunomia_appmaster.service.watchdog import Watchdog
 
 log = structlog.get_logger()
 
@@ -143,9 +144,10 @@ class Service:
             clock,
             after=self._carry_out,
             observers=self.profile.observers(),
-            step_limit=self.settings.step_limit,
+            watchdog=Watchdog(self.settings.state_dir, self.settings.step_limit),
             checkpoint_steps=self.settings.checkpoint_steps,
         )
+        self.driver.recall_hang()
         self._recall(steps, clock)
         self.nodes.restore(arbiter.state)
         self._tell_profile(last is None)

@@ -27,7 +27,8 @@ class Settings:
     node_silence: Seconds = Seconds(30.0)
     """A machine that says nothing for so long is lost."""
     step_limit: Seconds = Seconds(30.0)
-    """A step that takes longer ends the process; its supervisor starts another, which folds the journal."""
+    """A step that takes longer ends the process; its supervisor starts another, which folds the journal and counts a
+    fault of the plugin that had not returned."""
     checkpoint_steps: int = 200
     """Steps between two checkpoints of the state."""
     durable: bool = True
