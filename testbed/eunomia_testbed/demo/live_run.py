@@ -142,12 +142,14 @@ class LiveRun:
         apps, slots = self._last
         if now - self._sampled_at >= SAMPLE_SECONDS:
             self._sampled_at = now
-            self.samples += [
-                RhoSample(at=now, app=app.app, rho=app.rho if app.HasField("rho") else None, slots=app.slots)
-                for app in apps
-                if app.state not in OVER
-            ]
+            self.samples += [self._sample(app, now) for app in apps if app.state not in OVER]
         return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
+
+    def _sample(self, app: pb.App, now: float) -> RhoSample:
+        """Keep what the arbiter says; before it knew of the app's work, its ρ meant nothing."""
+        life = self.record.apps.get(app.app)
+        known = life is not None and life.forecast is not None and app.HasField("rho")
+        return RhoSample(at=now, app=app.app, rho=app.rho if known else None, slots=app.slots)
 
     def stop(self) -> None:
         """End every process, read what they left, and take the tokens away, which are good for nothing now."""
