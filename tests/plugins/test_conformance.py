@@ -10,7 +10,7 @@ from eunomia.testing.conformance import PolicyConformance
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
-    path for path in sorted((ROOT / "docs" / "examples").glob("eunomia_*.py")) if "hookimpl" in path.read_text()
+    path for path in sorted((ROOT / "docs" / "examples").rglob("eunomia_*.py")) if "hookimpl" in path.read_text()
 ]
 REGISTRY = Registry.find(paths=EXAMPLES, installed=False)
 

@@ -1,0 +1,86 @@
+"""Ends a process whose step takes too long, and tells the next one who was asked and did not return.
+
+``faulthandler`` needs no Python to run: it writes where every thread stands, and exits, also where a plugin holds the
+interpreter's lock. Who is about to be asked is noted before each call, without waiting for the disk: the note has to
+outlive the process, not the machine.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from eunomia.decisions import Fault
+from eunomia.units import Stage
+
+HUNG_FILE: Final = "hung.txt"
+ASKING_FILE: Final = "asking.json"
+NOTE_BYTES: Final = 256
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
+
+
+class Watchdog:
+    """Watches the steps of one arbiter.
+
+    Args:
+        folder: where its two files stand.
+        limit: seconds that a step may take.
+    """
+
+    def __init__(self, folder: Path, limit: float) -> None:
+        self.limit = float(limit)
+        self._hung = (folder / HUNG_FILE).open("a+")
+        self._note = os.open(folder / ASKING_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def asking(self, plugin: str, stage: Stage) -> None:
+        """Note who is asked next."""
+        note = json.dumps({"plugin": plugin, "stage": stage.value}).encode()
+        os.pwrite(self._note, note.ljust(NOTE_BYTES), 0)
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """End the process if what is done within takes too long."""
+        os.pwrite(self._note, b" " * NOTE_BYTES, 0)  # nobody was asked yet
+        faulthandler.dump_traceback_later(self.limit, exit=True, file=self._hung)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def fault(self) -> Fault | None:
+        """What the process before was ended for; None: it was not."""
+        self._hung.seek(0)
+        trace = self._hung.read()
+        if not trace.strip():
+            return None
+        plugin, stage = self._asked()
+        return Fault(
+            plugin=plugin, stage=stage, what=f"the step was over {self.limit:g} s and abandoned{_where(trace)}"
+        )
+
+    def forget(self) -> None:
+        """Forget what the process before was ended for."""
+        self._hung.seek(0)
+        self._hung.truncate()
+
+    def _asked(self) -> tuple[str, Stage]:
+        """Who was asked last; the allocation of nobody where nobody was."""
+        try:
+            note = json.loads(os.pread(self._note, NOTE_BYTES, 0))
+            return str(note["plugin"]), Stage(note["stage"])
+        except (ValueError, KeyError, TypeError):
+            return "", Stage.ALLOCATION
+
+
+def _where(trace: str) -> str:
+    """Where the hook stood: its innermost frame, else the innermost of all."""
+    frames = list(_FRAME.finditer(trace))
+    hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]
+    if not frames:
+        return ""
+    frame = (hooks or frames)[0]
+    return f", in {frame['function']} ({Path(frame['file']).name}:{frame['line']})"
