@@ -173,7 +173,7 @@ def test_a_step_over_its_limit_ends_the_process_and_is_not_journaled(tmp_path: P
     finally:
         process.kill()
         process.wait()
-    assert "Timeout" in (tmp_path / "log").read_text()
+    assert "Timeout" in (state / "hung.txt").read_text()
     with read_journal(state / "journal.sqlite") as journal:
         assert not any(step.decision.causes for step in journal.steps())
 
