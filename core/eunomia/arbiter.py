@@ -326,8 +326,7 @@ class Arbiter:
         if record is not None:
             result.records.append((name, record))
         if isinstance(answer, Menus | Valuations | Allocation | Placement):
-            unit = Unit.JOB if isinstance(answer, Menus) else _unit(result, answer)
-            self._held(stage, lambda: check_verdicts(self.state, stage, unit, answer.verdicts))
+            self._held(stage, lambda: check_verdicts(self.state, stage, _unit(result, answer), answer.verdicts))
             result.answers.append((stage, name, answer))
 
     def _name(self, stage: Stage) -> str:
@@ -517,8 +516,10 @@ def _planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
     return tuple((row, time) for row, time in planned if math.isfinite(time))
 
 
-def _unit(result: _Round, answer: "Valuations | Allocation | Placement") -> Unit:
+def _unit(result: _Round, answer: "Menus | Valuations | Allocation | Placement") -> Unit:
     """What rows the verdicts of an answer are of; a placement's are of the allocation's unit."""
+    if isinstance(answer, Menus):
+        return Unit.JOB
     if not isinstance(answer, Placement):
         return answer.claims.unit
     units = [given.claims.unit for _, _, given in result.answers if isinstance(given, Allocation)]
