@@ -20,7 +20,7 @@ from eunomia.journal import Journal, Step
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.demo.activity import ActivityLog, segments
-from eunomia_testbed.demo.apps_of_demo import app_sources
+from eunomia_testbed.demo.apps_of_demo import app_sources, fitted
 from eunomia_testbed.demo.containers import Stay, at_once
 from eunomia_testbed.demo.holdings import Holdings
 from eunomia_testbed.demo.outcome import outcome_of
@@ -232,3 +232,13 @@ def test_apps_of_the_demo_take_a_seed_and_settings() -> None:
     assert all("seed = 11" in source.text for source in sources if source.path.stem != "single")
     smaller = sources[0].with_setting("max_iterations", 60)
     assert "max_iterations = 60\n" in smaller.text and "max_iterations = 960" not in smaller.text
+
+
+def test_apps_fit_the_machine() -> None:
+    sources = app_sources()
+    assert fitted(sources, slots=4, on_gpus=False) == sources
+    alone = fitted(sources, slots=1, on_gpus=False)
+    assert all("\nslots = 1\n" in source.text for source in alone)
+    assert [source.max_iterations for source in fitted(sources, slots=2, on_gpus=True)] == [
+        12 * source.max_iterations for source in sources
+    ]

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia_appmaster import local_machine
-from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources
+from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources, fitted
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
 
@@ -49,7 +49,8 @@ def demo(
     folder = ResultFolder.create(
         out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC)), overwrite=overwrite
     )
-    sources = app_sources(seed)
+    on_gpus = machine.slots[0].gpu_type != local_machine.CPU_TYPE
+    sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)
     facts = RunFacts(
         kind="demo",
         command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "demo"),
