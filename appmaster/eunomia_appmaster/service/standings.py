@@ -8,7 +8,7 @@ import structlog
 
 from eunomia.arbiter import Arbiter
 from eunomia.bundles import ByBundle
-from eunomia.units import NONE, AppId, Unit
+from eunomia.units import AppId, Unit
 from eunomia_appmaster.service.apps import App
 
 log = structlog.get_logger()
@@ -36,17 +36,18 @@ class Standings:
             app: whose.
             anew: ask now, even if that was done a moment ago.
         """
-        if app.over or not self._has_jobs(app):
+        if app.over or not self._is_known(app):
             return app.rho
         if anew or time.monotonic() - self._asked_at > KEPT_SECONDS:
             self._rhos, self._asked_at = self._ask(), time.monotonic()
         app.rho = self._rhos.get(app.name, app.rho)
         return app.rho
 
-    def _has_jobs(self, app: App) -> bool:
+    def _is_known(self, app: App) -> bool:
+        """Whether it has jobs and has said what is left to do: before that, any rho is a guess."""
         state = self._arbiter().state
         row = state.app_row(AppId(app.name))
-        return row != NONE and bool((state.jobs.live.app[: state.jobs.used] == row).any())
+        return row in state.forecasts and bool((state.jobs.live.app[: state.jobs.used] == row).any())
 
     def _ask(self) -> dict[str, float]:
         arbiter = self._arbiter()
