@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.errors import EunomiaError
+from eunomia.logs import configure_logs
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
 from eunomia_testbed.demo.logged import LOSS, read_logs
@@ -257,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of victims and moments; default: a new one, printed")
     parser.add_argument("--out", type=Path, default=None, help="where to leave the runs' folders; default: nowhere")
     chosen = parser.parse_args(arguments)
+    configure_logs(level="warning")
     seed = chosen.seed if chosen.seed is not None else secrets.randbelow(2**31)
     _say(f"seed {seed}: {chosen.kills} kills in {chosen.runs} runs")
     luck = random.Random(seed)

@@ -42,8 +42,10 @@ def demo(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path alone.")] = False,
 ) -> int:
     """Run four apps on this machine under Themis' auctions, and write a report."""
+    from eunomia.logs import configure_logs
     from eunomia.profiles import Profile
 
+    configure_logs(level="warning")
     profile = Profile.load(policy, settings=settings or [])
     machine = local_machine.detect(slots)
     folder = ResultFolder.create(
