@@ -16,6 +16,7 @@ import pytest
 from eunomia_testbed.results import RunData
 
 LIMIT_SECONDS = 420.0
+pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 30)
 
 
 def command(*options: str) -> list[str]:
@@ -48,7 +49,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[
     yield folder, json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.timeout(LIMIT_SECONDS + 30)
 def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], str]) -> None:
     _, said, _ = demo
     assert [app["app"] for app in said["apps"]] == ["cnn-halving", "mlp-halving", "random", "single"]

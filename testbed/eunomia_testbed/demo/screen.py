@@ -222,17 +222,15 @@ def end_lines(outcome: Outcome, report: str) -> list[str]:
 
 
 def _last_line(outcome: Outcome) -> str:
-    all_of = "all" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them"
+    all_of = "all resumed" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them resumed"
+    suspended = f"{outcome.suspensions} suspensions, {all_of}" if outcome.suspensions else "no suspensions"
     twice = "no slot held twice" if not outcome.held_twice else f"{len(outcome.held_twice)} slots held twice"
     use = "-" if outcome.in_use is None else f"{100 * outcome.in_use:.1f} %"
     done = (
         f"{outcome.finished} of {len(outcome.apps)}" if outcome.finished < len(outcome.apps) else f"{outcome.finished}"
     )
     held = f"{outcome.auctions} auctions, {outcome.paid} with payments"
-    return (
-        f"{done} apps finished in {clock(outcome.seconds)} · {held} · "
-        f"{outcome.suspensions} suspensions, {all_of} resumed · slots in use {use} · {twice}"
-    )
+    return f"{done} apps finished in {clock(outcome.seconds)} · {held} · {suspended} · slots in use {use} · {twice}"
 
 
 def _winners(made: Round) -> str:
