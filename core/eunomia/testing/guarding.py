@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eunomia.checking import SPECS
-from eunomia.memos import Memo, Memos
+from eunomia.memos import Memos
 from eunomia.stages import Stages
 from eunomia.units import Stage
 from eunomia.valuations import F, Valuations
@@ -131,7 +131,7 @@ class _Asked(Valuations):
 
 def prints(item: Mapping[str, Any]) -> Print:
     """What can be reached from some values, as plain comparable values by path."""
-    return {path: found for name, part in item.items() for path, found in _walk(name, part, 0)}
+    return {path: found for name, part in item.items() for path, found in _walk(name, part)}
 
 
 def difference(before: Print, now: Print) -> list[str]:
@@ -139,31 +139,31 @@ def difference(before: Print, now: Print) -> list[str]:
     return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
 
 
-def _walk(path: str, item: Any, depth: int) -> Iterator[tuple[str, object]]:
+def _walk(path: str, item: Any) -> Iterator[tuple[str, object]]:
     if isinstance(item, np.ndarray):
         yield path, _column(item)
     elif isinstance(item, Memos):
         for (plugin, stage), memo in item.items():
             yield f"{path}[{plugin}, {stage.value}]", memo.to_bytes()
-    elif isinstance(item, Memo) and not dataclasses.is_dataclass(item):
-        yield path, item.to_bytes()
+    elif isinstance(item, str | int | float | bytes | Enum | np.generic) or item is None:
+        yield path, repr(item)  # so that NaN equals NaN
     elif dataclasses.is_dataclass(item) and not isinstance(item, type):
         for field in dataclasses.fields(item):
             part = getattr(item, field.name)
             if not callable(part):
-                yield from _walk(f"{path}.{field.name}", part, depth + 1)
+                yield from _walk(f"{path}.{field.name}", part)
     elif isinstance(item, Mapping):
         for key, part in item.items():
-            yield from _walk(f"{path}[{key!r}]", part, depth + 1)
+            yield from _walk(f"{path}[{key!r}]", part)
         yield path, len(item)
     elif isinstance(item, tuple | list):
         for index, part in enumerate(item):
-            yield from _walk(f"{path}[{index}]", part, depth + 1)
+            yield from _walk(f"{path}[{index}]", part)
         yield path, len(item)
-    elif isinstance(item, str | int | float | bytes | Enum | np.generic) or item is None:
-        yield path, repr(item)  # so that NaN equals NaN
     elif isinstance(item, frozenset | set):
         yield path, frozenset(item)
+    elif hasattr(item, "to_bytes"):
+        yield path, item.to_bytes()
     else:
         yield path, type(item)
 
