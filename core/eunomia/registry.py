@@ -31,9 +31,14 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "random": "eunomia_plugins.random:Random",
     "ordered": "eunomia_plugins.allocations.ordered:Ordered",
     "max_min": "eunomia_plugins.allocations.max_min:MaxMin",
+    "max_min_time": "eunomia_plugins.allocations.max_min_time:MaxMinTime",
+    "max_min_users": "eunomia_plugins.allocations.max_min_users:MaxMinUsers",
     "packed": "eunomia_plugins.placement.packed:Packed",
     "spread": "eunomia_plugins.placement.spread:Spread",
     "consolidated": "eunomia_plugins.placement.consolidated:Consolidated",
+    "time_sharing": "eunomia_plugins.refine.time_sharing:TimeSharing",
+    "rounding": "eunomia_plugins.refine.rounding:Rounding",
+    "divide": "eunomia_plugins.refine.divide:Divide",
     "themis": "eunomia_plugins.themis.plugin:Themis",
 }
 """Built-in plugins: loaded by name, like a stranger's; nobody imports them."""

@@ -6,18 +6,21 @@ from hypothesis import strategies as st
 from eunomia import Allocation, Grants, Reason, Scope, TimeShares
 from eunomia.testing.builders import World
 from eunomia_plugins.allocations.max_min import MaxMin, MaxMinOptions
+from eunomia_plugins.allocations.max_min_time import MaxMinTime
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.orders.fifo import Fifo
 
 
-def shared(town: World, *, scope: Scope = Scope.ALL, powers: bool = False, **options: object) -> Allocation:
+def shared(
+    town: World, *, scope: Scope = Scope.ALL, powers: bool = False, time: bool = False, **options: object
+) -> Allocation:
     snapshot, offer = town.snapshot(now=100.0), town.offer(100.0, scope=scope)
     elastic = Range(RangeOptions(sizes="powers_of_two" if powers else "all"))
-    plugin = MaxMin(MaxMinOptions.model_validate(options))
+    plugin: MaxMin | MaxMinTime = MaxMin(MaxMinOptions.model_validate(options))
     menus = elastic.eunomia_elasticity(snapshot)
-    if options.get("over") == "time":
-        menus = Fixed().eunomia_elasticity(snapshot)
+    if time:
+        plugin, menus = MaxMinTime(MaxMinOptions.model_validate(options)), Fixed().eunomia_elasticity(snapshot)
     return plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
 
 
@@ -33,7 +36,7 @@ def sizes(town: World, **options: object) -> dict[str, int]:
 
 
 def times(town: World, **options: object) -> dict[str, list[float]]:
-    allocation = shared(town, over="time", **options)  # type: ignore[arg-type]
+    allocation = shared(town, time=True, **options)  # type: ignore[arg-type]
     assert isinstance(allocation.amount, TimeShares)
     ids = town.snapshot().jobs.id
     return {

@@ -104,9 +104,9 @@ def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, wei
     most = menus.span(jobs)[1]
     why = reasons(most, kind, offer.capacity)
     weight = snapshot.apps.weight[snapshot.jobs.app[jobs]] if weighted else np.ones(jobs.size)
-    able: Bools = _allowed(kind, most, offer.capacity)
+    able: Bools = allowed(kind, most, offer.capacity)
     able[why != int(Reason.OUTRANKED)] = False
-    share = _water(able, most, weight, offer.capacity)
+    share = water(able, most, weight, offer.capacity)
     unable = np.flatnonzero(why != int(Reason.OUTRANKED))
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=jobs),
@@ -116,15 +116,15 @@ def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, wei
     )
 
 
-def _allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
+def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
     """[job, type] whether a job may use that type, and fits it."""
     types = np.arange(capacity.size)
     suits: Bools = (kind[:, None] == -1) | (kind[:, None] == types)
-    allowed: Bools = suits & (most[:, None] <= capacity) & (most[:, None] > 0)
-    return allowed
+    found: Bools = suits & (most[:, None] <= capacity) & (most[:, None] > 0)
+    return found
 
 
-def _water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
+def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
     """[job, type] shares of time: raise a common level of GPUs, until a job has all the time or a type is used up.
 
     What a job gets in a moment of filling it takes from the types that still have GPUs, in proportion to those.

@@ -1,6 +1,6 @@
-"""Max-min fairness: of sizes, raising the smallest while it can be raised, or of time, for gangs that take turns."""
+"""Max-min fairness over sizes: raise the job that has least, as long as there is one that can be raised."""
 
-from typing import Literal
+from typing import ClassVar
 
 from eunomia import (
     Allocation,
@@ -18,53 +18,42 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia_plugins.allocations.filling import fill_sizes, fill_time
-from eunomia_plugins.allocations.ranking import ranked
-
-EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
+from eunomia.contracts import Contracts
+from eunomia_plugins.allocations.filling import fill_sizes
+from eunomia_plugins.allocations.ranking import EVENTS, ranked
 
 
 class MaxMinOptions(PluginOptions):
-    """Options of ``max_min``."""
+    """Options of ``max_min`` and ``max_min_time``."""
 
-    over: Literal["sizes", "time"] = "sizes"
-    """What is shared: GPUs at one moment, among elastic jobs; or time, among gangs that take turns."""
     weighted: bool = True
-    """Whether an app's weight counts; else every job weighs 1."""
+    """Whether the weight of its app counts for a job; else every job weighs 1."""
 
 
 class MaxMin:
-    """Nobody gets more while somebody who has less could have it (a baseline of AFS §2.2)."""
+    """Nobody gets more GPUs while somebody who has fewer could have them (a baseline of AFS §2.2)."""
 
     name = "max_min"
     api = 1
     options_type = MaxMinOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.SCORES, Feature.MANY_SIZES}),
+            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+            promises=frozenset({Promise.WORK_CONSERVING}),
+        )
+    }
 
     def __init__(self, options: MaxMinOptions) -> None:
         self.options = options
-        self.contracts = {Stage.ALLOCATION: _SIZES if options.over == "sizes" else _TIME}
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
         """Ask for a round at every arrival and whenever something becomes free; sizes may change in each."""
-        return Triggers(on=EVENTS, all_on=frozenset(Cause) if self.options.over == "sizes" else frozenset())
+        return Triggers(on=EVENTS, all_on=frozenset(Cause))
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Fill up from below; ties go by the order that the valuation gives."""
-        if self.options.over == "sizes":
-            jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
-            return fill_sizes(snapshot, menus, offer, jobs, weighted=self.options.weighted)
-        jobs = ranked(snapshot, snapshot.active, valuations.form(Scores), valuations.claims)
-        return fill_time(snapshot, menus, offer, jobs, weighted=self.options.weighted)
-
-
-_SIZES = Contract(
-    needs=frozenset({Feature.SCORES, Feature.MANY_SIZES}),
-    gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
-    promises=frozenset({Promise.WORK_CONSERVING}),
-)
-_TIME = Contract(
-    needs=frozenset({Feature.SCORES}),
-    gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}),
-)
+        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
+        return fill_sizes(snapshot, menus, offer, jobs, weighted=self.options.weighted)

@@ -32,7 +32,7 @@ from eunomia.pools import usable
 from eunomia.units import Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
-from eunomia_plugins.allocations.ranking import ranked, reasons
+from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 
 
 class OrderedOptions(PluginOptions):
@@ -45,9 +45,6 @@ class OrderedOptions(PluginOptions):
     """With ``conservative``, for how many jobs GPUs are held at most."""
     preemptive: bool = False
     """Rank running jobs too, and stop those that others have overtaken; else only what is free is given out."""
-
-
-EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
 
 
 class Ordered:

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from eunomia import Claims, Reason, Scores, Snapshot, Unit
+from eunomia import Cause, Claims, Reason, Scores, Snapshot, Unit
 from eunomia.units import Ints, Rows
+
+EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
+"""What changes who should have what."""
 
 
 def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims) -> Rows:

@@ -1,0 +1,48 @@
+"""Max-min fairness over time: whole gangs that take turns, so that all have equally many GPUs on average."""
+
+from typing import ClassVar
+
+from eunomia import (
+    Allocation,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    Scores,
+    Snapshot,
+    Stage,
+    Triggers,
+    Valuations,
+    hookimpl,
+)
+from eunomia.contracts import Contracts
+from eunomia_plugins.allocations.filling import fill_time
+from eunomia_plugins.allocations.max_min import MaxMinOptions
+from eunomia_plugins.allocations.ranking import EVENTS, ranked
+
+
+class MaxMinTime:
+    """Nobody gets more GPU time while somebody who has less could have it; gangs stay whole (AFS §2.2, with turns)."""
+
+    name = "max_min_time"
+    api = 1
+    options_type = MaxMinOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.SCORES}), gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS})
+        )
+    }
+
+    def __init__(self, options: MaxMinOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return Triggers(on=EVENTS)
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Share time among all jobs, running ones too; the order of the valuation breaks ties of turns."""
+        jobs = ranked(snapshot, snapshot.active, valuations.form(Scores), valuations.claims)
+        return fill_time(snapshot, menus, offer, jobs, weighted=self.options.weighted)

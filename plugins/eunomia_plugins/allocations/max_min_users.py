@@ -1,0 +1,83 @@
+"""Max-min fairness among users, or apps: equally many GPUs each on average, as far as they can use them."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    Claims,
+    Contract,
+    DeviceShares,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Seconds,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    hookimpl,
+)
+from eunomia.contracts import Contracts
+from eunomia.units import Bools, Ints, Rows
+from eunomia_plugins.allocations.filling import allowed, water
+from eunomia_plugins.allocations.ranking import EVENTS
+
+
+class MaxMinUsersOptions(PluginOptions):
+    """Options of ``max_min_users``."""
+
+    among: Literal["users", "apps"] = "users"
+    """Who has equal shares; weights are those of users, or of apps."""
+
+
+class MaxMinUsers:
+    """Nobody gets more GPUs while another, who has fewer for their weight, could use them (a baseline of OEF §6).
+
+    It looks at nothing but how many GPUs each could use, and of which type: not at how fast a type is for whom.
+    """
+
+    name = "max_min_users"
+    api = 1
+    options_type = MaxMinUsersOptions
+    contracts: ClassVar[Contracts] = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.DEVICE_SHARES}))}
+
+    def __init__(self, options: MaxMinUsersOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return Triggers(on=EVENTS)
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Share the whole cluster among all who have jobs, running ones too."""
+        jobs = snapshot.active
+        claims, owner = self._claims(snapshot, jobs)
+        most = menus.span(jobs)[1]
+        may = allowed(snapshot.jobs.gpu_type[jobs], most, offer.capacity)
+        usable = may.sum(axis=1) > 0
+        demand = np.bincount(owner[usable], weights=most[usable], minlength=claims.rows.size).astype(np.int64)
+        able: Bools = np.zeros((claims.rows.size, offer.capacity.size), dtype=bool)
+        np.logical_or.at(able, owner, may)
+        weight = np.ones(claims.rows.size) if claims.weight is None else claims.weight
+        gpus = water(able, demand, weight, offer.capacity) * demand[:, None]
+        return Allocation(
+            claims=claims,
+            amount=DeviceShares(gpus=gpus, since=Seconds(snapshot.now)),
+            order=np.flatnonzero(demand > 0).astype(np.int32),
+        )
+
+    def _claims(self, snapshot: Snapshot, jobs: Rows) -> tuple[Claims, Ints]:
+        """Who shares, and by job the index of its claim."""
+        apps = snapshot.jobs.app[jobs]
+        if self.options.among == "apps":
+            rows, owner = np.unique(apps, return_inverse=True)
+            claims = Claims(unit=Unit.APP, rows=rows.astype(np.int32), weight=snapshot.apps.weight[rows])
+            return claims, owner.astype(np.int64)
+        rows, owner = np.unique(snapshot.apps.user[apps], return_inverse=True)
+        claims = Claims(unit=Unit.USER, rows=rows.astype(np.int32), weight=snapshot.users.weight[rows])
+        return claims, owner.astype(np.int64)

@@ -1,0 +1,1 @@
+"""Refiners that any profile can use: shares into whole GPUs, grants of users and apps into grants of jobs."""

@@ -1,0 +1,97 @@
+"""What ``rounding`` remembers: by claim, the GPU-seconds that it was promised and has not received."""
+
+import dataclasses
+import json
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from eunomia import Claims, Snapshot, Unit
+from eunomia.units import Reals
+from eunomia_plugins.refine.turns import owner_of
+
+Row = tuple[float, ...]
+"""By GPU type."""
+
+
+class Seen(NamedTuple):
+    """One job as it was at the last round."""
+
+    claim: str
+    received: Row
+    """GPU-seconds by then."""
+    granted: Row
+    """GPUs that it has had since."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Claims by key, jobs by id, all at one moment."""
+
+    version: ClassVar[int] = 1
+    at: float
+    """Seconds since the start."""
+    ideal: dict[str, Row]
+    """GPUs promised since then."""
+    owed: dict[str, Row]
+    """GPU-seconds promised and not received by then; below 0: received too much."""
+    jobs: dict[str, Seen]
+
+    @classmethod
+    def opened(cls, now: float) -> Self:
+        """Nobody is owed anything."""
+        return cls(at=now, ideal={}, owed={}, jobs={})
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by key."""
+        return json.dumps([self.at, self.ideal, self.owed, self.jobs], sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Read back; there has been one version."""
+        at, ideal, owed, jobs = json.loads(data)
+        seen = {job: Seen(claim, tuple(received), tuple(granted)) for job, (claim, received, granted) in jobs.items()}
+        return cls(at=at, ideal=_rows(ideal), owed=_rows(owed), jobs=seen)
+
+    def owed_now(self, snapshot: Snapshot, claims: Claims) -> Reals:
+        """[claim, type] GPU-seconds promised and not received, up to now.
+
+        What was received comes from the ledger. A job that ended since the last round has left it, and is taken to
+        have kept what it had to this moment.
+        """
+        keys = claim_keys(snapshot, claims)
+        index = {key: at for at, key in enumerate(keys)}
+        types = len(snapshot.cluster.gpu_types)
+        elapsed = max(float(snapshot.now) - self.at, 0.0)
+        nothing = (0.0,) * types
+        owed = np.array([self.owed.get(key, nothing) for key in keys]).reshape(len(keys), types)
+        owed += elapsed * np.array([self.ideal.get(key, nothing) for key in keys]).reshape(len(keys), types)
+        rows = np.flatnonzero(snapshot.jobs.app >= 0).astype(np.int32)
+        names = [str(name) for name in snapshot.jobs.id[rows]]
+        before = np.array([self.jobs[name].received if name in self.jobs else nothing for name in names])
+        delta = snapshot.ledger.jobs.received[rows] - before.reshape(len(names), types)
+        owner = owner_of(snapshot, claims, rows)
+        mine = owner >= 0
+        np.subtract.at(owed, owner[mine], delta[mine])
+        for name in self.jobs.keys() - set(names):
+            seen = self.jobs[name]
+            if seen.claim in index:
+                owed[index[seen.claim]] -= elapsed * np.array(seen.granted)
+        return owed
+
+
+def claim_keys(snapshot: Snapshot, claims: Claims) -> list[str]:
+    """Ids of the claims, which outlive their rows."""
+    if claims.unit is Unit.JOB:
+        return [str(name) for name in snapshot.jobs.id[claims.rows]]
+    if claims.unit is Unit.APP:
+        return [str(name) for name in snapshot.apps.id[claims.rows]]
+    users = [str(name) for name in snapshot.users.id[claims.rows]]
+    if claims.unit is Unit.USER or claims.job_kind is None:
+        return users
+    kinds = [snapshot.kinds[kind] for kind in claims.job_kind]
+    return [f"{user}\n{kind}" for user, kind in zip(users, kinds, strict=True)]
+
+
+def _rows(table: dict[str, list[float]]) -> dict[str, Row]:
+    return {key: tuple(row) for key, row in table.items()}

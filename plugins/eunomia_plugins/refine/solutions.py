@@ -1,0 +1,33 @@
+"""What ``time_sharing`` remembers: the solution that it serves, since when, and what each job had received by then."""
+
+import dataclasses
+import json
+from typing import ClassVar, Self
+
+Row = tuple[float, ...]
+"""By GPU type."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Time shares and GPU-seconds received, by id of job."""
+
+    version: ClassVar[int] = 1
+    at: float
+    """When it was taken over, in seconds since the start."""
+    shares: dict[str, Row]
+    received: dict[str, Row]
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by id."""
+        return json.dumps([self.at, self.shares, self.received], sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Read back; there has been one version."""
+        at, shares, received = json.loads(data)
+        return cls(at=at, shares=_rows(shares), received=_rows(received))
+
+
+def _rows(table: dict[str, list[float]]) -> dict[str, Row]:
+    return {job: tuple(row) for job, row in table.items()}

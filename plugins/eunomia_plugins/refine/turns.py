@@ -1,0 +1,55 @@
+"""What refiners share: rounds of one length, that begin at multiples of it, and jobs by claim."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Claims, Offer, Seconds, Snapshot, Unit
+from eunomia.pools import usable
+from eunomia.units import Ints, Rows
+
+
+class Turn(NamedTuple):
+    """The round that runs now."""
+
+    lease: Seconds
+    """Until its end; leases end no later, so the next round finds their GPUs on offer."""
+    ends_at: Seconds
+
+
+def turn(now: float, seconds: float) -> Turn:
+    """The round that ``now`` is in; a moment just before a boundary belongs to the round that begins there."""
+    end = (np.floor(now / seconds + 1e-9) + 1.0) * seconds
+    lease = end - now
+    while now + lease > end:
+        lease = np.nextafter(lease, 0.0)
+    return Turn(Seconds(float(lease)), Seconds(float(end)))
+
+
+def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
+    """By job, the index of its claim; -1: none of these."""
+    rows = (jobs if claims.unit is Unit.JOB else snapshot.jobs.app[jobs]).astype(np.int64)
+    if claims.unit in (Unit.USER, Unit.GROUP):
+        rows = snapshot.apps.user[rows].astype(np.int64)
+    keys = claims.rows.astype(np.int64)
+    if claims.unit is Unit.GROUP and claims.job_kind is not None:
+        kinds = snapshot.jobs.job_kind[jobs].astype(np.int64)
+        span = 1 + int(max(kinds.max(initial=0), claims.job_kind.max(initial=0)))
+        rows, keys = rows * span + kinds, keys * span + claims.job_kind
+    index = np.full(2 + int(max(rows.max(initial=0), keys.max(initial=0))), -1, np.int64)
+    index[keys] = np.arange(keys.size)
+    found: Ints = index[rows]
+    return found
+
+
+def free_by_type(snapshot: Snapshot, offer: Offer, jobs: Rows) -> Ints:
+    """GPUs by type that these jobs may be given."""
+    gpus = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=jobs))
+    return np.bincount(snapshot.cluster.gpu_type[gpus], minlength=len(snapshot.cluster.gpu_types)).astype(np.int64)
+
+
+def longest_waiting(snapshot: Snapshot, jobs: Rows) -> Ints:
+    """Indices of jobs: who has not run for longest first; who never ran waits since it came."""
+    ran, arrived = snapshot.ledger.jobs.last_ran[jobs], snapshot.jobs.arrived[jobs]
+    order: Ints = np.lexsort((arrived, np.where(np.isnan(ran), arrived, ran)))
+    return order
