@@ -96,7 +96,7 @@ def verdicts_of(
         # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
     given = _gathered(state, answers)
-    waiting = np.setdiff1d(state.waiting(), _started(state, plan))
+    waiting = np.setdiff1d(np.union1d(state.waiting(), _stopped(state, plan)), _started(state, plan))
     _defaults(state, given, waiting, offer, answers, opened=opened, fault=fault)
     kept = state.job_accounts.live
     same = kept.reason[waiting] == given.reason[waiting]
@@ -120,6 +120,15 @@ def _started(state: State, plan: Plan) -> Rows:
     winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is TransitionKind.START]
     theirs = np.flatnonzero(np.isin(state.jobs.live.app[: state.jobs.used], winners))
     return np.concatenate([np.array(jobs, dtype=np.int32), theirs.astype(np.int32)])
+
+
+def _stopped(state: State, plan: Plan) -> Rows:
+    """Jobs that lose what they run on: why is said at once, and stands until they are turned down again."""
+    orders = [order for order in plan.transitions if order.kind in (TransitionKind.SUSPEND, TransitionKind.SHRINK)]
+    jobs = [state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0]
+    theirs = [state.holdings.live.job[order.leaving] for order in orders if order.job is None]
+    rows = np.concatenate([np.array(jobs, dtype=np.int32), *theirs]).astype(np.int32)
+    return np.unique(rows[rows != NONE])
 
 
 def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Columns:

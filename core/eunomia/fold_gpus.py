@@ -48,7 +48,7 @@ def give_back(fold: Folding, gpu: int) -> None:
         state.drop_lease(lease.id)
         if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
             stop_clock(state, stopped)
-            await_round(state, stopped)
+            await_round(state, stopped, stopped=True)
 
 
 def _lose_gang(state: State, lease: Lease) -> None:
@@ -62,7 +62,7 @@ def _lose_division(fold: Folding, job: int) -> None:
     stop_clock(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
-        await_round(fold.state, job)
+        await_round(fold.state, job, stopped=True)
 
 
 def returned(fold: Folding, event: GpusReturned) -> None:

@@ -103,10 +103,24 @@ class Folding:
         state.drop_app_if_over(app)
 
 
-def await_round(state: State, job: int) -> None:
-    """Have a job wait for the next round."""
+_OVER = (0, Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
+"""Reasons that a job which asks for GPUs again has no more."""
+
+
+def await_round(state: State, job: int, *, stopped: bool = False) -> None:
+    """Have a job wait for the next round.
+
+    Args:
+        state: changed in place.
+        job: its row.
+        stopped: a round took its GPUs, and what was said of it then stands.
+    """
     state.jobs.live.state[job] = JobState.WAITING
     accounts = state.job_accounts.live
+    if stopped and accounts.reason[job] not in _OVER:
+        state.touch(job=job)
+        state.cause(Cause.ARRIVED)
+        return
     accounts.reason[job], accounts.since[job] = Reason.AWAITING_ROUND, state.now
     accounts.stage[job], accounts.plugin[job], accounts.round[job] = -1, 0, state.round
     state.touch(job=job)

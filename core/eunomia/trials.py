@@ -47,6 +47,8 @@ class Start:
     at: Seconds
     gpus: Ints
     round: int
+    prompt: bool = True
+    """The arbiter would have held that round by itself; else it starts when one is held for another cause."""
 
 
 class Trials:
@@ -136,7 +138,7 @@ class Trials:
         return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
 
     def round_after(self, job: JobId, events: Sequence[Event], *, without: Ints = NO_GPUS) -> Start | None:
-        """Fold events in, have every GPU that is being left come back but these, and hold a round."""
+        """Fold events in, have every GPU that is being left come back but these, and hold a round if none follows."""
         arbiter = self.copy()
         state = arbiter.state
         close_offer(state)
@@ -145,7 +147,11 @@ class Trials:
         fold(state, now, events, grace=ZERO)
         fold(state, now, coming_back(state), grace=ZERO)
         state.holdings.live.state[without] = GpuState.DOWN
-        return _start(_forced(arbiter, now), job, app)
+        decision = arbiter.step(now)
+        if decision.causes:
+            return _start(decision, job, app)
+        start = _start(_forced(arbiter, now), job, app)
+        return None if start is None else dataclasses.replace(start, prompt=False)
 
     # --- rounds to come --------------------------------------------------------------------------------------------
 

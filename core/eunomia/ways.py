@@ -39,6 +39,8 @@ WAYS = (
 LEASES_TRIED = 8
 """Holders whose leaving is tried, each alone and then together."""
 WAYS_SHOWN = 3
+AT_NEXT_ROUND = ", at the next round"
+"""Where what frees it does not make a round by itself."""
 
 
 @value
@@ -92,11 +94,11 @@ class Ways:
         if self.reason is None:
             return ()
         if self.reason is Reason.PAUSED_BY_APP:
-            enough = self.trials.resumed(self.job) is not None
-            return (Way(what="resume", text=f"{self.app} resumes it" + _then(enough)),)
+            return (Way(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
         if self.reason is Reason.BACKING_OFF:
             again = float(self.state.job_accounts.live.ready_at[self.row]) - self.now
-            return (Way(what="pause_end", text="its pause ends", in_seconds=max(0.0, again)),)
+            text = "its pause ends" + _then(self.trials.resumed(self.job))
+            return (Way(what="pause_end", text=text, in_seconds=max(0.0, again)),)
         if self.reason is Reason.AWAITING_RELEASE:
             return tuple(self._releases())
         if self.reason is Reason.PLUGIN_FAULT and self.trials.now_free(self.job) is None:
@@ -125,8 +127,8 @@ class Ways:
 
     def _unfit(self) -> Iterable[Way]:
         """It would not start alone on this cluster as it is."""
-        measured = self.trials.measured(self.job) is not None
-        if measured or self.reason is Reason.NOT_PROFILED:
+        measured = self.trials.measured(self.job)
+        if measured is not None or self.reason is Reason.NOT_PROFILED:
             yield Way(what="measured", text="a rate of it is measured or declared" + _then(measured))
         elif self.trials.alone(self.job, machines_back=True) is not None:
             yield from self._machines_back(always=True)
@@ -137,8 +139,8 @@ class Ways:
 
     def _machines_back(self, *, always: bool = False) -> Iterable[Way]:
         down = down_machines(self.state)
-        enough = bool(down) and self.trials.machines_back(self.job) is not None
-        if enough or always:
+        enough = self.trials.machines_back(self.job) if down else None
+        if enough is not None or always:
             yield Way(what="machine_back", text=f"{_names(down)} back in service" + _then(enough))
 
     def _planned(self) -> Iterable[Way]:
@@ -148,7 +150,10 @@ class Ways:
 
     def _chances(self) -> Iterable[Way]:
         yield from self._planned()
-        yield from self._division()
+        divided = list(self._division())
+        if divided:
+            yield from divided
+            return
         if self.trials.now_free(self.job) is not None:
             if self.state.open is None and self.reason is not Reason.PLANNED_LATER:
                 yield Way(what="round", text="the next round", in_seconds=self._next_round())
@@ -156,13 +161,10 @@ class Ways:
         yield from self._short()
         yield from self._holders_leaving()
         yield from self._machines_back()
-        if self.facts.others_waiting and self.trials.first(self.job) is not None:
-            text = (
-                f"nobody else waiting: {_names(self.facts.ahead_names)} first"
-                if self.facts.ahead_names
-                else "nobody else waiting"
-            )
-            yield Way(what="order", text=text)
+        first = self.trials.first(self.job) if self.facts.others_waiting else None
+        if first is not None:
+            ahead = f": {_names(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
+            yield Way(what="order", text=f"nobody else waiting{ahead}{_then(first)}")
 
     def _division(self) -> Iterable[Way]:
         """GPUs that its app has, on which nothing runs yet."""
@@ -225,6 +227,7 @@ class Ways:
             if lease.state is not LeaseState.LEAVING
             and lease.gpus.size
             and lease.job != self.row
+            and (lease.job != NONE or lease.app != self.app_row)
             and (self.facts.gpu_type == NONE or (self.state.cluster.gpu_type[lease.gpus] == self.facts.gpu_type).any())
         ]
         of_type.sort(key=lambda lease: (min(float(lease.ends_at), self._finish(lease.id)), lease.granted_at, lease.id))
@@ -317,8 +320,11 @@ _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
 """Ways that say already when time frees it."""
 
 
-def _then(enough: bool) -> str:
-    return "" if enough else "; then it waits for slots"
+def _then(start: Start | None) -> str:
+    """What follows, where doing one thing is not the whole way."""
+    if start is None:
+        return "; then it waits for slots"
+    return "" if start.prompt else AT_NEXT_ROUND
 
 
 def _names(names: Sequence[str]) -> str:

@@ -46,6 +46,8 @@ class Lab:
         self.make, self.fallback = make, fallback or make
         self.arbiter = Arbiter(self.cluster, make(self.cluster), self.fallback(self.cluster), seed=7)
         self.obeys = obeys
+        self.divides = True
+        self.held: dict[int, int] = {}
         self.now = 0.0
         self.wake_at = math.inf
         self.rounds: list[Decision] = []
@@ -73,11 +75,29 @@ class Lab:
             for lease, gpus in state.leaving.items()
             if gpus
         ]
-        return left or [
+        started: list[Event] = [
             Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
             for lease in state.leases.values()
             if lease.state is LeaseState.ORDERED
         ]
+        return left or started or (self._divisions() if self.divides else [])
+
+    def _divisions(self) -> list[Event]:
+        """Tuners put waiting jobs on slots of their apps, by number, a slot each."""
+        state, held = self.arbiter.state, self.arbiter.state.holdings.live
+        events: list[Event] = []
+        for app in {lease.app for lease in state.leases.values() if lease.job == NONE}:
+            gpus = [gpu for gpu in range(self.cluster.gpus) if held.app[gpu] == app and held.state[gpu] in (1, 2)]
+            given = {int(held.job[gpu]): gpu for gpu in gpus if held.job[gpu] != NONE}
+            idle = [gpu for gpu in gpus if held.job[gpu] == NONE]
+            fresh = [row for row in state.waiting().tolist() if state.jobs.live.app[row] == app][: len(idle)]
+            given |= dict(zip(fresh, idle, strict=False))
+            if fresh:
+                jobs = tuple(state.job_id(row) for row in given)
+                events.append(
+                    JobsDivided(app=state.app_id(app), jobs=jobs, gpus=tuple((gpu,) for gpu in given.values()))
+                )
+        return events
 
     def pass_to(self, at: float) -> None:
         """Let time pass, with every step that falls due."""
@@ -120,18 +140,23 @@ class Lab:
         assert self.arbiter.calls == calls
         return why
 
-    def granted(self, job: str) -> bool:
-        """Say whether the job, or its app if that divides, has got GPUs since it was turned down."""
+    def freed(self, job: str) -> bool:
+        """Say whether the job runs, or its app, which divides, has got slots since it was asked about."""
         state = self.arbiter.state
         row = self.row(job)
-        if state.jobs.live.state[row] in (JobState.STARTING, JobState.RUNNING):
+        if state.jobs.live.state[row] == JobState.RUNNING:
             return True
         app = int(state.jobs.live.app[row])
-        return any(lease.app == app and lease.job == NONE for lease in state.leases.values())
+        return bool(self.held) and self._slots(app) > self.held[app]
+
+    def _slots(self, app: int) -> int:
+        leases = self.arbiter.state.leases.values()
+        return sum(lease.gpus.size for lease in leases if lease.app == app and lease.job == NONE)
 
     def do(self, why: Why, way: Way) -> None:
         """Do what is said to free the job."""
         state, job = self.arbiter.state, why.job
+        self.held = {int(app): self._slots(int(app)) for app in state.app_rows.values()}
         match way.what:
             case "lease_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
                 self.pass_to(self.now + (way.in_seconds if way.in_seconds is not None else 3600.0))
@@ -157,8 +182,10 @@ class Lab:
                 self.step(JobsDivided(app=why.app, jobs=(job,), gpus=(way.slots[:1],)))
             case other:
                 raise AssertionError(other)
-        if not self.granted(job):
+        if not self.freed(job):
             self.pass_to(self.wake_at if math.isfinite(self.wake_at) else self.now)
+        if way.text.endswith("at the next round"):
+            self.submit("someone", 1)
 
     def finish(self, slots: Sequence[int]) -> None:
         """The work on these slots is done."""

@@ -82,10 +82,10 @@ def _allocation(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> Alloc
 
 
 def _verdicts(lot: Lot, outcome: Outcome, gpus: Ints) -> Verdicts:
-    """Why apps with waiting jobs got nothing."""
+    """Why apps got nothing; it is said of those of their jobs that wait, or stop with this round."""
     found: list[tuple[int, Reason]] = []
     for claim, view in enumerate(lot.views):
-        if gpus[claim] or not view.waiting:
+        if gpus[claim]:
             continue
         if claim >= len(lot.bids):
             found.append((view.row, Reason.NOT_OFFERED))
