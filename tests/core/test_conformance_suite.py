@@ -1,8 +1,11 @@
 """Every rule of the conformance suite catches a planted offender, and says who it is and what it did."""
 
 import dataclasses
+import importlib.util
 import json
+import re
 import time
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -176,6 +179,16 @@ class Inventive(Greedy):
     def grant(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Any) -> Allocation:
         verdicts = Verdicts(rows=jobs, reasons=np.full(jobs.size, 99, np.int32))
         return dataclasses.replace(super().grant(snapshot, menus, offer, jobs), verdicts=verdicts)
+
+
+class Speechless(Greedy):
+    """Cannot say why."""
+
+    name = "speechless"
+
+    @hookimpl
+    def eunomia_explain(self, snapshot: Snapshot, decision: Any, job: str) -> Any:
+        raise KeyError(job)
 
 
 class Vandal(Greedy):
@@ -529,6 +542,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (OneForAll, "nothing_is_overcommitted", "a GPU must have one holder", {}),
     (Restless, "it_wakes_later_than_now", "wake_at must be later than now", {}),
     (Inventive, "verdicts_are_of_the_closed_set", "99", {}),
+    (Speechless, "it_explains_its_verdicts", "KeyError", {}),
     (Vandal, "inputs_are_untouched", "eunomia_allocation changed snapshot.apps.weight", {}),
     (Swaps, "inputs_are_untouched", "eunomia_allocation changed snapshot.jobs.done", {}),
     (
@@ -580,6 +594,14 @@ def test_an_offender_is_caught_and_named(kind: type[Any], rule: str, said: str, 
 def test_every_rule_has_an_offender() -> None:
     rules = {name.removeprefix("test_") for name in vars(PolicyConformance) if name.startswith("test_")}
     assert rules - {rule for _, rule, _, _ in OFFENDERS} == {"it_is_made_from_its_options_alone"}
+
+
+def test_the_reference_lists_every_rule_and_module() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "testing.md").read_text()
+    rules = {name for name in vars(PolicyConformance) if name.startswith("test_")}
+    assert set(re.findall(r"`(test_\w+)`", page)) == rules
+    for module in re.findall(r"^\| `(\w+)` \|", page.split("## PolicyConformance")[0], re.MULTILINE):
+        assert importlib.util.find_spec(f"eunomia.testing.{module}") is not None, module
 
 
 @pytest.mark.parametrize("kind", [Greedy, Caches, Turns], ids=lambda kind: kind.name)

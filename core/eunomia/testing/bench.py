@@ -20,6 +20,7 @@ from eunomia.codec import encode
 from eunomia.contracts import Contract, Feature, Promise
 from eunomia.decisions import Decision, TransitionKind
 from eunomia.errors import EunomiaError
+from eunomia.explanations import Explanation
 from eunomia.invariants import StateError, check_state
 from eunomia.menus import Menus
 from eunomia.offers import Offer
@@ -48,6 +49,7 @@ class Rule(Enum):
     INPUTS = "what a stage is given must stay as it was"
     WORK_CONSERVING = "a WORK_CONSERVING allocation must leave nobody out whom what is left would serve"
     SEPARABLE = "a SEPARABLE valuation must give an app the same values alone as among others"
+    EXPLAINS = "eunomia_explain must answer with an Explanation or None for whom its plugin turned down"
     RETURNS = "a call must return"
     SCRIPT_ENDS = "a policy must let time go on"
 
@@ -303,11 +305,28 @@ class _Watch:
             if fault.stage is not None:
                 rule = next((rule for part, rule in _OF_FAULTS.items() if part in fault.what), Rule.FAULTS)
                 run.found(rule, f'"{fault.plugin}" ({fault.stage.value}) in round {decision.round}: {fault.what}')
+        self._ask_why(drive, decision)
         try:
             check_state(state)
         except StateError as error:
             run.found(Rule.COMMITMENT, str(error))
         self._check_orders(drive, decision)
+
+    def _ask_why(self, drive: Drive, decision: Decision) -> None:
+        """Ask the plugin to explain its verdicts."""
+        explain = None if self.agent is None else self.agent.explain.get(self.bench.name)
+        if explain is None:
+            return
+        for waiting in decision.waiting:
+            if waiting.plugin != self.bench.name or waiting.reason is None:
+                continue
+            try:
+                answer: object = explain(drive.arbiter.snapshot(), decision, waiting.job)
+            except Exception as error:
+                self.run.found(Rule.EXPLAINS, f"{type(error).__name__}: {error} for {waiting.job}")
+                continue
+            if answer is not None and not isinstance(answer, Explanation):
+                self.run.found(Rule.EXPLAINS, f"{type(answer).__name__} for {waiting.job}")
 
     def _check_orders(self, drive: Drive, decision: Decision) -> None:
         """Sizes and holders once more, from the orders themselves."""

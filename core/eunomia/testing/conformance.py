@@ -130,6 +130,10 @@ class PolicyConformance:
         """Columns, menus, offers and memos are the same after a call: copied ones replaced, and bases written to."""
         self._hold(self._town(), Rule.INPUTS)
 
+    def test_it_explains_its_verdicts(self) -> None:
+        """Where ``eunomia_explain`` is implemented: it answers for each job that the plugin turned down."""
+        self._hold(self._town(), Rule.EXPLAINS)
+
     def test_it_serves_two_gpu_types(self) -> None:
         """The same on two GPU types, unless a stage says that it needs one."""
         try:
