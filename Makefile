@@ -53,7 +53,7 @@ protocol: setup
 
 # The README's picture, from the newest run; needs Chromium.
 picture: setup
-	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png --height 1400
+	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png --height 1500
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
