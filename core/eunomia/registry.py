@@ -31,6 +31,8 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "random": "eunomia_plugins.random:Random",
     "ordered": "eunomia_plugins.allocations.ordered:Ordered",
     "max_min": "eunomia_plugins.allocations.max_min:MaxMin",
+    "drf": "eunomia_plugins.allocations.drf:Drf",
+    "isolated": "eunomia_plugins.allocations.isolated:Isolated",
     "max_min_time": "eunomia_plugins.allocations.max_min_time:MaxMinTime",
     "max_min_users": "eunomia_plugins.allocations.max_min_users:MaxMinUsers",
     "packed": "eunomia_plugins.placement.packed:Packed",

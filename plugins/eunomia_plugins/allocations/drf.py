@@ -1,0 +1,187 @@
+"""Dominant resource fairness (Ghodsi et al., NSDI'11): equal shares of what each needs most of."""
+
+import heapq
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    Claims,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Pool,
+    Promise,
+    Reason,
+    Scores,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    Verdicts,
+    hookimpl,
+)
+from eunomia.allocations import Grants
+from eunomia.contracts import Contracts
+from eunomia.pools import usable
+from eunomia.units import Ints, Reals, Rows
+from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
+
+SLACK = 1e-9
+
+
+class DrfOptions(PluginOptions):
+    """Options of ``drf``."""
+
+    among: Literal["users", "apps"] = "users"
+    """Whose dominant shares are made equal; weights are those of users, or of apps."""
+
+
+class Drf:
+    """Progressive filling: the next job is of whoever has the smallest dominant share of GPUs, CPUs and memory."""
+
+    name = "drf"
+    api = 1
+    options_type = DrfOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.SCORES}),
+            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+            promises=frozenset({Promise.WORK_CONSERVING}),
+        )
+    }
+
+    def __init__(self, options: DrfOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return Triggers(on=EVENTS)
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Fill up; an owner's jobs go by the order of the valuation, at the largest size that is left."""
+        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
+        claims = Claims(unit=Unit.JOB, rows=jobs)
+        gpus = usable(snapshot, offer, claims)
+        why = reasons(menus.span(jobs)[0], snapshot.jobs.gpu_type[jobs], offer.capacity)
+        filling = _Filling(snapshot, menus, jobs, gpus, among=self.options.among)
+        filling.run(np.flatnonzero(why == int(Reason.OUTRANKED)))
+        for index, reason in filling.refused.items():
+            why[index] = int(reason)
+        late = np.flatnonzero(filling.sizes == 0)
+        return Allocation(
+            claims=claims,
+            amount=Grants(gpus=filling.sizes, gpu_type=filling.kinds if offer.capacity.size > 1 else None),
+            order=np.array(filling.order, np.int32),
+            verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
+        )
+
+
+class Totals(NamedTuple):
+    """The cluster's GPUs, CPUs and memory; inf where they are not known, so that nobody has a share of them."""
+
+    amounts: Reals
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Totals":
+        """Of the whole cluster."""
+        cluster = snapshot.cluster
+        sums = np.array([cluster.gpus, cluster.machine_cpus.sum(), cluster.machine_memory_gib.sum()])
+        return cls(np.where(np.isnan(sums), np.inf, sums))
+
+    def each(self) -> Reals:
+        """What a GPU has beside it, in proportion; 0 where it is not known."""
+        beside = self.amounts / self.amounts[0]
+        return np.where(np.isfinite(beside), beside, 0.0)
+
+
+class _Filling:
+    """One round's filling in the making."""
+
+    def __init__(self, snapshot: Snapshot, menus: Menus, jobs: Rows, gpus: Ints, *, among: str) -> None:
+        cluster, table = snapshot.cluster, snapshot.jobs
+        self.menus, self.jobs = menus, jobs
+        totals = Totals.of(snapshot)
+        self.total = totals.amounts
+        asked = np.column_stack([np.ones(jobs.size), table.cpus[jobs], table.memory_gib[jobs]])
+        self.named = ~np.isnan(asked)
+        self.each: Reals = np.where(self.named, asked, totals.each())
+        self.kind = table.gpu_type[jobs].tolist()
+        apps = table.app[jobs]
+        of = (apps if among == "apps" else snapshot.apps.user[apps]) if jobs.size else apps
+        self.owner = of.tolist()
+        self.weight = (snapshot.apps if among == "apps" else snapshot.users).weight
+        self.used = _held(snapshot, gpus, among)
+        pool = Pool(snapshot, gpus)
+        here = pool.free > 0
+        self.beside = [np.inf, float(pool.cpus[here].sum()), float(pool.memory_gib[here].sum())]
+        self.free = np.bincount(cluster.gpu_type[gpus], minlength=len(cluster.gpu_types)).tolist()
+        self.sizes = np.zeros(jobs.size, np.int64)
+        self.kinds = np.full(jobs.size, -1, np.int32)
+        self.order: list[int] = []
+        self.refused: dict[int, Reason] = {}
+
+    def run(self, able: Ints) -> None:
+        """Serve jobs, by index in order, each time one of the owner with the smallest share."""
+        queues: dict[int, list[int]] = {}
+        for index in able.tolist()[::-1]:
+            queues.setdefault(self.owner[index], []).append(index)
+        heap = [(self._share(owner), queues[owner][-1], owner) for owner in queues]
+        heapq.heapify(heap)
+        while heap and any(self.free):
+            _, index, owner = heapq.heappop(heap)
+            self._serve(index, owner)
+            queues[owner].pop()
+            if queues[owner]:
+                heapq.heappush(heap, (self._share(owner), queues[owner][-1], owner))
+
+    def _share(self, owner: int) -> float:
+        """The owner's dominant share, for its weight."""
+        return float((self.used[owner] / self.total).max()) / float(self.weight[owner])
+
+    def _serve(self, index: int, owner: int) -> None:
+        kind = self.kind[index] if self.kind[index] >= 0 else self.free.index(max(self.free))
+        fits = self._most(index)
+        size = self.menus.largest_at_most(int(self.jobs[index]), int(min(self.free[kind], *fits)))
+        if size == 0:
+            short = self.menus.largest_at_most(int(self.jobs[index]), self.free[kind]) > 0
+            if short:
+                self.refused[index] = Reason.CPUS_SHORT if fits[0] <= fits[1] else Reason.MEMORY_SHORT
+            return
+        self.sizes[index], self.kinds[index] = size, kind
+        self.order.append(index)
+        self.free[kind] -= size
+        self.used[owner] += size * self.each[index]
+        for resource in (1, 2):
+            if self.named[index, resource]:
+                self.beside[resource] -= size * self.each[index, resource]
+
+    def _most(self, index: int) -> tuple[float, float]:
+        """How many GPUs CPUs and memory suffice for, counted over the whole cluster; only what a job names counts."""
+        most = [
+            self.beside[resource] / self.each[index, resource] + SLACK
+            if self.named[index, resource] and self.each[index, resource] > 0.0
+            else 1e9
+            for resource in (1, 2)
+        ]
+        return min(most[0], 1e9), min(most[1], 1e9)
+
+
+def _held(snapshot: Snapshot, offered: Ints, among: str) -> Reals:
+    """[owner row, resource] what owners have outside of what is given out now."""
+    held, cluster = snapshot.holdings, snapshot.cluster
+    size = (snapshot.apps if among == "apps" else snapshot.users).weight.size
+    used = np.zeros((size, 3))
+    kept = held.app[: cluster.gpus] >= 0
+    kept[offered] = False
+    gpus = np.flatnonzero(kept)
+    owner = held.app[gpus] if among == "apps" else snapshot.apps.user[held.app[gpus]]
+    beside = [np.ones(gpus.size), np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus])]
+    np.add.at(used, owner, np.column_stack(beside))
+    return used

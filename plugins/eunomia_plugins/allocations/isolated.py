@@ -1,0 +1,192 @@
+"""Isolated: the cluster cut into equal parts, one for each user or app; nobody lends and nobody borrows."""
+
+import dataclasses
+import json
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Allocation,
+    Claims,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    Pins,
+    PluginOptions,
+    Reason,
+    Scores,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    Verdicts,
+    hookimpl,
+)
+from eunomia.allocations import Grants
+from eunomia.contracts import Contracts
+from eunomia.memos import Memo
+from eunomia.pools import holders, usable
+from eunomia.units import Ints, Rows
+from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
+
+
+class IsolatedOptions(PluginOptions):
+    """Options of ``isolated``."""
+
+    among: Literal["users", "apps"] = "users"
+    """Who has a part."""
+    parts: Annotated[int, Field(ge=0)] = 0
+    """Into how many parts the cluster is cut, once and for all; 0: as many as there are owners now."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tenants:
+    """Who has which part, by id."""
+
+    version: ClassVar[int] = 1
+    part: dict[str, int]
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by id."""
+        return json.dumps(self.part, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Read back; there has been one version."""
+        return cls(json.loads(data))
+
+    def settled(self, owners: list[str], parts: int) -> Self:
+        """Without those who are gone; newcomers, in order, each in the part with fewest owners."""
+        part = {owner: self.part[owner] for owner in owners if self.part.get(owner, parts) < parts}
+        crowd = np.bincount(list(part.values()), minlength=parts)
+        for owner in owners:
+            if owner not in part:
+                part[owner] = int(crowd.argmin())
+                crowd[part[owner]] += 1
+        return type(self)(part)
+
+
+class Isolated:
+    """Each owner's jobs run on the GPUs of its own part, pinned, whoever else waits: what sharing is compared with."""
+
+    name = "isolated"
+    api = 1
+    options_type = IsolatedOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.SCORES}),
+            gives=frozenset({Feature.GRANTS, Feature.PINNED, Feature.JOB_CLAIMS}),
+        )
+    }
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Tenants}
+
+    def __init__(self, options: IsolatedOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return Triggers(on=EVENTS)
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Serve each part's jobs in the order of the valuation with what is free in it."""
+        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
+        claims = Claims(unit=Unit.JOB, rows=jobs)
+        least, kind = menus.span(jobs)[0], snapshot.jobs.gpu_type[jobs]
+        part, parts, memo = self._parts(snapshot, jobs)
+        start = np.arange(parts + 1) * snapshot.cluster.gpus // parts
+        why = _reasons(snapshot, offer, least, kind, part, start)
+        serving = _Serving(snapshot, menus, claims, usable(snapshot, offer, claims))
+        for number in np.unique(part).tolist():
+            mine = np.flatnonzero((part == number) & (why == int(Reason.OUTRANKED)))
+            serving.serve(mine, kind, int(start[number]), int(start[number + 1]))
+        late = np.flatnonzero(serving.sizes == 0)
+        return Allocation(
+            claims=claims,
+            amount=Grants(gpus=serving.sizes, pins=serving.pins()),
+            order=np.flatnonzero(serving.sizes).astype(np.int32),
+            verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
+            memo=memo,
+        )
+
+    def _parts(self, snapshot: Snapshot, jobs: Rows) -> tuple[Ints, int, Tenants]:
+        """By job its part, how many parts there are, and who has which from now on."""
+        apps = snapshot.active_apps
+        among_apps = self.options.among == "apps"
+        rows = apps if among_apps else snapshot.apps.user[apps]
+        ids = (snapshot.apps if among_apps else snapshot.users).id
+        owners = list(dict.fromkeys(str(ids[row]) for row in rows.tolist()))
+        parts = max(1, min(self.options.parts or len(owners), snapshot.cluster.gpus))
+        old = snapshot.memos.of(self.name, Stage.ALLOCATION)
+        tenants = (old if isinstance(old, Tenants) else Tenants({})).settled(owners, parts)
+        of_row = np.zeros(ids.size, np.int64)
+        for row in np.unique(rows).tolist():
+            of_row[row] = tenants.part[str(ids[row])]
+        mine = snapshot.jobs.app[jobs]
+        return of_row[mine if among_apps else snapshot.apps.user[mine]], parts, tenants
+
+
+def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: Ints, start: Ints) -> Rows:
+    """As for the whole cluster; and a job that its own part could never hold fits nowhere."""
+    why = reasons(least, kind, offer.capacity)
+    types = len(snapshot.cluster.gpu_types)
+    spans = [np.bincount(snapshot.cluster.gpu_type[a:b], minlength=types) for a, b in pairwise(start.tolist())]
+    limit = np.array([[*span, span.max()] for span in spans])[part, kind]
+    why[(why == int(Reason.OUTRANKED)) & (least > limit)] = int(Reason.NO_SIZE_FITS)
+    return why
+
+
+class _Serving:
+    """Sizes and machines of jobs, in the making."""
+
+    def __init__(self, snapshot: Snapshot, menus: Menus, claims: Claims, gpus: Ints) -> None:
+        self.cluster, self.menus, self.jobs = snapshot.cluster, menus, claims.rows
+        self.gpus = gpus
+        self.holder = holders(snapshot, claims, gpus)
+        self.sizes = np.zeros(claims.rows.size, np.int64)
+        self.pinned: list[tuple[int, int, int]] = []
+
+    def serve(self, mine: Ints, kind: Rows, start: int, end: int) -> None:
+        """Give jobs, by index in order, what is free of the GPUs from ``start`` to ``end``."""
+        here = self.gpus[(self.gpus >= start) & (self.gpus < end)]
+        free = np.bincount(self.cluster.machine[here], minlength=len(self.cluster.machines))
+        types = len(self.cluster.gpu_types)
+        for index in mine.tolist():
+            by_type = np.bincount(self.cluster.machine_type, weights=free, minlength=types)
+            if not by_type.any():
+                return
+            of = int(kind[index]) if kind[index] >= 0 else int(by_type.argmax())
+            size = self.menus.largest_at_most(int(self.jobs[index]), int(by_type[of]))
+            if size:
+                room = np.where(self.cluster.machine_type == of, free, 0)
+                self._pin(index, size, room, free)
+
+    def _pin(self, index: int, size: int, room: Ints, free: Ints) -> None:
+        """Where it is, if it may stay there; else one machine, the fullest with room; else as few as can be."""
+        self.sizes[index] = size
+        home = np.bincount(self.cluster.machine[self.gpus[self.holder == index]], minlength=room.size)
+        if home.sum() == size and np.all(home <= room):
+            machines = np.flatnonzero(home)
+        else:
+            fits = np.flatnonzero(room >= size)
+            machines = fits[[room[fits].argmin()]] if fits.size else np.argsort(-room, kind="stable")
+            home = room
+        for machine in machines.tolist():
+            part = min(size, int(home[machine]))
+            if part:
+                self.pinned.append((index, machine, part))
+                free[machine] -= part
+                size -= part
+
+    def pins(self) -> Pins | None:
+        """All of them; None: nobody got anything."""
+        if not self.pinned:
+            return None
+        claim, machine, gpus = np.array(self.pinned, np.int64).T
+        return Pins(claim=claim.astype(np.int32), machine=machine.astype(np.int32), gpus=gpus)
