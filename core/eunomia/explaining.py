@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
 from eunomia.decisions import Decision, TransitionKind
 from eunomia.explanations import Explanation
 from eunomia.facts import Facts, facts_of
@@ -17,7 +18,7 @@ from eunomia.leases import LeaseState
 from eunomia.reasons import SENTENCES
 from eunomia.shapes import value
 from eunomia.stages import Stages
-from eunomia.state import STAGES, State
+from eunomia.state import STAGES
 from eunomia.trials import Trials
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia.verdicts import Reason
@@ -59,6 +60,16 @@ class Why:
     basis: str = ""
     """Where ``starts_in`` comes from."""
 
+    @property
+    def text(self) -> str:
+        """The sentence and the plugin's words; of an auction, its own words say it all."""
+        if self.said and self.reason in _AUCTIONED:
+            return self.said
+        return " ".join(filter(None, (self.sentence, self.said)))
+
+
+_AUCTIONED = (Reason.NOT_OFFERED, Reason.OUTBID, Reason.HELD_BACK)
+
 
 def explain(
     arbiter: Arbiter,
@@ -83,7 +94,7 @@ def explain(
         KeyError: the arbiter has no such job.
     """
     moment = Seconds(max(arbiter.state.now, arbiter.state.now if now is None else now))
-    return Explainer(arbiter.save(), arbiter.state, stages, fallback or stages, rounds, moment).explain(job)
+    return Explainer(arbiter.save(), arbiter.state.cluster, stages, fallback or stages, rounds, moment).explain(job)
 
 
 class Explainer:
@@ -91,7 +102,7 @@ class Explainer:
 
     Args:
         saved: of ``Arbiter.save``.
-        state: that state, for its cluster.
+        cluster: of that arbiter.
         stages: see ``explain``.
         fallback: see ``explain``.
         rounds: see ``explain``.
@@ -101,7 +112,7 @@ class Explainer:
     def __init__(
         self,
         saved: bytes,
-        state: State,
+        cluster: Cluster,
         stages: Stages,
         fallback: Stages,
         rounds: Sequence[Decision],
@@ -109,7 +120,7 @@ class Explainer:
     ) -> None:
         self.now = now
         self.rounds = tuple(rounds)
-        self.trials = Trials(saved, state.cluster, stages, fallback, now)
+        self.trials = Trials(saved, cluster, stages, fallback, now)
 
     def explain(self, job: JobId) -> Why:
         """Explain one job; see ``explain``."""

@@ -13,6 +13,7 @@ from eunomia.errors import InputError, InputErrors
 from eunomia.events import AppArrived, ProfileChanged
 from eunomia.leases import GpuState
 from eunomia.units import AppId, UserId
+from eunomia_appmaster.explanations import WAITING, add_reasons
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.apps import App, app_of
@@ -72,6 +73,10 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         if app is not None:
             async with self._service.driver.lock:
                 found = self._views.explanations(app, job)
+                waits = any(one.state in WAITING for one in found)
+                explainer = self._views.explainer() if waits else None
+            if explainer is not None:
+                await asyncio.to_thread(add_reasons, explainer, found, self._service.nodes.layout)
             if found:
                 return pb.ExplainResponse(explanations=found)
         await context.abort(grpc.StatusCode.NOT_FOUND, f'a job must be here to be explained, but got "{request.job}"')

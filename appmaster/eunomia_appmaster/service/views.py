@@ -3,24 +3,18 @@
 import math
 
 import numpy as np
-import structlog
 
-from eunomia.decisions import Decision
-from eunomia.explanations import Explanation
+from eunomia.explaining import Explainer
 from eunomia.leases import GpuState
-from eunomia.state import STAGES, State
-from eunomia.units import NONE, AppId, JobId
-from eunomia.verdicts import Reason
+from eunomia.profiles import Profile
+from eunomia.state import State
+from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia.workload import JobState
+from eunomia_appmaster.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.apps import App
 from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
-
-log = structlog.get_logger()
-
-SOONEST_ENDS = 4
-"""Ends of leases that an explanation lists."""
 
 
 class Views:
@@ -132,12 +126,7 @@ class Views:
         )
 
     def _done(self, row: int) -> float:
-        jobs = self._state.jobs.live
-        since, done = float(jobs.since[row]), float(jobs.done[row])
-        if not math.isnan(since):
-            done += float(jobs.rate[row]) * max(0.0, float(self._service.driver.clock.now()) - since)
-        most = float(jobs.iterations[row])
-        return done if math.isnan(most) else min(done, most)
+        return iterations_done(self._state, row, float(self._service.driver.clock.now()))
 
     def slots(self) -> list[pb.SlotView]:
         """Every slot of the cluster."""
@@ -170,7 +159,7 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """One job, or each of an app's jobs that wait; if none waits, all of them."""
+        """One job, or each of an app's jobs that wait; if none waits, all of them. ``explainer`` says why they do."""
         if job is not None and job in app.ended_jobs:
             return [pb.Explanation(job=job, app=app.name, user=app.user, state=app.ended_jobs[job])]
         if app.over:
@@ -183,95 +172,20 @@ class Views:
         if not shown and job is None:
             text = "its app master has not added any job yet"
             return [pb.Explanation(job=app.name, app=app.name, user=app.user, state="starting", text=text)]
-        return [self._explanation(app, row) for row in shown]
+        return [describe(state, row, float(self._service.driver.clock.now())) for row in shown]
 
-    def _explanation(self, app: App, row: int) -> pb.Explanation:
-        state, now = self._state, float(self._service.driver.clock.now())
-        jobs, kept, ledger = state.jobs.live, state.job_accounts.live, state.job_ledger.live
-        kind = JobState(int(jobs.state[row]))
-        message = pb.Explanation(
-            job=state.job_id(row),
-            app=app.name,
-            user=app.user,
-            state=kind.name.lower(),
-            seconds=max(0.0, now - float(kept.since[row])),
-            round=int(kept.round[row]),
-            said_seconds_ago=max(0.0, now - float(kept.since[row])),
-            least=int(jobs.least[row]),
-            most=int(jobs.most[row]),
-            iterations_done=self._done(row),
-            iterations=finite(jobs.iterations[row]),
-            ran_seconds=float(ledger.attained[row]),
-            waited_seconds=float(ledger.waited[row]),
-            starts=int(jobs.starts[row]),
-            slots=int((state.holdings.live.job == row).sum()),
+    def explainer(self) -> Explainer:
+        """What says why jobs wait at this moment; it may be asked without the lock."""
+        service, driver = self._service, self._service.driver
+        cluster = self._state.cluster
+        return Explainer(
+            driver.arbiter.save(),
+            cluster,
+            service.profile.stages(cluster),
+            Profile.fallback().stages(cluster),
+            driver.rounds,
+            Seconds(max(driver.clock.now(), self._state.now)),
         )
-        if kind in (JobState.WAITING, JobState.PAUSED):
-            self._say_why(message, row, now)
-        return message
-
-    def _say_why(self, message: pb.Explanation, row: int, now: float) -> None:
-        state = self._state
-        reason, kept = state.reason(row), state.job_accounts.live
-        message.reason = "" if reason is None else reason.word
-        message.plugin = state.turned_down_by(row)
-        message.stage = "" if int(kept.stage[row]) < 0 else STAGES[int(kept.stage[row])].value
-        planned = state.starts_at.get(row)
-        if planned is not None and planned >= now:
-            message.starts_in_seconds.extend([planned - now, planned - now])
-        said = self._asked(message.plugin, message.round, state.job_id(row))
-        if said is not None:
-            message.text = said.text
-            message.numbers.update({name: float(number) for name, number in said.numbers.items()})
-            message.frees.extend(pb.Frees(what="text", text=text) for text in said.frees)
-            if said.starts_in is not None and not message.starts_in_seconds:
-                message.starts_in_seconds.extend(said.starts_in)
-        if not message.text and reason is Reason.AWAITING_ROUND:
-            message.text = self._nothing_free()
-        if JobState(int(state.jobs.live.state[row])) is JobState.WAITING:
-            message.frees.extend(self._ends(now))
-
-    def _asked(self, plugin: str, number: int, job: JobId) -> Explanation | None:
-        """The plugin's own words for its last verdict, if the round is still known."""
-        arbiter = self._service.driver.arbiter
-        explain = arbiter.serving.explain.get(plugin)
-        decision = self._round(number)
-        if explain is None or decision is None:
-            return None
-        try:
-            said = explain(arbiter.snapshot(), decision, job)
-        except Exception as error:  # a plugin's fault must not cost an answer
-            log.warning("explain.failed", plugin=plugin, why=str(error))
-            return None
-        return said if isinstance(said, Explanation) else None
-
-    def _nothing_free(self) -> str:
-        """Why no round has looked at it, where that is because nothing was to be had."""
-        states = self._state.holdings.live.state
-        if (states == GpuState.FREE).any() or (states == GpuState.OFFERED).any():
-            return ""
-        return f"no slot is free: {states.size} of {states.size} are held, and a round comes when one is given back"
-
-    def _round(self, number: int) -> Decision | None:
-        """The decision that ended a round: with auctions, the one that closed its offer."""
-        return next((made for made in reversed(self._service.driver.rounds) if made.round == number), None)
-
-    def _ends(self, now: float) -> list[pb.Frees]:
-        held = self._state.holdings.live
-        ends = [
-            (float(end), gpu)
-            for gpu, end in enumerate(held.ends_at.tolist())
-            if math.isfinite(end) and held.app[gpu] >= 0
-        ]
-        return [
-            pb.Frees(
-                what="lease_end",
-                slot=gpu,
-                in_seconds=max(0.0, end - now),
-                text=f"lease of {self._state.app_id(int(held.app[gpu]))} ends",
-            )
-            for end, gpu in sorted(ends)[:SOONEST_ENDS]
-        ]
 
 
 def _state_of(counts: dict[str, int], slots: int, began: bool) -> str:

@@ -1,0 +1,88 @@
+"""Explanations as messages: what a job is and has had, and why it waits."""
+
+import math
+from collections.abc import Sequence
+
+from eunomia.explaining import Explainer, Why
+from eunomia.state import State
+from eunomia.units import JobId
+from eunomia.ways import Way
+from eunomia.workload import JobState
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.layout import Layout
+
+WAITING = ("waiting", "paused", "starting")
+"""States of which it is asked why."""
+
+
+def describe(state: State, row: int, now: float) -> pb.Explanation:
+    """What a job is and has had; ``add_why`` says why it waits."""
+    jobs, ledger = state.jobs.live, state.job_ledger.live
+    app = int(jobs.app[row])
+    done, most = iterations_done(state, row, now), float(jobs.iterations[row])
+    return pb.Explanation(
+        job=state.job_id(row),
+        app=state.app_id(app),
+        user=str(state.users.live.id[state.apps.live.user[app]]),
+        state=JobState(int(jobs.state[row])).name.lower(),
+        seconds=max(0.0, now - float(state.job_accounts.live.since[row])),
+        least=int(jobs.least[row]),
+        most=int(jobs.most[row]),
+        iterations_done=done,
+        iterations=most if math.isfinite(most) else None,
+        ran_seconds=float(ledger.attained[row]),
+        waited_seconds=float(ledger.waited[row]),
+        starts=int(jobs.starts[row]),
+        slots=int((state.holdings.live.job == row).sum()),
+    )
+
+
+def iterations_done(state: State, row: int, now: float) -> float:
+    """Iterations that a job has done by now, at its last rate."""
+    jobs = state.jobs.live
+    since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
+    if not math.isnan(since):
+        done += float(jobs.rate[row]) * max(0.0, now - since)
+    return done if math.isnan(most) else min(done, most)
+
+
+def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout: Layout | None) -> None:
+    """Say of each that waits why, and what would free it; this takes a while, and needs no lock."""
+    for message in messages:
+        if message.state in WAITING:
+            add_why(message, explainer.explain(JobId(message.job)), layout)
+
+
+def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:
+    """Add what was found out."""
+    message.seconds = why.seconds
+    if why.reason is None:
+        return
+    message.reason, message.plugin = why.reason.word, why.plugin
+    message.stage = "" if why.stage is None else why.stage.value
+    message.round, message.said_seconds_ago = why.round, why.said_seconds_ago
+    message.text = why.text
+    message.numbers.update(why.numbers)
+    message.frees.extend(_frees(way, layout) for way in why.frees)
+    if why.starts_in is not None:
+        message.starts_in_seconds.extend(why.starts_in)
+
+
+def _frees(way: Way, layout: Layout | None) -> pb.Frees:
+    names = [_slot(gpu, layout) for gpu in way.slots]
+    alone = len(names) == 1 and names[0].isdigit()
+    place = f"slot{'s' if len(names) > 1 else ''} {', '.join(names)}: " if names and not alone else ""
+    return pb.Frees(
+        what=way.what,
+        slot=int(names[0]) if alone else None,
+        in_seconds=way.in_seconds,
+        text=place + way.text,
+    )
+
+
+def _slot(gpu: int, layout: Layout | None) -> str:
+    """A slot as people see it: its number, and its node where there are several."""
+    if layout is None:
+        return str(gpu)
+    place = layout.places[gpu]
+    return str(place.slot) if len(layout.nodes) == 1 else f"{place.node}/{place.slot}"
