@@ -20,7 +20,7 @@ from eunomia.fold import fold
 from eunomia.folding import Folded
 from eunomia.invariants import PlanError, check_allocation, check_placement, check_state, check_verdicts
 from eunomia.leases import LeaseState
-from eunomia.memos import Memo
+from eunomia.memos import Memo, read_memo
 from eunomia.menus import Menus
 from eunomia.offering import make_offer
 from eunomia.offers import Offer
@@ -491,12 +491,15 @@ class Arbiter:
         types = self._memo_types()
         for change in decision.memos:
             key = (change.plugin, change.stage)
-            if change.data is None:
-                self.state.memos.pop(key, None)
-            elif memos is not None:
+            if memos is not None and change.data is not None:
                 self.state.memos[key] = memos[key]
-            elif key in types:
-                self.state.memos[key] = types[key].from_bytes(change.version, change.data)
+                continue
+            kind = types.get(key)
+            read = None if kind is None or change.data is None else read_memo(kind, change.version, change.data)
+            if read is not None:
+                self.state.memos[key] = read
+            else:
+                self.state.memos.pop(key, None)
         return dataclasses.replace(decision, version=self.state.version, wake_at=self._next())
 
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:

@@ -22,6 +22,15 @@ class Memo(Protocol):
         ...
 
 
+def read_memo(kind: type[Memo], version: int, data: bytes) -> Memo | None:
+    """Read a memo; one that its own plugin cannot read is dropped, and the stage starts anew."""
+    try:
+        memo = kind.from_bytes(version, data)
+    except Exception:
+        return None
+    return memo if isinstance(memo, Memo) else None
+
+
 class Memos:
     """The memos of one moment by plugin and stage; a stage finds its own under its name."""
 

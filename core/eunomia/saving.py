@@ -11,7 +11,7 @@ from eunomia.cluster import Cluster
 from eunomia.codec import decode, encode
 from eunomia.errors import InputError
 from eunomia.leases import Lease, LeaseState
-from eunomia.memos import Memo
+from eunomia.memos import Memo, read_memo
 from eunomia.snapshot import Measured
 from eunomia.state import OpenOffer, State
 from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Stage, UserId, Version
@@ -107,8 +107,9 @@ def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage]
     state.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
     for plugin, stage, version, memo in made["memos"]:
         kind = memo_types.get((plugin, Stage(stage)))
-        if kind is not None:
-            state.memos[plugin, Stage(stage)] = kind.from_bytes(version, b64decode(memo))
+        read = None if kind is None else read_memo(kind, version, b64decode(memo))
+        if read is not None:
+            state.memos[plugin, Stage(stage)] = read
     if made["open"] is not None:
         offer, bids, asked = made["open"]
         state.open = OpenOffer(

@@ -18,13 +18,14 @@ from eunomia import Allocation, Menus, Offer, Profile, Reason, Snapshot, Stage, 
 from eunomia.allocations import Grants
 from eunomia.arbiter import Arbiter
 from eunomia.claims import Claims
+from eunomia.cli import take_plugin_flags
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision, Fault
 from eunomia.errors import InputErrors, PluginError
 from eunomia.events import AppArrived, Event, JobAdded
 from eunomia.invariants import check_state
 from eunomia.registry import DEFAULT_PLUGINS, Found, Registry, Status
-from eunomia.strictness import freeze
+from eunomia.strictness import freeze, is_strict
 from eunomia.testing.conformance import PolicyConformance
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.units import AppId, JobId, Seconds, Unit, UserId
@@ -353,6 +354,45 @@ def test_a_step_abandoned_counts_as_a_faulty_round_live_and_in_a_replay() -> Non
     assert live.step(Seconds(60.0)).serving == "fallback"
 
 
+@dataclasses.dataclass(frozen=True)
+class Illegible:
+    """A memo that is written and cannot be read, as after a change of its plugin."""
+
+    version: ClassVar[int] = 1
+
+    def to_bytes(self) -> bytes:
+        return b"scrawl"
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        raise ValueError("what does this say")
+
+
+class Scrawls(Planted):
+    """Serves by arrival, and writes what it cannot read."""
+
+    name = "scrawls"
+    memo_types: ClassVar[Any] = {Stage.ALLOCATION: Illegible}
+
+    def answer(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Any:
+        return dataclasses.replace(super().answer(snapshot, menus, offer), memo=Illegible())
+
+
+def test_a_memo_that_cannot_be_read_back_does_not_keep_an_arbiter_from_coming_back() -> None:
+    profile = profile_of(Scrawls)
+    live, replayed, loaded = (
+        Arbiter(CLUSTER, profile.stages(CLUSTER), Profile.fallback(registry=profile.registry).stages(CLUSTER))
+        for _ in range(3)
+    )
+    events = [event for _, event in script()]
+    replayed.replay(Seconds(0.0), events, live.step(Seconds(0.0), events))
+    loaded.load(live.save())
+    assert live.state.memos
+    assert not replayed.state.memos
+    assert not loaded.state.memos
+    assert set(loaded.state.leases) == set(replayed.state.leases) == set(live.state.leases) != set()
+
+
 # --- strict ---------------------------------------------------------------------------------------------------------
 
 
@@ -393,6 +433,13 @@ def test_state_kept_on_self_is_a_fault_under_strict_plugins(monkeypatch: pytest.
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     with pytest.raises(Exception, match='plugin "keeps_state" must keep nothing on itself, but changes asked'):
         driven(profile_of(KeepsState))
+
+
+def test_the_flag_is_handed_on_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "0")
+    assert not is_strict()
+    assert take_plugin_flags(["plugins", "--strict-plugins", "--json"]) == ["plugins", "--json"]
+    assert is_strict()
 
 
 @pytest.mark.parametrize("policy", ["default", "las", "themis"])

@@ -71,8 +71,8 @@ FORMS: Mapping[Feature, type[Any]] = {
     Feature.BY_BUNDLE: ByBundle,
     Feature.OVER_TIME: OverTime,
 }
-SEPARABLE_CALLS = 6
-"""So many valuations of a run are made again app by app."""
+SEPARABLE_EVERY = 3
+"""One valuation of so many is made again app by app."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -287,7 +287,7 @@ class _Watch:
         if Promise.SEPARABLE not in self.bench.contract(Stage.VALUATION).promises or self.agent is None:
             return
         self.separable_calls += 1
-        if self.separable_calls <= SEPARABLE_CALLS:
+        if self.separable_calls % SEPARABLE_EVERY == 1:
             snapshot: Snapshot = call.inputs["snapshot"]
             offer: Offer = call.inputs["offer"]
             found = inseparable(self.agent, snapshot, offer, whole)
