@@ -12,6 +12,7 @@ from eunomia_testbed.demo.live_run import Look
 from eunomia_testbed.demo.outcome import Outcome
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.rounds import Round
+from eunomia_testbed.report.words import count, percent
 
 MARK_SECONDS = 2.0
 MARKS = 30
@@ -222,15 +223,18 @@ def end_lines(outcome: Outcome, report: str) -> list[str]:
 
 
 def _last_line(outcome: Outcome) -> str:
-    all_of = "all resumed" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them resumed"
-    suspended = f"{outcome.suspensions} suspensions, {all_of}" if outcome.suspensions else "no suspensions"
-    twice = "no slot held twice" if not outcome.held_twice else f"{len(outcome.held_twice)} slots held twice"
-    use = "-" if outcome.in_use is None else f"{100 * outcome.in_use:.1f} %"
-    done = (
-        f"{outcome.finished} of {len(outcome.apps)}" if outcome.finished < len(outcome.apps) else f"{outcome.finished}"
-    )
-    held = f"{outcome.auctions} auctions, {outcome.paid} with payments"
-    return f"{done} apps finished in {clock(outcome.seconds)} · {held} · {suspended} · slots in use {use} · {twice}"
+    apps = count(len(outcome.apps), "app")
+    done = apps if outcome.finished == len(outcome.apps) else f"{outcome.finished} of {apps}"
+    resumed = "all" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them"
+    twice = f"{outcome.held_twice[0]}" if outcome.held_twice else "no slot held twice"
+    said = [
+        f"{done} finished in {clock(outcome.seconds)}",
+        f"{count(outcome.auctions, 'auction')}, {outcome.paid} with payments" if outcome.auctions else "no auctions",
+        count(outcome.suspensions, "suspension") + (f", {resumed} resumed" if outcome.suspensions else ""),
+        "slots in use " + percent(outcome.in_use),
+        twice,
+    ]
+    return " · ".join(said)
 
 
 def _winners(made: Round) -> str:
