@@ -10,7 +10,7 @@ from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.plan import proportional
 from eunomia.state import State
-from eunomia.units import NONE, Ints, Stage, Unit
+from eunomia.units import NONE, Ints, Rest, Stage, Unit
 from eunomia.verdicts import Reason, Verdicts
 from eunomia.workload import JobState
 
@@ -104,7 +104,7 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     for index, claim in enumerate(placement.claim.tolist()):
         _check_claim(state, menus, offer, allocation, claim, placement.of(index))
-    _check_machines(state, placement)
+    _check_machines(state, offer, allocation, placement)
 
 
 def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
@@ -144,13 +144,14 @@ def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=name)
 
 
-def _check_machines(state: State, placement: Placement) -> None:
-    """CPUs and memory of the machines touched, those of other holders included."""
+def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+    """CPUs and memory of the machines touched, those of other holders who stay included."""
     if placement.cpus is None and placement.memory_gib is None:
         return
     cluster, held = state.cluster, state.holdings.live
     others = held.lease[: cluster.gpus] != NONE
     others[placement.gpus] = False
+    others[_given_up(state, offer, allocation)] = False
     cpus, memory = proportional(state)
     for name, mine, own, theirs, limit in (
         ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
@@ -166,6 +167,19 @@ def _check_machines(state: State, placement: Placement) -> None:
             raise PlanError(
                 Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
             )
+
+
+def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
+    """GPUs on offer whose holders keep what the placement gives them, and nothing else of it."""
+    if allocation.rest is Rest.RELEASE:
+        return offer.gpus
+    holder = state.holdings.live.lease[offer.gpus]
+    numbers = [number for number in np.unique(holder).tolist() if number in state.leases]
+    owners = [state.leases[number].app for number in numbers]
+    if allocation.claims.unit is Unit.JOB:
+        owners = [state.leases[number].job for number in numbers]
+    named = np.array(numbers, np.int64)[np.isin(owners, allocation.claims.rows)]
+    return offer.gpus[np.isin(holder, named)]
 
 
 class StateError(EunomiaError):
