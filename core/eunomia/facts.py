@@ -111,6 +111,9 @@ class Facts:
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {_slots(self.offered)} is out with the apps; it is decided{when}."
+        if self.free == 0 and self.capacity:
+            held = f"no slot is free: {self.capacity} of {self.capacity} are held"
+            return f"It has not been judged yet; {held}, and a round comes when one is given back; {self.queue}."
         return f"No round has judged it yet; {self.free} {_slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:

@@ -1,33 +1,61 @@
-"""``eunomia explain``: why a job waits, who said so, and what would free it."""
+"""``eunomia explain``: why a job waits, who said so, what would free it, and when it is likely to start."""
 
 import json
 import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from eunomia.errors import InputError
+from eunomia.units import parse_duration
 from eunomia_appmaster.client import Client
-from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, given, number
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, given, number, table
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11
 WIDTH = 110
 
+Run = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="DIR", help="A run's folder: why it waited, the last time that it did."),
+]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help='With --run: why at that time after its start, "90s".')
+]
+History = Annotated[bool, typer.Option("--history", help="All that it waited for and when it ran, from the journal.")]
+
 
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOB", help="app/number, or an app: each of its jobs that wait.")],
+    run: Run = None,
+    at: At = None,
+    history: History = False,
     as_json: AsJson = False,
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
     """Say why a job waits, and what would free it."""
-    with Client(address, state_dir=state_dir) as client:
-        found = client.explanations(job)
-        if as_json:
-            typer.echo("\n".join(json.dumps(facts(one)) for one in found))
-            return
-        apps = {app.app: app for app in client.list().apps}
-        typer.echo("\n\n".join("\n".join(lines(one, apps.get(one.app))) for one in found))
+    if at is not None and run is None:
+        raise InputError("--at must come with --run", value=f'"{at}"')
+    if history:
+        _tell_history(job, run or state_dir, as_json)
+        return
+    apps: Mapping[str, pb.App] = {}
+    if run is not None:
+        from eunomia_appmaster.past_runs import PastRun
+
+        moment = None if at is None else float(parse_duration(at, name="--at", zero=True))
+        found: Sequence[pb.Explanation] = PastRun(run).explanations(job, moment)
+    else:
+        with Client(address, state_dir=state_dir) as client:
+            found = client.explanations(job)
+            apps = {} if as_json else {app.app: app for app in client.list().apps}
+    if as_json:
+        typer.echo("\n".join(json.dumps(facts(one)) for one in found))
+    else:
+        typer.echo("\n".join(screen(found, apps)))
 
 
 def facts(said: pb.Explanation) -> dict[str, Any]:
@@ -57,15 +85,25 @@ def _frees(way: pb.Frees) -> dict[str, Any]:
     return made | ({"text": way.text} if way.text else {})
 
 
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
+    """Lines for people: one job in full; of several, those that wait for the same reason together."""
+    if len(found) == 1:
+        return lines(found[0], apps.get(found[0].app))
+    groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
+    for one in found:
+        groups.setdefault((one.state, one.reason, one.plugin), []).append(one)
+    blocks = [
+        _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app)) for group in groups.values()
+    ]
+    return [line for block in blocks for line in (*block, "")][:-1]
+
+
 def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
     """One explanation for people."""
-    out = [_head(said, app)]
-    if said.reason:
-        out.append(_line("Why", _why(said)))
-    if said.text:
-        out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
-    if said.frees:
-        out.append(_line("Frees it", "     ".join(_way(way) for way in said.frees)))
+    out = [_head(said, app), *_body(said)]
     if said.state == "waiting":
         out.append(_line("Starts", _starts(said)))
     if said.starts or said.waited_seconds or said.ran_seconds:
@@ -75,25 +113,72 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
     return out
 
 
+def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
+    """Jobs of an app that wait for the same reason: the reason once, then a line a job."""
+    first = group[0]
+    about = f"app {first.app}, user {first.user}{_rho(apps.get(first.app))}"
+    rows = [
+        [
+            one.job,
+            duration(one.seconds),
+            _sizes(one),
+            _iterations(one),
+            _soon(one) if one.state == "waiting" else "-",
+        ]
+        for one in group
+    ]
+    head = f"{first.app}   {len(group)} jobs {first.state.upper()}    {about}"
+    shown = table(["JOB", "FOR", "SLOTS", "ITERATION", "STARTS"], rows)
+    return [head, *_body(first, of=first.job), *(INDENT + line for line in shown)]
+
+
+def _body(said: pb.Explanation, of: str = "") -> list[str]:
+    out = [_line("Why", _why(said))] if said.reason else []
+    if said.text:
+        out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    if said.frees:
+        out += _ways(said, f"{of}: " if of else "")
+    return out
+
+
+def _ways(said: pb.Explanation, of: str) -> list[str]:
+    """Ways side by side, as many to a line as fit."""
+    rows = [of]
+    for way in (_way(way) for way in said.frees):
+        fresh = rows[-1] in ("", of)
+        wider = rows[-1] + ("" if fresh else "     ") + way
+        rows = [*rows[:-1], wider] if fresh or len(wider) <= WIDTH - len(INDENT) else [*rows, way]
+    return [_line("Frees it" if at == 0 else "", row) for at, row in enumerate(rows)]
+
+
 def _line(word: str, text: str) -> str:
     return f"{word:<11}{text}"
 
 
 def _head(said: pb.Explanation, app: pb.App | None) -> str:
     parts = [f"{said.job}   {said.state.upper()}" + (f" for {duration(said.seconds)}" if said.seconds else "")]
-    rho = None if app is None else given(app, "rho")
     if said.app:
-        shown = "" if rho is None else f", ρ {number(rho)}"
-        parts.append(f"app {said.app}, user {said.user}{shown}")
+        parts.append(f"app {said.app}, user {said.user}{_rho(app)}")
     if said.least:
-        sizes = str(said.least) if said.least == said.most else f"{said.least} to {said.most}"
-        verb = "has" if said.slots else "wants"
-        count = str(said.slots) if said.slots else sizes
-        parts.append(f"{verb} {count} slot{'' if count == '1' else 's'}")
+        parts.append(f"{'has' if said.slots else 'wants'} {_sizes(said)}")
     if said.HasField("iterations_done"):
-        most = f" of {said.iterations:.0f}" if said.HasField("iterations") else ""
-        parts.append(f"iteration {said.iterations_done:.0f}{most}")
+        parts.append(f"iteration {_iterations(said)}")
     return "    ".join(parts)
+
+
+def _rho(app: pb.App | None) -> str:
+    rho = None if app is None else given(app, "rho")
+    return "" if rho is None else f", ρ {number(rho)}"
+
+
+def _sizes(said: pb.Explanation) -> str:
+    sizes = str(said.least) if said.least == said.most else f"{said.least} to {said.most}"
+    count = str(said.slots) if said.slots else sizes
+    return f"{count} slot{'' if count == '1' else 's'}"
+
+
+def _iterations(said: pb.Explanation) -> str:
+    return f"{said.iterations_done:.0f}" + (f" of {said.iterations:.0f}" if said.HasField("iterations") else "")
 
 
 def _why(said: pb.Explanation) -> str:
@@ -109,7 +194,56 @@ def _way(way: pb.Frees) -> str:
 
 
 def _starts(said: pb.Explanation) -> str:
+    text = _soon(said)
+    if "past_waits" in said.numbers:
+        within, waits, rounds = (
+            f"{said.numbers[name]:.0f}" for name in ("past_waits_within", "past_waits", "past_rounds")
+        )
+        text += f": {within} of {waits} waits of this app ended within {rounds} rounds"
+    return text
+
+
+def _soon(said: pb.Explanation) -> str:
     if not said.starts_in_seconds:
         return "not known"
     early, late = said.starts_in_seconds[0], said.starts_in_seconds[-1]
     return f"in {duration(early)}" + (f" to {duration(late)}" if late - early >= 1.0 else "")
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------
+
+
+def _tell_history(job: str, folder: Path | None, as_json: bool) -> None:
+    from eunomia_appmaster.past_runs import PastRun
+    from eunomia_appmaster.service.settings import default_state_dir
+
+    spells = PastRun(folder or default_state_dir()).history(job)
+    if not spells:
+        raise InputError("a job must have been in the run to be explained", value=f'"{job}"')
+    if as_json:
+        typer.echo("\n".join(json.dumps(_spell(spell)) for spell in spells))
+        return
+    rows = [
+        [
+            spell.job,
+            duration(spell.start),
+            "-" if spell.end is None else duration(spell.end - spell.start),
+            spell.state,
+            spell.reason or "-",
+            spell.plugin or "-",
+        ]
+        for spell in spells
+    ]
+    typer.echo("\n".join(table(["JOB", "FROM", "FOR", "STATE", "REASON", "SAID BY"], rows, ["FROM", "FOR"])))
+
+
+def _spell(spell: Any) -> dict[str, Any]:
+    return {
+        "schema": "eunomia/explain_history@1",
+        "job": spell.job,
+        "start_seconds": spell.start,
+        "end_seconds": spell.end,
+        "state": spell.state,
+        "reason": spell.reason or None,
+        "plugin": spell.plugin or None,
+    }

@@ -15,6 +15,8 @@ def explain(snapshot: Snapshot, decision: Decision, job: JobId, plugin: str) -> 
     mine = next((line for line in lines if line["app"] == app and line["bid"]), None)
     if mine is None:
         return Explanation(text=_not_offered(app, lines), numbers={})
+    if mine["gpus_kept"]:
+        return Explanation(text=_shared(app, mine), numbers=_numbers(mine))
     if mine["gpus_won"]:
         return Explanation(text=_held_back(app, mine), numbers=_numbers(mine))
     return Explanation(text=_outbid(app, mine, lines), numbers=_numbers(mine))
@@ -51,6 +53,10 @@ def _outbid(app: str, mine: Entry, lines: list[Entry]) -> str:
     to = ", ".join(winners) if winners else "nobody"
     own = "it could use none of them" if mine["rho_least"] is None else _gain(mine, "rho_least")
     return f"{_slots(mine['gpus_offered'])} went to the apps that gain most together: {to}; {own}."
+
+
+def _shared(app: str, mine: Entry) -> str:
+    return f"{app} won {mine['gpus_kept']} of {_slots(mine['gpus_offered'])}; which of its jobs run on what it holds is its tuner's to say."
 
 
 def _held_back(app: str, mine: Entry) -> str:

@@ -1,0 +1,183 @@
+"""Explanations of a run that is over, or goes on, from its journal: the state of a moment is folded again."""
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eunomia.arbiter import Arbiter
+from eunomia.decisions import Decision
+from eunomia.errors import InputError
+from eunomia.events import AppArrived
+from eunomia.explaining import Explainer
+from eunomia.journal import Step, read_journal
+from eunomia.leases import LeaseState
+from eunomia.profiles import Profile
+from eunomia.state import State
+from eunomia.units import NONE, JobId, Seconds
+from eunomia.workload import JobState
+from eunomia_appmaster.explanations import add_reasons, describe
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.layout import Layout
+
+JOURNAL = "journal.sqlite"
+ROUNDS_KEPT = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spell:
+    """A stretch of a job's life in one state, for one reason; seconds since the arbiter's start."""
+
+    job: str
+    start: float
+    end: float | None
+    """None: to the end of the journal."""
+    state: str
+    reason: str
+    """Empty: none."""
+    plugin: str
+
+
+class PastRun:
+    """The run of a folder.
+
+    Args:
+        folder: with a ``journal.sqlite``.
+
+    Raises:
+        InputError: it has none, or not of a run that has begun.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with read_journal(folder / JOURNAL) as journal:
+            meta, self.steps = journal.meta, list(journal.steps())
+        if "layout" not in meta or "profile" not in meta or not self.steps:
+            raise InputError("a run must have begun to be explained", value="no step yet", place=str(folder / JOURNAL))
+        self.layout = Layout.decoded(meta["layout"])
+        self._profile = Profile.parse(str(meta["profile"]), name=str(meta.get("policy", "profile")), place=JOURNAL)
+        self._seed = int(str(meta.get("seed", 0)))
+        self._place = str(folder / JOURNAL)
+
+    def explanations(self, name: str, at: float | None = None) -> list[pb.Explanation]:
+        """Why a job waited, or each job of an app.
+
+        Args:
+            name: of a job or an app.
+            at: seconds since the arbiter's start; None: the last moment that each waited.
+
+        Raises:
+            InputError: there was no such job, or none at that moment.
+        """
+        stops = self._last_waits(name) if at is None else self._all_at(name, at)
+        if not stops:
+            when = ("" if at is None else f" at {at:g} s") + self._hint(name)
+            raise InputError(
+                f"a job must have been in the run{when} to be explained", value=f'"{name}"', place=self._place
+            )
+        found: dict[str, pb.Explanation] = {}
+        for number, arbiter, rounds in self._folded():
+            jobs = [job for job, stop in stops.items() if stop == number]
+            if jobs:
+                now = float(arbiter.state.now) if at is None else at
+                found |= {one.job: one for one in self._explained(arbiter, rounds, jobs, now)}
+        return [found[job] for job in stops]
+
+    def _hint(self, name: str) -> str:
+        """Names that there were, for whoever asked for another."""
+        apps = dict.fromkeys(event.app for step in self.steps for event in step.events if isinstance(event, AppArrived))
+        return "" if name.rpartition("/")[0] in apps or name in apps else f" (its apps: {', '.join(apps)})"
+
+    def history(self, name: str) -> list[Spell]:
+        """What became of a job, or of each job of an app, one stretch after the other."""
+        spells: dict[str, list[Spell]] = {}
+        for _, arbiter, _ in self._folded():
+            state, now = arbiter.state, float(arbiter.state.now)
+            rows = {job: row for job, row in state.job_rows.items() if _named(job, name)}
+            for job in {*spells, *rows}:
+                _note(spells.setdefault(job, []), job, _now(state, rows[JobId(job)]) if job in rows else None, now)
+        return [spell for job in spells for spell in spells[job]]
+
+    def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:
+        """The arbiter after each step, and the last rounds."""
+        cluster = self.layout.cluster
+        stages, fallback = self._profile.stages(cluster), Profile.fallback().stages(cluster)
+        arbiter = Arbiter(cluster, stages, fallback, seed=self._seed)
+        rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
+        for step in self.steps:
+            arbiter.replay(step.now, step.events, step.decision)
+            if step.decision.causes:
+                rounds.append(step.decision)
+            yield step.number, arbiter, rounds
+
+    def _last_waits(self, name: str) -> dict[str, int]:
+        """By job, the step after which it waited last; one that never did, the step after which it was seen last."""
+        stops: dict[str, tuple[int, int]] = {}
+        for number, arbiter, _ in self._folded():
+            for job, row in arbiter.state.job_rows.items():
+                if _named(job, name):
+                    stops[job] = max(stops.get(job, (0, 0)), (_weight(arbiter.state, row), number))
+        return {job: number for job, (_, number) in stops.items()}
+
+    def _all_at(self, name: str, at: float) -> dict[str, int]:
+        last: Step | None = None
+        jobs: list[str] = []
+        for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
+            if float(step.now) > at:
+                break
+            last, jobs = step, [job for job in arbiter.state.job_rows if _named(job, name)]
+        return {} if last is None else dict.fromkeys(jobs, last.number)
+
+    def _explained(
+        self, arbiter: Arbiter, rounds: Sequence[Decision], jobs: Sequence[str], now: float
+    ) -> list[pb.Explanation]:
+        cluster, state = self.layout.cluster, arbiter.state
+        explainer = Explainer(
+            arbiter.save(),
+            cluster,
+            self._profile.stages(cluster),
+            Profile.fallback().stages(cluster),
+            rounds,
+            Seconds(now),
+        )
+        messages = [describe(state, state.job_row(JobId(job)), now) for job in jobs]
+        add_reasons(explainer, messages, self.layout)
+        return messages
+
+
+def _named(job: str, name: str) -> bool:
+    return job == name or job.rpartition("/")[0] == name
+
+
+def _weight(state: State, row: int) -> int:
+    """How telling a moment is: a job that waits for slots, else one that is paused, else any."""
+    kind = JobState(int(state.jobs.live.state[row]))
+    if kind is JobState.WAITING:
+        return 2 if _granted(state, int(state.jobs.live.app[row])) else 3
+    return 1 if kind is JobState.PAUSED else 0
+
+
+def _granted(state: State, app: int) -> bool:
+    """Its app has been granted slots on which nothing runs yet: the wait is over but for its tuner."""
+    held = state.holdings.live
+    shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
+    return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)
+
+
+def _now(state: State, row: int) -> tuple[str, str, str]:
+    kind, reason = JobState(int(state.jobs.live.state[row])), state.reason(row)
+    waits = kind in (JobState.WAITING, JobState.PAUSED) and reason is not None
+    by = state.turned_down_by(row) if waits and kind is JobState.WAITING else ""
+    return kind.name.lower(), reason.word if waits and reason is not None else "", by
+
+
+def _note(spells: list[Spell], job: str, seen: tuple[str, str, str] | None, now: float) -> None:
+    last = spells[-1] if spells and spells[-1].end is None else None
+    if last is not None and seen == (last.state, last.reason, last.plugin):
+        return
+    if last is not None:
+        spells[-1] = dataclasses.replace(last, end=now)
+        if math.isclose(last.start, now):
+            spells.pop()
+    if seen is not None:
+        spells.append(Spell(job=job, start=now, end=None, state=seen[0], reason=seen[1], plugin=seen[2]))
