@@ -9,6 +9,7 @@ from eunomia.arbiter import Arbiter
 from eunomia.decisions import Decision
 from eunomia.events import AppArrived, Event, JobAdded
 from eunomia.invariants import check_state
+from eunomia.registry import default_registry
 from eunomia.testing.drive import Delays, Drive, Outcome
 from eunomia.units import AppId, JobId, UserId
 
@@ -47,6 +48,24 @@ PROFILES = {
     "las": ("rounds.every=30s",),
     "queues": ("stages.valuation=las", "plugins.las.queues=[40.0, 160.0]", "plugins.ordered.preemptive=true"),
     "stop": ("plugins.ordered.on_misfit=stop",),
+    "easy": (),
+    "conservative": ("plugins.ordered.on_misfit=conservative", "stages.elasticity=range", "rounds.lease=20s"),
+    "srtf": (),
+    "srsf": ("stages.elasticity=throughput",),
+    "themis_rho": ("rounds.every=30s",),
+    "edf": ("stages.valuation=edf", "plugins.ordered.preemptive=true"),
+    "random": ("stages.valuation=random", "stages.placement=random", "rounds.lease=20s"),
+    "tiresias": (
+        "plugins.las.queues=[20.0, 100.0]",
+        "plugins.las.promote_knob=2.0",
+        "plugins.consolidated.patience=30s",
+        "rounds.every=20s",
+    ),
+    "max_min": (),
+    "max_min_time": ("plugins.time_sharing.round_length=20s", "plugins.time_sharing.least_between=50s"),
+    "max_min_users": ("plugins.rounding.round_length=20s", "plugins.max_min_users.among=apps"),
+    "drf": ("rounds.lease=20s",),
+    "isolated": ("stages.allocation=isolated", "plugins.isolated.parts=1"),
 }
 
 
@@ -54,7 +73,8 @@ PROFILES = {
 @settings(max_examples=15, deadline=None)
 @given(jobs=_JOBS, slow=st.booleans())
 def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bool) -> None:
-    base = name if name in ("default", "spread", "las") else "default"
+    presets = default_registry().presets()
+    base = name if name in presets or name == "spread" else "default"
     delays = Delays(order=0.5, start=2.0, release=3.0, lost=0.2) if slow else None
     outcome = drive(Profile.load(base, settings=PROFILES[name]), jobs, delays=delays)
     assert len(outcome.finished) == len(jobs)
@@ -65,13 +85,13 @@ def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
     fifo = drive(Profile.load("default"), jobs, "1x4 V100").finished
     las = drive(Profile.load("las"), jobs, "1x4 V100").finished
     assert fifo == {"a0/0": 1000.0, "a1/0": 1010.0}
-    assert las["a1/0"] == pytest.approx(11.0)
-    assert las["a0/0"] == pytest.approx(1010.0)
+    assert las[JobId("a1/0")] == pytest.approx(11.0)
+    assert las[JobId("a0/0")] == pytest.approx(1010.0)
 
 
 def test_range_uses_gpus_that_fixed_leaves_idle() -> None:
     jobs = [(0.0, 4, 0, 400.0), (0.0, 1, 7, 400.0)]
     fixed = drive(Profile.load("default"), jobs, "1x8 V100").finished
     ranged = drive(Profile.load("default", settings={"stages.elasticity": "range"}), jobs, "1x8 V100").finished
-    assert fixed["a1/0"] == 150.0
-    assert ranged["a1/0"] == 100.0
+    assert fixed[JobId("a1/0")] == 150.0
+    assert ranged[JobId("a1/0")] == 100.0

@@ -241,7 +241,7 @@ def _closed(
     jobs = {
         str(snapshot.jobs.id[row]): Seen(keys[claim], tuple(received[row].tolist()), tuple(granted[row].tolist()))
         for row, claim in zip(rows.tolist(), owner.tolist(), strict=True)
-        if claim >= 0
+        if claim >= 0 and (received[row].any() or granted[row].any())
     }
     return Account(
         at=float(snapshot.now),
