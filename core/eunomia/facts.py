@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -103,7 +103,8 @@ class Facts:
             return "nobody else waits"
         if self.place is None:
             return f"{self.others_waiting} {'other' if self.others_waiting == 1 else 'others'} waiting"
-        return f"it is number {self.place} of {self.others_waiting + 1} in the order of service"
+        behind = f", behind {names_of(self.ahead_names)}" if self.ahead_names else ""
+        return f"it is number {self.place} of {self.others_waiting + 1} in the order of service{behind}"
 
     @property
     def round_state(self) -> str:
@@ -247,6 +248,13 @@ def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
     spent = np.bincount(cluster.machine, weights=np.nan_to_num(used[: cluster.gpus]), minlength=total.size)
     left = np.where(np.isnan(total), np.inf, total - spent)[room > 0]
     return float(left.max(initial=0.0))
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Names in a sentence: the first two, and how many more there are."""
+    different = list(dict.fromkeys(names))
+    shown, more = different[:2], len(different) - 2
+    return f"{', '.join(shown)} and {more} more" if more > 0 else " and ".join(shown)
 
 
 def _slots(count: int) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from eunomia.arbiter import Arbiter
-from eunomia.facts import Facts
+from eunomia.facts import Facts, names_of
 from eunomia.leases import LeaseState
 from eunomia.shapes import value
 from eunomia.trials import Start, Trials, down_machines, finishes_at
@@ -141,7 +141,7 @@ class Ways:
         down = down_machines(self.state)
         enough = self.trials.machines_back(self.job) if down else None
         if enough is not None or always:
-            yield Way(what="machine_back", text=f"{_names(down)} back in service" + _then(enough))
+            yield Way(what="machine_back", text=f"{names_of(down)} back in service" + _then(enough))
 
     def _planned(self) -> Iterable[Way]:
         planned = self.state.starts_at.get(self.row, math.nan)
@@ -163,7 +163,7 @@ class Ways:
         yield from self._machines_back()
         first = self.trials.first(self.job) if self.facts.others_waiting else None
         if first is not None:
-            ahead = f": {_names(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
+            ahead = f": {names_of(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
             yield Way(what="order", text=f"nobody else waiting{ahead}{_then(first)}")
 
     def _division(self) -> Iterable[Way]:
@@ -203,7 +203,7 @@ class Ways:
         if together:
             yield Way(
                 what="release",
-                text=f"{_names([self._holder(one) for one in together])} done",
+                text=f"{names_of([self._holder(one) for one in together])} done",
                 slots=tuple(sorted(gpu for one in together for gpu in self.state.leases[one].gpus.tolist())),
                 in_seconds=self._over_in(together),
             )
@@ -305,12 +305,12 @@ class Ways:
         ended = all(self.state.leases[number].ends_at <= ahead.at for number in numbers)
         if ended:
             mine = tuple(gpu for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE)
-            names = _names([str(self.state.app_id(self.state.leases[number].app)) for number in numbers])
+            names = names_of([str(self.state.app_id(self.state.leases[number].app)) for number in numbers])
             text = f"lease of {names} ends" if len(numbers) == 1 else f"leases of {names} end"
             yield Way(what="lease_end", slots=mine, text=text, in_seconds=self._ahead_in)
         elif self.trials.released(self.job, numbers) is not None:
             slots = np.concatenate([self.state.leases[number].gpus for number in numbers])
-            text = f"{_names([self._holder(number) for number in numbers])} done"
+            text = f"{names_of([self._holder(number) for number in numbers])} done"
             yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
         else:
             yield Way(what="round", text="its turn, as those who run are done", in_seconds=self._ahead_in)
@@ -325,12 +325,3 @@ def _then(start: Start | None) -> str:
     if start is None:
         return "; then it waits for slots"
     return "" if start.prompt else AT_NEXT_ROUND
-
-
-def _names(names: Sequence[str]) -> str:
-    """Names in a sentence: the first two, and how many more there are."""
-    different = list(dict.fromkeys(names))
-    shown, more = different[:2], len(different) - 2
-    if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join(shown)

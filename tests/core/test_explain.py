@@ -349,7 +349,7 @@ CASES = {
         reason=Reason.OUTRANKED,
         frees=(),
         numbers={"others_waiting": 2, "place": 3},
-        says="It wants 2 slots; 1 free now, and it is number 3 of 3 in the order of service.",
+        says="It wants 2 slots; 1 free now, and it is number 3 of 3 in the order of service, behind b/0 and c/0.",
     ),
     "behind one who waits for more": Case(
         build=build(comes("a", 3), comes("b", 2), comes("c", 1), site=lambda: lab(make=STOP)),
@@ -609,6 +609,16 @@ def test_the_plugin_is_asked_for_its_own_words() -> None:
     why = town.explain("b/0")
     assert (why.said, why.numbers["patience"]) == ("b/0 is refused.", 3.0)
     assert [way.text for way in why.frees if way.what == "text"] == ["a kind word"]
+
+
+def test_the_order_of_service_is_told_by_the_plugin_behind_it() -> None:
+    why = CASES["the lease of one who had more"].build().explain("b/0")
+    assert why.said == (
+        "Who fits may pass those who do not. Who runs is not stopped for others before the end of a lease. "
+        "It has received 0 gpu-seconds; those that received less come first."
+    )
+    assert why.text.endswith(why.said)
+    assert why.numbers["attained"] == 0.0
 
 
 def test_a_plugin_that_fails_to_explain_costs_no_answer() -> None:

@@ -1,5 +1,6 @@
 """Serve jobs in an order: each the largest size on its menu that is still free."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from eunomia import (
     Allocation,
     Cause,
     Contract,
+    Explanation,
     Feature,
     Menus,
     Misfit,
@@ -101,6 +103,20 @@ class Ordered:
             starts_at=starts_at,
             wake_at=_first_change(snapshot, valuations, jobs[sizes > 0]),
         )
+
+    @hookimpl
+    def eunomia_explain(self) -> Explanation:
+        """Tell the rules of the queue; the place in it is the order's to say."""
+        stays = "" if self.options.preemptive else " Who runs is not stopped for others before the end of a lease."
+        return Explanation(text=_RULES[self.options.on_misfit] + stays, numbers={})
+
+
+_RULES: Mapping[str, str] = {
+    "skip": "Who fits may pass those who do not.",
+    "stop": "Nobody passes those who are ahead and do not fit.",
+    "easy": "Who fits may pass those who do not, if the first of them starts no later for it.",
+    "conservative": "Who fits may pass those who do not, if they start no later for it.",
+}
 
 
 def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:

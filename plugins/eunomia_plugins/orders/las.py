@@ -9,6 +9,7 @@ from eunomia import (
     NEVER,
     Claims,
     Contract,
+    Explanation,
     Feature,
     Offer,
     PluginOptions,
@@ -22,7 +23,7 @@ from eunomia import (
 )
 from eunomia.contracts import Contracts
 from eunomia.memos import Memo
-from eunomia.units import Bools, Ints, Reals, Rows
+from eunomia.units import Bools, Ints, JobId, Reals, Rows
 from eunomia_plugins.orders.promotions import Promotions
 
 SOON = 1e-3
@@ -81,6 +82,16 @@ class Las:
             wake_at=min(wake_at, self._crossing(snapshot, memo)),
             holds=self._until_threshold(attained) / self._speed(snapshot.jobs.most[jobs]),
         )
+
+    @hookimpl
+    def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
+        """Tell what the job has received: those that received less come first."""
+        row = np.flatnonzero(snapshot.jobs.id == job).astype(np.int32)
+        memo = snapshot.memos.of(self.name, Stage.VALUATION)
+        attained = float(self._attained(snapshot, row, memo if isinstance(memo, Promotions) else None)[0])
+        unit = self.options.attained.replace("_", "-")
+        text = f"It has received {attained:.0f} {unit}; those that received less come first."
+        return Explanation(text=text, numbers={"attained": attained})
 
     def _attained(self, snapshot: Snapshot, jobs: Rows, memo: Promotions | None) -> Reals:
         """Service since the job came, or since it was last promoted."""

@@ -56,7 +56,8 @@ def _outbid(app: str, mine: Entry, lines: list[Entry]) -> str:
 
 
 def _shared(app: str, mine: Entry) -> str:
-    return f"{app} won {mine['gpus_kept']} of {_slots(mine['gpus_offered'])}; which of its jobs run on what it holds is its tuner's to say."
+    won = f"{app} won {mine['gpus_kept']} of {_slots(mine['gpus_offered'])}"
+    return f"{won}; which of its jobs run on what it holds is its tuner's to say."
 
 
 def _held_back(app: str, mine: Entry) -> str:
