@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision, Transition, TransitionKind
+from eunomia.decisions import Decision, Transition
 from eunomia.errors import EunomiaError
 from eunomia.events import AppFinished, Event, JobFinished, JobsDivided, MachineLost, Released, Resized, Started
 from eunomia.leases import GpuState, LeaseState
-from eunomia.units import NONE, AppId, JobId, Seconds
+from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
 from eunomia.workload import JobState
 
 
@@ -45,6 +45,14 @@ class Outcome:
     decisions: list[Decision] = dataclasses.field(default_factory=list)
     steps: int = 0
     events: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Start:
+    lease: LeaseId
+    epoch: Epoch
+    job: JobId | None
+    gpus: tuple[int, ...]
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,7 +95,8 @@ class Drive:
         self.holders: dict[int, int] = {}
         """What is true: GPU to the lease whose processes are there."""
         self._fence: dict[int, int] = {}
-        self._waiting: list[Transition] = []
+        self._handed: set[tuple[int, int]] = set()
+        self._begun_once: set[int] = set()
         self._runs: dict[JobId, _JobRun] = {}
         self._queue: list[tuple[float, int, Callable[[float], Event | None]]] = []
         self._count = itertools.count()
@@ -149,21 +158,17 @@ class Drive:
     # --- orders ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, now: float) -> None:
+        """Tell who has to leave; begin what is ready. What is ready is read off the state, as the live service does."""
         for order in (*decision.orders, *decision.transitions):
             if order.leaving.size:
                 self._later(now + self._some(self.delays.order), lambda then, o=order: self._leave(o, then))  # type: ignore[misc]
-            if order.kind is TransitionKind.SHRINK and order.job is None:
-                continue  # an app goes on with what it keeps
-            if order.gpus.size and order.kind is not TransitionKind.SUSPEND:
-                self._waiting.append(order)
-        leases = self.arbiter.state.leases
-        for order in list(self._waiting):
-            lease = leases.get(order.lease)
-            if lease is None or lease.epoch != order.epoch:
-                self._waiting.remove(order)  # a newer order came
-            elif lease.state is not LeaseState.PENDING:
-                self._waiting.remove(order)
-                self._later(now + self._some(self.delays.order), lambda then, o=order: self._begin(o, then))  # type: ignore[misc]
+        state = self.arbiter.state
+        for lease in state.leases.values():
+            if lease.state is LeaseState.ORDERED and (lease.id, lease.epoch) not in self._handed:
+                self._handed.add((lease.id, lease.epoch))
+                job = None if lease.job == NONE else state.job_id(lease.job)
+                start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, tuple(lease.gpus.tolist()))
+                self._later(now + self._some(self.delays.order), lambda then, s=start: self._begin(s, then))  # type: ignore[misc]
 
     def _leave(self, order: Transition, now: float) -> None:
         """Processes are told to stop; the GPUs come back after a while."""
@@ -184,26 +189,28 @@ class Drive:
             return None
         return event
 
-    def _begin(self, order: Transition, now: float) -> None:
-        """Processes start, unless a newer order has come to one of the GPUs."""
-        if any(order.epoch < self._fence.get(gpu, 0) for gpu in order.gpus.tolist()):
+    def _begin(self, start: _Start, now: float) -> None:
+        """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
+        gpus = [gpu for gpu in start.gpus if start.epoch >= self._fence.get(gpu, 0)]
+        if not gpus or (start.job is not None and len(gpus) < len(start.gpus)):
             return
-        for gpu in order.gpus.tolist():
-            self._fence[gpu] = order.epoch
-            other = self.holders.get(gpu, order.lease)
-            if other != order.lease:
-                raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {other}, {order.lease}")
-            self.holders[gpu] = order.lease
-        self._later(now + self._some(self.delays.start), lambda then: self._begun(order, then))
+        for gpu in gpus:
+            self._fence[gpu] = start.epoch
+            other = self.holders.get(gpu, start.lease)
+            if other != start.lease:
+                raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {other}, {start.lease}")
+            self.holders[gpu] = start.lease
+        self._later(now + self._some(self.delays.start), lambda then: self._begun(start, gpus, then))
 
-    def _begun(self, order: Transition, now: float) -> Event | None:
-        gpus = order.gpus.tolist()
-        if any(self.holders.get(gpu) != order.lease or self._fence[gpu] != order.epoch for gpu in gpus):
+    def _begun(self, start: _Start, gpus: list[int], now: float) -> Event | None:
+        left = [gpu for gpu in gpus if self.holders.get(gpu) == start.lease and self._fence[gpu] == start.epoch]
+        if not left or (start.job is not None and len(left) < len(gpus)):
             return None
-        if order.job is not None and order.job in self.left:
-            self._go(order.job, frozenset(gpus), now, order.epoch)
-        kind = Started if order.kind is TransitionKind.START else Resized
-        return kind(lease=order.lease, epoch=order.epoch)
+        if start.job is not None and start.job in self.left:
+            self._go(start.job, frozenset(left), now, start.epoch)
+        kind = Resized if start.lease in self._begun_once else Started
+        self._begun_once.add(start.lease)
+        return kind(lease=start.lease, epoch=start.epoch)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
