@@ -125,7 +125,7 @@ class _Reader:
             waited=0.0 if held else self._waited(row, jobs),
             ideal=self._ideal(row, forecast, wanted),
             lease=_finite(self.offer.lease, forecast),
-            usable=self._usable(wanted, sum(held.values())),
+            usable=useful(self._usable(wanted, sum(held.values())), reported),
             gpu_type=self._type(wanted),
             held=held,
             rack_of={machine: int(snapshot.cluster.machine_rack[machine]) for machine in held},
@@ -211,6 +211,17 @@ def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
     own = np.where((held.state[:count] == int(GpuState.HELD)) & binding, held.app[:count], NONE)
     own = np.where(held.successor[:count] >= 0, held.next_app[:count], own)
     return np.where(offered, NONE, own).astype(np.int32), held.app[:count]
+
+
+def useful(usable: Ints, forecast: Forecast | None) -> Ints:
+    """Without what the jobs of the present phase have no use for, as the app tells; the least is always left.
+
+    An app that won more would give it back, and the next auction would be held over the same GPUs.
+    """
+    if forecast is None or not forecast.phases:
+        return usable
+    most = sum(job.most for job in forecast.phases[0].jobs if job.iterations_left > 0)
+    return usable[: max(1, int(np.searchsorted(usable, most, side="right")))] if most else usable
 
 
 def _finite(lease: float, forecast: Forecast) -> float:
