@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from eunomia import Cluster, Profile
 from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision
+from eunomia.decisions import Decision, TransitionKind
 from eunomia.events import AppArrived, Event, JobAdded
 from eunomia.invariants import check_state
 from eunomia.registry import default_registry
@@ -30,7 +30,10 @@ def drive(profile: Profile, jobs: list[Job], cluster: str = "2x4 V100", *, delay
     for number, (arrival, least, more, seconds) in enumerate(jobs):
         app, job = AppId(f"a{number}"), JobId(f"a{number}/0")
         script.append((arrival, AppArrived(app=app, user=UserId("ana"), divides=False)))
-        script.append((arrival, JobAdded(job=job, app=app, least=least, most=least + more, seconds_per_iteration=1.0)))
+        added = JobAdded(
+            job=job, app=app, least=least, most=least + more, seconds_per_iteration=1.0, iterations=seconds
+        )
+        script.append((arrival, added))
         work[job] = seconds
     return Drive(arbiter, work=work, delays=delays, watch=watch).run(script, until=4000.0)
 
@@ -87,6 +90,36 @@ def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
     assert fifo == {"a0/0": 1000.0, "a1/0": 1010.0}
     assert las[JobId("a1/0")] == pytest.approx(11.0)
     assert las[JobId("a0/0")] == pytest.approx(1010.0)
+
+
+def test_a_job_that_has_just_started_is_demoted_when_it_crosses_a_threshold() -> None:
+    """Nothing happens between the start at 0 and the crossing at 10 s, so the round must have asked for that moment."""
+    settings = {"stages.valuation": "las", "plugins.las.queues": [40.0], "plugins.ordered.preemptive": True}
+    jobs = [(0.0, 4, 0, 4000.0), (0.0, 4, 0, 40.0)]
+    finished = drive(Profile.load("default", settings=settings), jobs, "1x4 V100").finished
+    assert finished[JobId("a1/0")] == pytest.approx(20.0, abs=0.01)
+
+
+def test_srtf_stops_the_long_job_once_for_each_shorter_one() -> None:
+    """By the rate of the moment an elastic job on few GPUs looks long, and two jobs would take turns for ever."""
+    settings = {"stages.elasticity": "range"}
+    jobs = [(0.0, 1, 7, 8000.0), (10.0, 2, 6, 400.0), (20.0, 1, 7, 800.0)]
+    outcome = drive(Profile.load("srtf", settings=settings), jobs, "1x8 V100")
+    starts = [
+        order.job for decision in outcome.decisions for order in decision.transitions if order.kind.name == "START"
+    ]
+    assert len(outcome.finished) == 3
+    assert max(starts.count(JobId(f"a{number}/0")) for number in range(3)) <= 3
+
+
+def test_easy_backfilling_does_not_delay_the_head() -> None:
+    """On 4 GPUs, two of them taken for 100 s: a gang of 4 starts at 100 s although short jobs keep coming."""
+    jobs = [(0.0, 2, 0, 200.0), (1.0, 4, 0, 400.0), *((2.0 + number, 2, 0, 60.0) for number in range(6))]
+    skip = drive(Profile.load("default"), jobs, "1x4 V100").finished
+    easy = drive(Profile.load("easy"), jobs, "1x4 V100").finished
+    assert easy[JobId("a1/0")] == pytest.approx(200.0)
+    assert skip[JobId("a1/0")] > 210.0
+    assert min(easy[JobId(f"a{number}/0")] for number in range(2, 8)) < 100.0
 
 
 def test_range_uses_gpus_that_fixed_leaves_idle() -> None:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia import Allocation, Grants, Reason, Scope, TimeShares
+from eunomia import Allocation, Grants, InputErrors, Profile, Reason, Scope, TimeShares
 from eunomia.testing.builders import World
 from eunomia_plugins.allocations.max_min import MaxMin, MaxMinOptions
 from eunomia_plugins.allocations.max_min_time import MaxMinTime
@@ -104,6 +104,23 @@ def test_who_may_use_both_types_leaves_the_scarce_one_to_who_must() -> None:
     share = times(town)
     assert share["p/1"][0] == pytest.approx(1 - share["a/1"][0])
     assert sum(share["a/1"]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"stages.elasticity": "fixed", "stages.allocation": "max_min"},
+            'needs rates at many sizes, but elasticity "fixed"',
+        ),
+        ({"stages.allocation": "max_min_time"}, "add refiner .*time_sharing"),
+        ({"stages.allocation": "max_min_users"}, "add refiner .*rounding"),
+        ({"stages.allocation": "isolated", "stages.placement": "spread"}, 'placement "spread" must honour pins'),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_load(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputErrors, match=message):
+        Profile.load("default", settings=settings)
 
 
 _JOBS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=12)
