@@ -100,10 +100,26 @@ class Lab:
         return events
 
     def pass_to(self, at: float) -> None:
-        """Let time pass, with every step that falls due."""
-        while self.wake_at <= at + 1e-9:
-            self.step(at=self.wake_at)
+        """Let time pass, with every step that falls due, and every job done whose work is known."""
+        while min(self.wake_at, soonest := self._next_done()) <= at + 1e-9:
+            over = [JobFinished(job=job) for job, end in self._ends().items() if end <= self.wake_at and end == soonest]
+            self.step(*over, at=min(self.wake_at, soonest))
         self.now = max(self.now, at)
+
+    def _next_done(self) -> float:
+        return min(self._ends().values(), default=math.inf)
+
+    def _ends(self) -> dict[JobId, float]:
+        jobs = self.arbiter.state.jobs.live
+        running = [row for row in self.arbiter.state.job_rows.values() if jobs.state[row] == JobState.RUNNING]
+        ends = {
+            self.arbiter.state.job_id(row): float(
+                jobs.since[row] + (jobs.iterations[row] - jobs.done[row]) / jobs.rate[row]
+            )
+            for row in running
+            if jobs.rate[row] > 0.0 and jobs.iterations[row] > 0.0
+        }
+        return {job: max(self.now, end) for job, end in ends.items()}
 
     def submit(
         self, name: str, gpus: int | tuple[int, int] = 1, *, jobs: int = 1, divides: bool = False, **job: object

@@ -440,6 +440,18 @@ CASES = {
         says="The plan lets it start in 30 s.",
         starts=(30.0, 30.0),
     ),
+    "booked behind a gang whose end is known": Case(
+        build=build(
+            comes("a", 3, **WORK),
+            comes("b", 4, **WORK),
+            site=lambda: lab(make=profile(plugins__ordered__on_misfit="easy")),
+        ),
+        job="b/0",
+        reason=Reason.PLANNED_LATER,
+        frees=("plan", "release"),
+        plugin="ordered",
+        starts=(100.0 / 3.0,) * 2,
+    ),
     "granted what others leave": Case(
         build=build(comes("a", 4), disobeys, comes("b", 4), after(61.0), site=lambda: lab("1x4 V100", LAS)),
         job="b/0",

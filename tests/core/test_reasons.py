@@ -1,0 +1,45 @@
+"""The closed set of reasons: in words, in the manual, and the ways that free a job."""
+
+import re
+import string
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from eunomia.facts import Facts
+from eunomia.reasons import SENTENCES
+from eunomia.verdicts import Reason
+from eunomia.ways import WAYS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
+
+
+def rows(first: str) -> dict[str, list[str]]:
+    """Rows of the table whose first column has that title."""
+    table = PAGE.read_text().split(f"| {first} |", 1)[1].split("\n\n", 1)[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def test_every_reason_has_words() -> None:
+    assert list(SENTENCES) == list(Reason)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_page_of_reasons_says_what_the_code_says(reason: Reason) -> None:
+    words = SENTENCES[reason]
+    assert rows("reason")[reason.word] == [words.meaning, words.said_by, words.frees]
+
+
+def test_the_page_has_every_reason_and_every_way_and_no_other() -> None:
+    assert list(rows("reason")) == [reason.word for reason in Reason]
+    assert list(rows("what")) == list(WAYS)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_sentences_name_facts(reason: Reason) -> None:
+    known = {field.name for field in fields(Facts)} | {"wanted", "planned", "queue", "round_state"}
+    named = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason].sentence) if name}
+    assert named <= known
+    assert not re.search(r"\bGPUs?\b", SENTENCES[reason].sentence), "people hold slots"
