@@ -38,7 +38,7 @@ class Command:
 BUILT_IN: Final = (
     Command(
         name="demo",
-        help="Run four searches on this machine under Themis and watch them share it.",
+        help="Run four apps on this machine under Themis and watch them share it.",
         target="eunomia_testbed.demo.command:demo",
     ),
     Command(
