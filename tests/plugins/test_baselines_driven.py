@@ -105,9 +105,8 @@ def test_srtf_stops_the_long_job_once_for_each_shorter_one() -> None:
     settings = {"stages.elasticity": "range"}
     jobs = [(0.0, 1, 7, 8000.0), (10.0, 2, 6, 400.0), (20.0, 1, 7, 800.0)]
     outcome = drive(Profile.load("srtf", settings=settings), jobs, "1x8 V100")
-    starts = [
-        order.job for decision in outcome.decisions for order in decision.transitions if order.kind.name == "START"
-    ]
+    orders = [order for decision in outcome.decisions for order in decision.transitions]
+    starts = [order.job for order in orders if order.kind is TransitionKind.START]
     assert len(outcome.finished) == 3
     assert max(starts.count(JobId(f"a{number}/0")) for number in range(3)) <= 3
 
