@@ -150,10 +150,11 @@ def _named(job: str, name: str) -> bool:
 
 
 def _weight(state: State, row: int) -> int:
-    """How telling a moment is: a job that waits for slots, else one that is paused, else any."""
+    """How telling a moment is: a job that waits, and nothing is under way to it; else that waits, is paused, or any."""
     kind = JobState(int(state.jobs.live.state[row]))
     if kind is JobState.WAITING:
-        return 2 if _granted(state, int(state.jobs.live.app[row])) else 3
+        under_way = any(state.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
+        return 2 if under_way else 3
     return 1 if kind is JobState.PAUSED else 0
 
 

@@ -1,0 +1,177 @@
+"""``eunomia explain`` on the folder of a run: the last moment that a job waited, a moment by name, its history."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from eunomia import Cluster, Machine, Profile
+from eunomia.arbiter import Arbiter
+from eunomia.cli import run
+from eunomia.errors import InputError
+from eunomia.events import (
+    AppArrived,
+    AppFinished,
+    Event,
+    JobAdded,
+    JobFinished,
+    JobPaused,
+    JobResumed,
+    Released,
+    Started,
+)
+from eunomia.journal import Journal
+from eunomia.leases import LeaseState
+from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
+from eunomia_appmaster.past_runs import PastRun
+from eunomia_appmaster.service.layout import Layout, Place
+
+
+class Writer:
+    """An arbiter whose orders are obeyed at once, and whose steps are journaled."""
+
+    def __init__(self, folder: Path) -> None:
+        cluster = Cluster.build([Machine(name="box7", gpu_type="V100", gpus=4)])
+        profile = Profile.load("default")
+        self.arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster))
+        self.journal = Journal.open(folder / "journal.sqlite", durable=False)
+        layout = Layout(cluster=cluster, places=tuple(Place(node="box7", slot=slot) for slot in range(4)))
+        self.journal.set_meta(layout=layout.encoded(), profile=profile.resolved(), policy="default", seed=0)
+
+    def step(self, now: float, *events: Event) -> None:
+        news: Sequence[Event] = events
+        while news or not events:
+            decision = self.arbiter.step(Seconds(now), list(news))
+            self.journal.append(Seconds(now), list(news), decision)
+            state = self.arbiter.state
+            epoch = Epoch(state.last_epoch)
+            left: list[Event] = [
+                Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(gpus))
+                for lease, gpus in state.leaving.items()
+                if gpus
+            ]
+            news = left or [
+                Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
+                for lease in state.leases.values()
+                if lease.state is LeaseState.ORDERED
+            ]
+
+    def submit(self, now: float, name: str, gpus: int, *, jobs: int = 1) -> None:
+        added = [
+            JobAdded(
+                job=JobId(f"{name}/{number}"),
+                app=AppId(name),
+                least=gpus,
+                most=gpus,
+                iterations=100.0,
+                seconds_per_iteration=1.0,
+            )
+            for number in range(jobs)
+        ]
+        self.step(now, AppArrived(app=AppId(name), user=UserId("ana"), divides=False), *added)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """``a`` has 3 of 4 slots until 30 s; ``b``, two gangs of 2, waits for it; ``c`` is paused for a while."""
+    writer = Writer(tmp_path)
+    writer.submit(0.0, "a", 3)
+    writer.submit(5.0, "b", 2, jobs=2)
+    writer.step(10.0, JobPaused(job=JobId("b/1")))
+    writer.step(12.0, JobResumed(job=JobId("b/1")))
+    writer.step(30.0, JobFinished(job=JobId("a/0")), AppFinished(app=AppId("a")))
+    writer.step(60.0, JobFinished(job=JobId("b/0")), JobFinished(job=JobId("b/1")), AppFinished(app=AppId("b")))
+    writer.journal.close()
+    return tmp_path
+
+
+def test_the_last_moment_that_a_job_waited_is_explained(folder: Path) -> None:
+    (said,) = PastRun(folder).explanations("b/0")
+    assert (said.state, said.reason, said.stage, said.plugin) == ("waiting", "outranked", "allocation", "ordered")
+    assert (said.app, said.user, said.least, said.seconds) == ("b", "ana", 2, 7.0)
+    assert said.numbers["free"] == 1.0
+    assert {way.what for way in said.frees} == {"release", "gpus"}
+    assert said.text.startswith("It wants 2 slots; 1 free now")
+    assert list(said.starts_in_seconds) == pytest.approx([100.0 / 3.0 - 12.0] * 2)
+
+
+def test_a_moment_by_name_is_explained(folder: Path) -> None:
+    run_ = PastRun(folder)
+    assert [(one.job, one.reason) for one in run_.explanations("b", 11.0)] == [
+        ("b/0", "outranked"),
+        ("b/1", "paused_by_app"),
+    ]
+    (later,) = run_.explanations("b/0", 25.0)
+    assert (later.reason, later.seconds) == ("outranked", 20.0)
+    assert [(one.state, one.reason) for one in run_.explanations("b", 40.0)] == [("running", "")] * 2
+
+
+def test_a_job_that_never_waited_is_shown_as_it_was(folder: Path) -> None:
+    (said,) = PastRun(folder).explanations("a/0", 20.0)
+    assert (said.state, said.reason, said.slots, said.iterations_done) == ("running", "", 3, 60.0)
+
+
+def test_the_history_of_a_job_is_told(folder: Path) -> None:
+    spells = PastRun(folder).history("b/1")
+    assert [(spell.start, spell.end, spell.state, spell.reason) for spell in spells] == [
+        (5.0, 10.0, "waiting", "outranked"),
+        (10.0, 12.0, "paused", "paused_by_app"),
+        (12.0, 30.0, "waiting", "outranked"),
+        (30.0, 60.0, "running", ""),
+    ]
+
+
+def test_asking_changes_nothing_of_the_run(folder: Path) -> None:
+    before = PastRun(folder)
+    before.explanations("b")
+    assert before.explanations("b") == PastRun(folder).explanations("b")
+
+
+@pytest.mark.parametrize(("name", "at"), [("b/7", None), ("nobody", None), ("b/0", 1.0), ("a/0", 59.0)])
+def test_jobs_that_were_not_there_are_refused(folder: Path, name: str, at: float | None) -> None:
+    with pytest.raises(InputError, match="a job must have been in the run"):
+        PastRun(folder).explanations(name, at)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a journal must exist"):
+        PastRun(tmp_path)
+
+
+def test_the_command_tells_of_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "b/0", "--run", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("b/0   WAITING for 7 s    app b, user ana    wants 2 slots")
+    assert "Why        outranked, said by ordered (allocation)" in shown
+    assert "Frees it   slots 0, 1, 2: a/0 done in 21 s     1 more free slot\nStarts     in 21 s\n" in shown
+    assert run(["explain", "b/0", "--run", str(folder), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["schema"], made["reason"], made["plugin"]) == ("eunomia/explain@1", "outranked", "ordered")
+    assert made["frees"][0]["what"] == "release"
+    assert made["frees"][0]["in_seconds"] == pytest.approx(100.0 / 3.0 - 12.0)
+
+
+def test_jobs_with_the_same_reason_share_a_block(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "b", "--run", str(folder), "--at", "25s"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("b   2 jobs WAITING    app b, user ana")
+    assert shown.count("Why") == 1
+    assert [line.split()[0] for line in shown.splitlines()[-2:]] == ["b/0", "b/1"]
+
+
+def test_the_command_tells_the_history(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "b/1", "--run", str(folder), "--history"]) == 0
+    assert "paused_by_app" in capsys.readouterr().out
+    assert run(["explain", "b/1", "--run", str(folder), "--history", "--json"]) == 0
+    spells = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [spell["end_seconds"] for spell in spells] == [10.0, 12.0, 30.0, 60.0]
+
+
+@pytest.mark.parametrize("wrong", [["b/9", "--run", "."], ["b/0", "--at", "3s"], ["b/0", "--run", ".", "--at", "soon"]])
+def test_bad_questions_are_bad_input(
+    folder: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert run(["explain", *wrong]) == 2
+    assert "must" in capsys.readouterr().err
