@@ -1,0 +1,320 @@
+"""Every combination of stages there is: each runs a small crowded world, or is refused at load with its reason."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from multiprocessing import get_context
+from typing import Any, Final
+
+from eunomia.allocations import Allocation
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.contracts import Contract, Feature
+from eunomia.decisions import Decision
+from eunomia.errors import EunomiaError
+from eunomia.menus import Menus
+from eunomia.offers import Offer
+from eunomia.placements import Placement
+from eunomia.profiles import Profile
+from eunomia.registry import Registry
+from eunomia.snapshot import Snapshot
+from eunomia.stages import PlacementStage, RefineStage
+from eunomia.testing.contended import TWO_TYPES, contended
+from eunomia.testing.drive import Drive
+from eunomia.testing.scenes import Scene
+from eunomia.units import Seconds, Stage
+from eunomia.walk import Step, check_cluster, check_walk, contract_of
+
+AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
+"""The five choices of a cell; two cells are neighbours if they differ in one of them."""
+FORMS: Final = frozenset(
+    {Feature.SCORES, Feature.BY_TYPE, Feature.BY_SIZE, Feature.BY_BUNDLE, Feature.OVER_TIME, Feature.APP_CLAIMS}
+)
+"""What a valuation gives."""
+BY_TYPE: Final = frozenset({Feature.BY_TYPE, Feature.TIME_SHARES, Feature.DEVICE_SHARES})
+"""Who needs or gives one of these is run on two GPU types too."""
+PLACE: Final = "[stages]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One combination."""
+
+    elasticity: str
+    valuation: str
+    allocation: str
+    refiners: tuple[str, ...]
+    placement: str
+
+    @property
+    def steps(self) -> list[tuple[Stage, str]]:
+        """Stages and plugins in calling order."""
+        refiners = [(Stage.REFINE, name) for name in self.refiners]
+        first = [
+            (Stage.ELASTICITY, self.elasticity),
+            (Stage.VALUATION, self.valuation),
+            (Stage.ALLOCATION, self.allocation),
+        ]
+        return [*first, *refiners, (Stage.PLACEMENT, self.placement)]
+
+    def but(self, axis: str, other: Any) -> "Cell":
+        """The same with another choice."""
+        return dataclasses.replace(self, **{axis: other})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cell.
+
+    Attributes:
+        refused: the first error of its profile; None: it loads.
+        refused_on: clusters that it does not suit, with the error.
+        decisions: of each run a digest of all transitions: when, what, whose, on which GPUs.
+        faults: what went wrong after it was loaded; there must be none.
+        started: jobs that were started.
+    """
+
+    refused: str | None = None
+    refused_on: tuple[tuple[str, str], ...] = ()
+    decisions: str = ""
+    faults: tuple[str, ...] = ()
+    started: int = 0
+    idle: bool = False
+    """Its last refiner has nothing to do in any round: it decides as the cell without it."""
+    idles: frozenset[str] = frozenset()
+    """Refiners that would have nothing to do after its own."""
+
+    @property
+    def ran(self) -> bool:
+        """It was neither refused as a profile nor on every cluster."""
+        return bool(self.decisions)
+
+
+class Combinations:
+    """All cells of a registry, and what became of each.
+
+    Args:
+        registry: the plugins.
+        processes: how many share the work.
+
+    Attributes:
+        one_type: the scene that all cells run.
+        two_types: the scene that those run too who tell GPU types apart.
+    """
+
+    def __init__(self, registry: Registry, *, processes: int = 1) -> None:
+        self.registry = registry
+        self.processes = processes
+        self.one_type = contended()
+        self.two_types = contended(TWO_TYPES)
+
+    @cached_property
+    def plugins(self) -> dict[Stage, tuple[str, ...]]:
+        """Plugins by stage, of those that can be made without options."""
+        made = {name for name in self.registry.names if self._made(name) is not None}
+        return {stage: tuple(name for name in self.registry.answering(stage) if name in made) for stage in Stage}
+
+    @cached_property
+    def contracts(self) -> dict[tuple[Stage, str], Contract]:
+        """By stage and plugin."""
+        return {
+            (stage, name): contract_of(self._made(name), stage)
+            for stage, names in self.plugins.items()
+            for name in names
+        }
+
+    @cached_property
+    def chains(self) -> tuple[tuple[str, ...], ...]:
+        """No refiner, each one, and each two of which the second takes what the first gives."""
+        refiners = self.plugins[Stage.REFINE]
+        alone = [(), *((name,) for name in refiners)]
+        return (*alone, *(pair for pair in itertools.permutations(refiners, 2) if self._follows(*pair)))
+
+    def cells(self) -> Iterator[Cell]:
+        """Every combination."""
+        by = self.plugins
+        for choice in itertools.product(
+            by[Stage.ELASTICITY], by[Stage.VALUATION], by[Stage.ALLOCATION], self.chains, by[Stage.PLACEMENT]
+        ):
+            yield Cell(*choice)
+
+    @cached_property
+    def outcomes(self) -> dict[Cell, Outcome]:
+        """What became of every cell."""
+        plain = [cell for cell in self.cells() if not cell.refiners]
+        if self.processes == 1:
+            return dict(pair for cell in plain for pair in self.of_chains(cell))
+        parts = [plain[start :: self.processes] for start in range(self.processes)]
+        with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
+            done = pool.map(_part, [self.registry] * len(parts), parts)
+            return {cell: outcome for part in done for cell, outcome in part}
+
+    def of_chains(self, plain: Cell) -> Iterator[tuple[Cell, Outcome]]:
+        """A cell with every chain of refiners. One more refiner that has nothing to do is not run once more."""
+        found: dict[tuple[str, ...], Outcome] = {}
+        for chain in sorted(self.chains, key=len):
+            before = found.get(chain[:-1])
+            if chain and before is not None and chain[-1] in before.idles:
+                found[chain] = dataclasses.replace(before, idle=True, idles=frozenset())
+            else:
+                found[chain] = self.outcome(dataclasses.replace(plain, refiners=chain))
+            yield dataclasses.replace(plain, refiners=chain), found[chain]
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """Load a cell, and run it if it loads."""
+        refused = self.walked(cell)
+        if refused is not None:
+            return Outcome(refused=refused)
+        profile = self.load(cell)
+        further = self._further(cell)
+        refusals, ran = [], []
+        for scene in (self.one_type, self.two_types):
+            cluster = Cluster.parse(scene.cluster)
+            errors = check_cluster(self._steps(cell), cluster)
+            if errors:
+                refusals.append((scene.cluster, str(errors[0])))
+            elif scene is self.one_type or self.tells_types(cell):
+                ran.append(_Run(further).drive(profile, cluster, scene))
+        return Outcome(
+            refused_on=tuple(refusals),
+            decisions=" ".join(run.digest.hexdigest() for run in ran),
+            faults=tuple(fault for run in ran for fault in run.faults),
+            started=sum(len(run.started) for run in ran),
+            idles=frozenset(further).difference(*(run.busy for run in ran)) if ran else frozenset(),
+        )
+
+    def _further(self, cell: Cell) -> dict[str, RefineStage]:
+        """Refiners that could come after the cell's own, to be asked whether they would change anything."""
+        found = {}
+        for name in self.plugins[Stage.REFINE]:
+            longer = dataclasses.replace(cell, refiners=(*cell.refiners, name))
+            if longer.refiners in self.chains and self.walked(longer) is None:
+                found[name] = self.load(longer).stages().refiners[-1]
+        return found
+
+    def walked(self, cell: Cell) -> str | None:
+        """The first error of the walk over a cell's stages, as its profile would raise it."""
+        errors = check_walk(self._steps(cell), bids=False, others=self._suiting, place=PLACE, bids_place="")
+        return str(errors[0]) if errors else None
+
+    def load(self, cell: Cell) -> Profile:
+        """The cell as a profile.
+
+        Raises:
+            InputErrors: it is refused.
+        """
+        settings: dict[str, object] = {f"stages.{axis}": getattr(cell, axis) for axis in AXES}
+        settings["stages.refiners"] = list(cell.refiners)
+        return Profile.load("default", settings=settings, registry=self.registry)
+
+    def tells_types(self, cell: Cell) -> bool:
+        """Whether a stage of it tells GPU types apart."""
+        contracts = [self.contracts[step] for step in cell.steps]
+        return any(BY_TYPE & (contract.needs | contract.gives) for contract in contracts)
+
+    # --- neighbours -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def compared(self) -> tuple[Cell, ...]:
+        """Cells that run, each plan once: not those whose last refiner has nothing to do."""
+        return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran and not outcome.idle)
+
+    def neighbours(self, cell: Cell) -> Iterator[Cell]:
+        """Cells to compare that differ from it in one stage; not in a valuation that the allocation does not read."""
+        for axis in AXES:
+            if axis == "valuation" and not self.reads_values(cell):
+                continue
+            choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
+            for other in choices:
+                near = dataclasses.replace(cell, **{axis: other})
+                if near != cell and self.outcomes[near].ran and not self.outcomes[near].idle:
+                    yield near
+
+    def reads_values(self, cell: Cell) -> bool:
+        """Whether the cell's allocation says that it reads a form of valuation."""
+        return bool(FORMS & self.contracts[Stage.ALLOCATION, cell.allocation].needs)
+
+    def twins(self, cell: Cell) -> list[Cell]:
+        """Neighbours that decide the same; empty: the cell differs from every neighbour."""
+        mine = self.outcomes[cell].decisions
+        return [near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine]
+
+    def _follows(self, first: str, second: str) -> bool:
+        gives = self.contracts[Stage.REFINE, first].gives
+        return bool(gives & self.contracts[Stage.REFINE, second].needs)
+
+    def _made(self, name: str) -> Any:
+        try:
+            return self.registry.make(name, {}, alias=name, place=".".join)
+        except EunomiaError:
+            return None
+
+    def _steps(self, cell: Cell) -> list[Step]:
+        return [Step(stage, name, self.contracts[stage, name]) for stage, name in cell.steps]
+
+    def _suiting(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
+        return [name for name in self.plugins[stage] if suits(self.contracts[stage, name])]
+
+
+def _part(registry: Registry, plain: Sequence[Cell]) -> list[tuple[Cell, Outcome]]:
+    table = Combinations(registry)
+    return [pair for cell in plain for pair in table.of_chains(cell)]
+
+
+class _Run:
+    """One cell driven through a scene.
+
+    Args:
+        further: refiners that are asked, beside the run, whether they would change its allocations.
+    """
+
+    def __init__(self, further: Mapping[str, RefineStage]) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.faults: list[str] = []
+        self.started: set[str] = set()
+        self.busy: set[str] = set()
+        """Those that would have."""
+        self._further = further
+
+    def drive(self, profile: Profile, cluster: Cluster, scene: Scene) -> "_Run":
+        """Run to the end of the scene."""
+        made = profile.stages(cluster)
+        lease = None if scene.lease is None else Seconds(scene.lease)
+        rounds = dataclasses.replace(made.rounds, lease=lease, bid_deadline=None, faults_allowed=1_000_000)
+        stages = dataclasses.replace(made, rounds=rounds, placement=self._asking(made.placement))
+        drive = Drive(
+            Arbiter(cluster, stages, made, seed=11),
+            work=dict(scene.work),
+            delays=scene.delays,
+            seed=5,
+            watch=self._watch,
+            keep=False,
+        )
+        try:
+            drive.run(scene.script, until=scene.until, steps=5_000)
+        except EunomiaError as error:
+            self.faults.append(str(error))
+        return self
+
+    def _asking(self, place: PlacementStage) -> PlacementStage:
+        """The placement, which sees what the last refiner answered, and asks the further ones before."""
+
+        def asking(snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
+            for name in self._further.keys() - self.busy:
+                answer = self._further[name](snapshot, menus, offer, allocation)
+                kept = ("claims", "amount", "order", "standby", "verdicts")
+                if any(getattr(answer, field) is not getattr(allocation, field) for field in kept):
+                    self.busy.add(name)
+            return place(snapshot, menus, offer, allocation)
+
+        return asking
+
+    def _watch(self, drive: Drive, decision: Decision) -> None:
+        self.faults += [f"{fault.plugin}: {fault.what}" for fault in decision.faults]
+        for order in decision.transitions:
+            told = (decision.now, order.kind.value, order.app, order.job, order.gpus.tolist(), order.leaving.tolist())
+            self.digest.update(repr(told).encode())
+            self.started.add(f"{order.app} {order.job}")

@@ -1,0 +1,118 @@
+"""The table of combinations as a page: ``python -m eunomia.testing.combinations docs/reference/combinations.md``."""
+
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from eunomia.registry import Registry
+from eunomia.testing.cells import PLACE, Cell, Combinations, Outcome
+from eunomia.units import Stage
+
+
+def page(table: Combinations) -> str:
+    """The table as a page of the reference."""
+    outcomes = table.outcomes
+    ran = [cell for cell, outcome in outcomes.items() if outcome.ran]
+    refused = [outcome for outcome in outcomes.values() if outcome.refused is not None]
+    differ = sum(not table.twins(cell) for cell in table.compared)
+    share = differ / max(1, len(table.compared))
+    counts = " · ".join(f"{len(table.plugins[stage])} {stage.value}" for stage in _ORDER)
+    lines = [
+        *_HEAD,
+        "| | cells |",
+        "|---|---|",
+        f"| all ({counts}; {len(table.chains)} chains of refiners) | {len(outcomes)} |",
+        f"| refused at load | {len(refused)} |",
+        f"| run | {len(ran)} |",
+        f"| of these with a last refiner that had nothing to do | {len(ran) - len(table.compared)} |",
+        f"| of the other {len(table.compared)}, differ from every neighbour | {differ} ({share:.0%}) |",
+        "",
+        "## What runs",
+        "",
+        "| allocation | refiners | valuation | elasticity | placement | cells | differ |",
+        "|---|---|---|---|---|---|---|",
+        *_running(table, ran),
+        "",
+        "## What is refused",
+        "",
+        "The first error of each; a profile with several errors says them all. The place is left out.",
+        "",
+        "| error | cells |",
+        "|---|---|",
+        *(f"| {rule} | {count} |" for rule, count in sorted(_rules(refused).items())),
+        "",
+        "## What the cluster refuses",
+        "",
+        "| error | cells |",
+        "|---|---|",
+        *(f"| {rule} | {count} |" for rule, count in sorted(_unsuited(outcomes.values()).items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_ORDER = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
+_HEAD = (
+    "# What goes with what",
+    "",
+    "Made by `python -m eunomia.testing.combinations docs/reference/combinations.md`, and held to it by a test. Every",
+    "elasticity, valuation, allocation, chain of refiners and placement that comes with Eunomia, with their default",
+    "options: each combination is refused when its profile is loaded, or runs a small crowded world in virtual time",
+    "without a fault. A chain is no refiner, one, or two of which the second takes what the first gives.",
+    "",
+    "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (when, what, whose, on",
+    "which GPUs) are those of no neighbour at all. Swapping a valuation that an allocation does not read makes no",
+    "neighbour, and a cell whose last refiner changed nothing in any round counts as the cell without it.",
+    "",
+)
+
+
+def _running(table: Combinations, ran: Sequence[Cell]) -> Iterator[str]:
+    """A row for each set of cells that is everything of a few plugins with everything of others."""
+    by_chain: dict[tuple[str, tuple[str, ...]], dict[str, set[tuple[str, str]]]] = {}
+    for cell in ran:
+        beside = by_chain.setdefault((cell.allocation, cell.refiners), {})
+        beside.setdefault(cell.valuation, set()).add((cell.elasticity, cell.placement))
+    for (allocation, chain), by_valuation in sorted(by_chain.items()):
+        for shared in sorted({frozenset(pairs) for pairs in by_valuation.values()}, key=sorted):
+            valuations = [name for name, pairs in by_valuation.items() if pairs == shared]
+            for elasticities, placements in _products(shared):
+                cells = [
+                    Cell(elasticity, valuation, allocation, chain, placement)
+                    for elasticity, valuation, placement in itertools.product(elasticities, valuations, placements)
+                ]
+                differ = sum(not table.twins(cell) for cell in cells if not table.outcomes[cell].idle)
+                told = "idle" if all(table.outcomes[cell].idle for cell in cells) else str(differ)
+                words = (allocation, " ".join(chain) or "-", *map(" ".join, (valuations, elasticities, placements)))
+                yield f"| {' | '.join(words)} | {len(cells)} | {told} |"
+
+
+def _products(pairs: frozenset[tuple[str, str]]) -> Iterator[tuple[list[str], list[str]]]:
+    """Cut a set of pairs into full products."""
+    placements: dict[str, list[str]] = {}
+    for elasticity, placement in sorted(pairs):
+        placements.setdefault(elasticity, []).append(placement)
+    for beside in sorted({tuple(names) for names in placements.values()}):
+        yield [name for name, names in placements.items() if tuple(names) == beside], list(beside)
+
+
+def _rules(refused: Iterable[Outcome]) -> Counter[str]:
+    return Counter(str(outcome.refused).removesuffix(f" ({PLACE})") for outcome in refused)
+
+
+def _unsuited(outcomes: Iterable[Outcome]) -> Counter[str]:
+    return Counter(error.removesuffix(" (--cluster)") for outcome in outcomes for _, error in outcome.refused_on)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page to the file named, or to standard output."""
+    text = page(Combinations(Registry.find(installed=False), processes=2))
+    if arguments:
+        Path(arguments[0]).write_text(text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,94 @@
+"""A small crowded world on which policies part company: everything that one of them reads differs between its jobs."""
+
+from eunomia.events import AppArrived, Event, ForecastReported, JobAdded, RateMeasured
+from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.testing.scenes import Scene
+from eunomia.units import AppId, JobId, Locality, UserId
+
+ONE_TYPE = "4x4 V100 16cpu 64GB"
+TWO_TYPES = "2x4 V100 16cpu 64GB, 2x4 P100 16cpu 64GB"
+LEASE_SECONDS = 7.0
+
+_APPS: tuple[tuple[float, str, str, float, bool], ...] = (
+    (0.0, "ann", "u1", 1.0, False),
+    (0.5, "bob", "u2", 3.0, False),
+    (1.0, "cat", "u1", 0.5, True),
+    (1.5, "dan", "u3", 1.0, False),
+    (9.0, "eve", "u2", 2.0, False),
+)
+"""When, which app, whose, its weight, and whether its tuner divides what it gets."""
+_JOBS: tuple[tuple[str, int, int, float, float], ...] = (
+    ("ann", 2, 6, 60.0, 24.0),
+    ("ann", 3, 3, 90.0, 6.0),
+    ("ann", 1, 3, 20.0, 2.0),
+    ("bob", 1, 8, 100.0, 16.0),
+    ("bob", 3, 3, 33.0, 4.0),
+    ("bob", 2, 2, 15.0, 1.0),
+    ("cat", 1, 4, 30.0, 2.0),
+    ("cat", 2, 2, 25.0, 3.0),
+    ("cat", 1, 2, 12.0, 1.0),
+    ("dan", 6, 8, 150.0, 30.0),
+    ("dan", 2, 4, 26.0, 6.0),
+    ("dan", 1, 1, 9.0, 9.0),
+    ("eve", 1, 3, 8.0, 2.0),
+    ("eve", 5, 6, 36.0, 10.0),
+    ("eve", 2, 3, 14.0, 2.0),
+)
+"""App, least and most GPUs, seconds of work on one GPU, CPUs of the whole gang."""
+_SCALING = {1: 1.0, 2: 1.8, 3: 1.7, 4: 1.7, 6: 1.6, 8: 1.5}
+"""As measured of some jobs: beyond two GPUs it is no faster."""
+_MEASURED = ("ann/0", "bob/0", "cat/0", "dan/1", "eve/0")
+
+
+def contended(cluster: str = ONE_TYPE, *, until: float = 30.0) -> Scene:
+    """More than fits, with leases that end: by arrival, size, work, weight, user, deadline, scaling and CPUs apart.
+
+    Args:
+        cluster: its short form.
+        until: when it is looked away, in seconds.
+    """
+    script: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for time, app, user, weight, divides in _APPS:
+        arrived = AppArrived(app=AppId(app), user=UserId(user), weight=weight, user_weight=weight, divides=divides)
+        script.append((time, arrived))
+        jobs = [job for job in _JOBS if job[0] == app]
+        for number, (_, least, most, seconds, cpus) in enumerate(jobs):
+            name = JobId(f"{app}/{number}")
+            work[name] = seconds
+            script.append((time, _added(name, least, most, seconds, cpus)))
+        script.append((time, ForecastReported(app=AppId(app), forecast=_forecast(jobs))))
+    gpu_type = cluster.split()[1]
+    for measured in _MEASURED:
+        arrived_at = next(time for time, app, *_ in _APPS if measured.startswith(app))
+        script += [(arrived_at + 0.1, _measured(JobId(measured), *point, gpu_type)) for point in _SCALING.items()]
+    title = "two crowded GPU types" if "," in cluster else "a crowd"
+    return Scene(name=title, cluster=cluster, script=tuple(script), work=work, until=until, lease=LEASE_SECONDS)
+
+
+def _added(name: JobId, least: int, most: int, seconds: float, cpus: float) -> JobAdded:
+    return JobAdded(
+        job=name,
+        app=AppId(name.partition("/")[0]),
+        least=least,
+        most=most,
+        iterations=10.0 * seconds,
+        seconds_per_iteration=0.1,
+        kind=name,
+        cpus_per_gpu=cpus / most,
+        memory_gib_per_gpu=2.0 * cpus / most,
+        batch_size=32.0,
+    )
+
+
+def _forecast(jobs: list[tuple[str, int, int, float, float]]) -> Forecast:
+    told = tuple(
+        JobForecast(iterations_left=10.0 * seconds, seconds_per_iteration=0.1, least=least, most=most)
+        for _, least, most, seconds, _ in jobs
+    )
+    most = sum(job.most for job in told)
+    return Forecast(phases=(Phase(jobs=told),), total_gpu_seconds=sum(job[3] for job in jobs), most=most)
+
+
+def _measured(job: JobId, gpus: int, speed: float, gpu_type: str) -> RateMeasured:
+    return RateMeasured(job=job, gpus=gpus, locality=Locality.MACHINE, rate=10.0 * speed, gpu_type=gpu_type)

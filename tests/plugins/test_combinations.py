@@ -1,0 +1,74 @@
+"""Any stage with any other: every combination runs, or is refused at load by name; the page says what is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eunomia.errors import InputErrors
+from eunomia.registry import Registry
+from eunomia.testing.cells import PLACE, Cell, Combinations
+from eunomia.testing.combinations import page
+from eunomia.units import Stage
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "combinations.md"
+NAMED = re.compile(r'(elasticity|valuation|allocation|refiner|placement) "([a-z0-9_]+)"')
+FLOOR = 0.6
+
+
+@pytest.fixture(scope="module")
+def table() -> Combinations:
+    return Combinations(Registry.find(installed=False), processes=2)
+
+
+def test_every_plugin_of_the_tree_stands_in_the_table(table: Combinations) -> None:
+    standing = {name for names in table.plugins.values() for name in names}
+    staged = {name for name in table.registry.names if table.registry.stages(name)}
+    assert standing == staged
+
+
+@pytest.mark.timeout(900)
+def test_what_runs_has_no_fault_and_starts_jobs(table: Combinations) -> None:
+    ran = {cell: outcome for cell, outcome in table.outcomes.items() if outcome.ran}
+    assert {cell: outcome.faults for cell, outcome in ran.items() if outcome.faults} == {}
+    assert [cell for cell, outcome in ran.items() if outcome.started == 0] == []
+
+
+def test_what_does_not_run_is_refused_at_load_by_the_names_of_both_plugins(table: Combinations) -> None:
+    for cell, outcome in table.outcomes.items():
+        if outcome.refused is not None:
+            own = {(_word(stage), name) for stage, name in cell.steps}
+            assert len(set(NAMED.findall(outcome.refused)) & own) >= 2, outcome.refused
+        elif not outcome.ran:
+            assert len(outcome.refused_on) == 2, cell
+
+
+def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> None:
+    by_rule: dict[str, Cell] = {}
+    for cell, outcome in table.outcomes.items():
+        if outcome.refused is not None:
+            by_rule.setdefault(outcome.refused, cell)
+    for rule, cell in by_rule.items():
+        with pytest.raises(InputErrors) as refused:
+            table.load(cell)
+        assert str(refused.value.errors[0]).startswith(rule.removesuffix(f" ({PLACE})"))
+
+
+def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -> None:
+    differ = [cell for cell in table.compared if not table.twins(cell)]
+    assert len(differ) >= FLOOR * len(table.compared)
+
+
+def test_a_refiner_with_nothing_to_do_changes_nothing(table: Combinations) -> None:
+    """The cells that were not run once more: a few of them are, after all."""
+    idle = [cell for cell, outcome in table.outcomes.items() if outcome.idle]
+    for cell in idle[:: max(1, len(idle) // 5)]:
+        assert table.outcome(cell).decisions == table.outcomes[cell].decisions
+
+
+def test_the_page_is_that_of_the_table(table: Combinations) -> None:
+    assert PAGE.read_text() == page(table), "make it anew: python -m eunomia.testing.combinations"
+
+
+def _word(stage: Stage) -> str:
+    return "refiner" if stage is Stage.REFINE else stage.value
