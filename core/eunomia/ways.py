@@ -297,6 +297,8 @@ class Ways:
         ahead = None if _SETTLED & {way.what for way in tried} else self.ahead
         if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
             return
+        if self.state.open is not None and ahead.at <= (self.state.open.offer.closes_at or ahead.at):
+            return  # the end of the offer says it already
         held = self.state.holdings.live
         numbers = sorted({int(held.lease[gpu]) for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE})
         if not numbers:
