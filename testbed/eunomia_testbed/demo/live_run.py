@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from eunomia.errors import EunomiaError, UnreachableError
+from eunomia.errors import EunomiaError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.supervisor import Supervisor
@@ -135,7 +135,7 @@ class LiveRun:
                 raise EunomiaError(
                     "arbiter and launcher must run", value=child.failure, place=str(self.folder / "logs")
                 )
-        with contextlib.suppress(UnreachableError):
+        with contextlib.suppress(EunomiaError):  # a screen without news must not end the run
             listed = self.client.list(ended=True, slots=True)
             self._last = tuple(listed.apps), tuple(listed.slots)
         now = time.time()
