@@ -43,7 +43,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, run: training.Run 
         for x, y in loader:
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call] # of torch
             optimizer.step()
             run.log({"train/loss": loss})
         run.log(evaluate(model, images, labels))
