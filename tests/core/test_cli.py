@@ -87,7 +87,7 @@ def test_plugins_are_listed_for_machines_with_their_options(capsys: pytest.Captu
     facts = json.loads(capsys.readouterr().out)
     assert facts["schema"] == "eunomia/plugins@1"
     (ordered,) = [row for row in facts["plugins"] if row["name"] == "ordered"]
-    assert ordered["options"]["on_misfit"]["enum"] == ["skip", "stop"]
+    assert ordered["options"]["on_misfit"]["enum"] == ["skip", "stop", "easy", "conservative"]
     assert ordered["options"]["on_misfit"]["default"] == "skip"
     for row in facts["plugins"]:
         assert all(option.get("description") for option in row["options"].values()), row["name"]
