@@ -1,0 +1,224 @@
+"""Makes hooks.md, api.md and the list in stability.md of the reference: `python tests/make_reference.py`."""
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import eunomia
+from eunomia import hookspecs
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+WIDTH = 116
+Definition = ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign
+HOOKS = """# The hooks
+
+In the order in which a round calls them. Made from `eunomia.hookspecs` by `tests/make_reference.py`, and held to it by
+a test. A stage is answered by the one plugin that the profile names; all others are observers and makers.
+Implementations are marked `@hookimpl` and may take fewer arguments than the hook has. What strangers may rely on is in
+[stability](stability.md); how the answers are made is in [the public names](api.md).
+"""
+API = """# The public names
+
+Everything in `eunomia.__all__`, by the module that it comes from. Made from the sources by `tests/make_reference.py`,
+and held to them by a test. Types that a plugin builds take keywords only; `Ints`, `Reals`, `Bools` and `Rows` are numpy
+arrays of int64, float64, bool and int32 (rows).
+"""
+STABILITY = """# What you can rely on
+
+Hooks, their arguments and the public names with their fields, methods and members: what stands here is not renamed and
+not removed. More may come: arguments of hooks, fields with a default that means what was meant before, members of
+closed sets. A test holds this list against the code. A change that has to break it makes another `api`: a plugin of
+another `api` than the one served is listed, and not loaded.
+
+"""
+
+
+def hooks_page() -> str:
+    """Every hook with its signature, when it is called, arguments and answer."""
+    body = _definition("eunomia.hookspecs", "Hooks")
+    assert isinstance(body, ast.ClassDef)
+    parts = [HOOKS, f"The `api` served is {hookspecs.API}.\n"]
+    for hook in body.body:
+        if isinstance(hook, ast.FunctionDef):
+            asked = "answered by one plugin" if hook.name in hookspecs.STAGE_HOOKS else "every plugin that is made"
+            parts.append(
+                f"## {hook.name}\n\n```python sketch\n{signature(hook)}\n```\n\n({asked})\n\n{_sections(hook)}"
+            )
+    return "\n".join(parts)
+
+
+def api_page() -> str:
+    """Every public name with its fields or signature."""
+    parts = [API]
+    for module, names in eunomia._MODULES.items():
+        parts.append(f"## eunomia.{module}\n")
+        parts += [_entry(f"eunomia.{module}", name) for name in sorted(names)]
+    return "\n".join(parts)
+
+
+def stable() -> dict[str, tuple[str, ...]]:
+    """What strangers depend on: by hook its arguments, by public name its fields, methods and members."""
+    found = {name: tuple(inspect.signature(spec).parameters)[1:] for name, spec in _hooks().items()}
+    for module, names in eunomia._MODULES.items():
+        for name in names:
+            node = _definition(f"eunomia.{module}", name)
+            found[name] = tuple(_members(node)) if isinstance(node, ast.ClassDef | ast.FunctionDef) else ()
+    return found
+
+
+def stability_page(promised: dict[str, tuple[str, ...]]) -> str:
+    """The list, with everything that was promised before."""
+    now = stable()
+    lines = []
+    for name in sorted({*promised, *now}):
+        before = promised.get(name, ())
+        more = [member for member in now.get(name, ()) if member not in before]
+        text = f"{name}: {' '.join([*before, *more])}".rstrip()
+        lines.append(textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
+    return f"{STABILITY}```text\n" + "\n".join(lines) + "\n```\n"
+
+
+def promised(text: str) -> dict[str, tuple[str, ...]]:
+    """Read the list back."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.partition("```text\n")[2].partition("```")[0].replace("\n    ", " ").splitlines():
+        name, _, members = line.partition(":")
+        found[name] = tuple(members.split())
+    return found
+
+
+def signature(node: ast.FunctionDef) -> str:
+    """As in the source, on one line or an argument a line."""
+    answer = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    line = f"def {node.name}({ast.unparse(node.args)}){answer}"
+    if len(line) <= WIDTH:
+        return line
+    given = [ast.unparse(argument) for argument in node.args.args]
+    return f"def {node.name}(\n" + "".join(f"    {argument},\n" for argument in given) + f"){answer}"
+
+
+def _hooks() -> dict[str, object]:
+    return {name: spec for name, spec in vars(hookspecs.Hooks).items() if name.startswith("eunomia_")}
+
+
+def _entry(module: str, name: str) -> str:
+    node = _definition(module, name)
+    if isinstance(node, ast.FunctionDef):
+        return f"### {name}\n\n```python sketch\n{signature(node)}\n```\n\n{_sections(node)}"
+    if isinstance(node, ast.ClassDef):
+        return f"### {name}\n\n{_text(node)}\n```python sketch\n" + "\n".join(_class(node)) + "\n```\n"
+    return f"### {name}\n\n```python sketch\n{ast.unparse(node)}\n```\n" + _after(_body(module), node, "\n{}\n")
+
+
+def _class(node: ast.ClassDef) -> Iterator[str]:
+    """A class without its bodies."""
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    marks = [ast.unparse(mark) for mark in node.decorator_list]
+    yield from (f"@{mark}" for mark in marks)
+    yield f"class {node.name}({bases}):" if bases else f"class {node.name}:"
+    empty = True
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign | ast.Assign) and not ast.unparse(item).startswith("_"):
+            empty = False
+            line = f"    {ast.unparse(item)}"
+            said = _after(node.body, item, "{}")
+            yield f"{line}  # {said}" if said and len(line) + len(said) + 4 <= WIDTH else line
+            if said and len(line) + len(said) + 4 > WIDTH:
+                yield from textwrap.wrap(said, WIDTH, initial_indent="    # ", subsequent_indent="    # ")
+        if isinstance(item, ast.FunctionDef) and _is_public(item):
+            empty = False
+            yield from (f"    @{ast.unparse(mark)}" for mark in item.decorator_list)
+            yield from (f"    {line}" for line in signature(item).splitlines())
+            said = (ast.get_docstring(item) or "").split("\n\n")[0].replace("\n", " ")
+            if said:
+                yield from textwrap.wrap(said, WIDTH, initial_indent="        # ", subsequent_indent="        # ")
+    if empty:
+        yield "    ..."
+
+
+def _members(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef):
+        yield from (argument.arg for argument in [*node.args.args, *node.args.kwonlyargs])
+        return
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign | ast.Assign):
+            target = item.target if isinstance(item, ast.AnnAssign) else item.targets[0]
+            if isinstance(target, ast.Name) and not target.id.startswith("_"):
+                yield target.id
+        elif isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            yield from (argument.arg for argument in [*item.args.args[1:], *item.args.kwonlyargs])
+        elif isinstance(item, ast.FunctionDef) and _is_public(item):
+            yield item.name
+
+
+def _is_public(node: ast.FunctionDef) -> bool:
+    return not node.name.startswith("_") or node.name == "__init__"
+
+
+def _text(node: ast.ClassDef | ast.FunctionDef) -> str:
+    return _blocks(ast.get_docstring(node) or "")
+
+
+def _sections(node: ast.FunctionDef) -> str:
+    return _blocks(ast.get_docstring(node) or "")
+
+
+def _blocks(text: str) -> str:
+    """A docstring as Markdown: arguments and the like as lists."""
+    out: list[str] = []
+    for block in text.split("\n\n"):
+        head, _, rest = block.partition("\n")
+        if head in ("Args:", "Attributes:"):
+            items = textwrap.dedent(rest).replace("\n    ", " ").splitlines()
+            out.append("\n".join(f"- `{item.partition(':')[0]}`:{item.partition(':')[2]}" for item in items))
+        elif head in ("Returns:", "Raises:"):
+            out.append(f"**{head[:-1]}** " + textwrap.dedent(rest).replace("\n", " "))
+        else:
+            out.append(block.replace("``", "`"))
+    return "\n\n".join(part.replace("``", "`") for part in out) + "\n"
+
+
+def _after(body: list[ast.stmt], item: ast.stmt, form: str) -> str:
+    """The docstring that follows a field or constant."""
+    at = body.index(item) + 1
+    said = body[at] if at < len(body) else None
+    if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant) and isinstance(said.value.value, str):
+        return form.format(" ".join(said.value.value.replace("``", "`").split()))
+    return ""
+
+
+@lru_cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(importlib.import_module(module)))
+
+
+def _body(module: str) -> list[ast.stmt]:
+    found: list[ast.stmt] = []
+    for node in _tree(module).body:
+        found += [*node.body, *node.orelse] if isinstance(node, ast.If) else [node]
+    return found
+
+
+def _definition(module: str, name: str) -> Definition:
+    for node in _body(module):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return node
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and any(getattr(one, "id", "") == name for one in targets):
+            return node
+    raise LookupError(f"{module} defines no {name}")
+
+
+def main() -> None:
+    (REFERENCE / "hooks.md").write_text(hooks_page())
+    (REFERENCE / "api.md").write_text(api_page())
+    page = REFERENCE / "stability.md"
+    page.write_text(stability_page(promised(page.read_text()) if page.exists() else {}))
+
+
+if __name__ == "__main__":
+    main()
