@@ -171,7 +171,7 @@ class Views:
         shown = waiting or rows if job is None else rows
         if not shown and job is None:
             text = "its app master has not added any job yet"
-            return [pb.Explanation(job=app.name, app=app.name, user=app.user, state="starting", text=text)]
+            return [pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)]
         return [describe(state, row, float(self._service.driver.clock.now())) for row in shown]
 
     def explainer(self) -> Explainer:
