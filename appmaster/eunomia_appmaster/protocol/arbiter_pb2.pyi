@@ -2311,7 +2311,7 @@ class Frees(_message.Message):
     IN_SECONDS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     what: _builtins.str
-    """lease_end, release, text"""
+    """one of docs/reference/reasons.md"""
     slot: _builtins.int
     in_seconds: _builtins.float
     text: _builtins.str
