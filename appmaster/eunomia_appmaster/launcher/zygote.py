@@ -127,8 +127,9 @@ def run_python(start: dict[str, Any]) -> NoReturn:
     arguments = start["argv"][1:]
     if arguments[0] == "-u":
         arguments = arguments[1:]
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+        _unbuffer()
+    elif os.environ.get("PYTHONUNBUFFERED"):
+        _unbuffer()
     try:
         if arguments[0] == "-m":
             _run_module(arguments[1:])
@@ -143,6 +144,17 @@ def run_python(start: dict[str, Any]) -> NoReturn:
     _leave(code)
 
 
+def _unbuffer() -> None:
+    """Write what is printed at once, as ``python -u`` does."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        getattr(sys, name).flush()
+        raw = io.FileIO(number, "w", closefd=False)
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
 def _leave(code: object) -> NoReturn:
     """End as the interpreter does (threads, exit handlers, files), without taking torch apart object by object.
 
@@ -154,6 +166,10 @@ def _leave(code: object) -> NoReturn:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined] # waits for threads that are no daemons
     atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        # Older than the worker, and frozen with the zygote's objects: the collector does not list them.
+        with contextlib.suppress(Exception):  # closed, or none
+            stream.flush()  # type: ignore[union-attr]
     for kind in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
         for file in [known for known in gc.get_objects() if issubclass(type(known), kind)]:
             with contextlib.suppress(Exception):  # closed, or read only
