@@ -218,7 +218,7 @@ def test_reference_lists_every_table_with_its_columns() -> None:
 def test_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    reading, writing = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    reading, writing = re.findall(r"```python(?: sketch)?\n(.*?)```", text, re.DOTALL)
     exec(writing, {})
     exec(reading, {})
     assert (tmp_path / "eunomia-out" / "latest" / "report.html").is_file()
