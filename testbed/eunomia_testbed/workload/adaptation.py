@@ -1,0 +1,196 @@
+"""How jobs change their batch size by themselves: Accordion's and GNS' rules of Shockwave's traces, epoch by epoch.
+
+Source: the public simulator of Shockwave (NSDI'23, ``uw-mad-dash/shockwave``), whose profiles hold the batch size
+of every epoch. An epoch is one pass over the data set, so its steps shrink as the batch grows. Epochs count from 0.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Final
+
+from eunomia.errors import InputError
+
+MODES: Final = ("static", "accordion", "gns")
+
+SAMPLES: Final[Mapping[str, int]] = {
+    "ResNet-18": 50_000,
+    "ResNet-50": 100_000,
+    "Transformer": 10_000,
+    "LM": 59_675,
+    "Recommendation": 117_907,
+    "CycleGAN": 6_287,
+    "A3C": 4,
+}
+"""Samples in an epoch: CIFAR-10, ImageNet (as they cut it), Multi30k, Wikitext-2, ML-20M, monet2photo, Pong."""
+
+LARGEST_BATCH: Final[Mapping[str, int]] = {"ResNet-18": 256, "ResNet-50": 128, "LM": 80, "Recommendation": 8192}
+"""Where adaptation stops; a model that is not here keeps its batch."""
+
+CRITICAL_SHARE: Final = 0.3
+"""The first part of the epochs, the one at its end included, is always held critical under Accordion."""
+
+_Growth = Mapping[int, Mapping[int, Mapping[int, int]]]
+_GNS: Final[Mapping[str, _Growth]] = {
+    "ResNet-18": {
+        1: {
+            16: {31: 32, 41: 64, 51: 128, 71: 256},
+            32: {21: 64, 31: 128, 51: 256},
+            64: {11: 128, 31: 256},
+            128: {11: 256},
+        },
+        2: {
+            16: {21: 32, 31: 64, 91: 128, 111: 256},
+            32: {11: 64, 21: 128, 41: 256},
+            64: {21: 128, 41: 256},
+            128: {41: 256},
+        },
+        4: {
+            16: {11: 32, 21: 64, 81: 128, 91: 256},
+            32: {21: 64, 31: 128, 61: 256},
+            64: {11: 128, 61: 256},
+            128: {11: 256},
+        },
+    },
+    "ResNet-50": {
+        1: {64: {101: 128}},
+        2: {32: {101: 64, 111: 128}, 64: {81: 128}},
+        4: {32: {131: 64, 221: 128}, 64: {191: 128}},
+    },
+    "LM": {
+        1: {
+            5: {31: 10, 41: 20, 61: 40, 71: 80},
+            10: {11: 20, 21: 40, 41: 80},
+            20: {11: 40, 41: 80},
+            40: {11: 80},
+        },
+        2: {
+            5: {31: 10, 51: 20, 61: 40, 71: 80},
+            10: {11: 20, 31: 40, 41: 80},
+            20: {31: 40, 41: 80},
+            40: {11: 80},
+        },
+        4: {
+            5: {11: 10, 31: 20, 71: 40, 91: 80},
+            10: {11: 20, 31: 40, 61: 80},
+            20: {11: 40, 61: 80},
+            40: {61: 80},
+        },
+    },
+    "Recommendation": {
+        1: {
+            512: {21: 1024, 41: 2048, 71: 4096, 91: 8192},
+            1024: {21: 2048, 51: 4096, 91: 8192},
+            2048: {21: 4096, 41: 8192},
+            4096: {41: 8192},
+        },
+    },
+}
+"""By model, GPUs and first batch: from which epoch on which batch, as the gradient's noise was once measured."""
+
+_NAMED: Final = re.compile(r"(?P<family>.+?) \(batch size (?P<batch>\d+)\)")
+
+
+def split_model(model: str) -> tuple[str, int | None]:
+    """Part ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
+    match = _NAMED.fullmatch(model)
+    return (match["family"], int(match["batch"])) if match else (model, None)
+
+
+def named_model(family: str, batch: int | None) -> str:
+    """Write a model as the throughput files do: ``ResNet-18 (batch size 32)``."""
+    return family if batch is None else f"{family} (batch size {batch})"
+
+
+def epochs_of(model: str, batch: int, total_steps: float) -> int:
+    """Return how many epochs so many steps at the first batch are, rounded up.
+
+    Raises:
+        InputError: a model whose data set is not known, or a batch below 1.
+    """
+    return math.ceil(total_steps / steps_per_epoch(model, batch))
+
+
+def steps_per_epoch(model: str, batch: int) -> int:
+    """Return the optimizer steps of one pass over the model's data set, rounded up.
+
+    Raises:
+        InputError: a model whose data set is not known, or a batch below 1.
+    """
+    family = _family(model)
+    if batch < 1:
+        raise InputError("batch size must be at least 1", value=str(batch), place=model)
+    return math.ceil(SAMPLES[family] / batch)
+
+
+def regimes_of(
+    model: str, batch: int, gpus: int, mode: str, total_steps: float, *, last_as_first: bool = True
+) -> tuple[tuple[int, int], ...]:
+    """Return the runs ``(epochs, batch size)`` of a job's life, in order.
+
+    Args:
+        model: its family, such as ``ResNet-18``, or its whole name with the batch size.
+        batch: the first batch size, as the throughput tables name it.
+        gpus: its gang; GNS' tables know 1, 2 and 4, others keep their batch.
+        mode: ``static``, ``accordion`` or ``gns``.
+        total_steps: its work in steps of the first batch size.
+        last_as_first: whether the last epoch of a GNS job that grew more than once has the first batch again, as
+            the published profiles have it (an artefact of their code, kept so that results can be compared).
+
+    Raises:
+        InputError: an unknown mode or model, a batch below 1, or steps that are not positive.
+    """
+    if mode not in MODES:
+        raise InputError(f"mode must be one of {', '.join(MODES)}", value=f'"{mode}"', place=model)
+    if not total_steps > 0:
+        raise InputError("total_steps must be positive", value=str(total_steps), place=model)
+    epochs = epochs_of(model, batch, total_steps)
+    if mode == "static":
+        return ((epochs, batch),)
+    family = _family(model)
+    pattern = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
+    if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
+        pattern[-1] = batch
+    return tuple((len(list(run)), size) for size, run in groupby(pattern))
+
+
+def is_critical(family: str, batch: int, epoch: int) -> bool:
+    """Say whether Accordion's table holds this epoch critical, the rule of the first 30 % aside."""
+    if family == "ResNet-18":
+        return epoch < (20 if batch == LARGEST_BATCH[family] else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
+    if family == "ResNet-50":
+        return epoch % 30 < 10 and epoch < 600
+    if family == "LM":
+        return epoch < 10
+    if family == "Recommendation":
+        first = 30 if batch <= 1024 else 40 if batch == 2048 else 10
+        return epoch < first or 60 <= epoch < 70 or 80 <= epoch < 90
+    return True
+
+
+def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
+    """Return GNS' table of a job: from which epoch on which batch; empty: it never grows."""
+    return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
+
+
+def _accordion(family: str, batch: int, epochs: int) -> Iterator[int]:
+    largest = max(batch, LARGEST_BATCH.get(family, batch))
+    for epoch in range(epochs):
+        critical = epoch <= CRITICAL_SHARE * epochs or is_critical(family, batch, epoch)
+        yield batch if critical else largest
+
+
+def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[int]:
+    growth = growth_of(family, batch, gpus)
+    size = batch
+    for epoch in range(epochs):
+        size = growth.get(epoch, size)
+        yield size
+
+
+def _family(model: str) -> str:
+    family, _ = split_model(model)
+    if family not in SAMPLES:
+        raise InputError(f"a model that adapts must be one of {', '.join(SAMPLES)}", value=f'"{model}"')
+    return family
