@@ -22,6 +22,8 @@ class Feature(Enum):
     GRANTS = "whole GPUs"
     PINNED = "GPUs on particular machines"
     JOB_CLAIMS = "claims of jobs"
+    """A refiner that gives these and takes no shares divides grants of apps, users or groups: after claims of jobs it
+    is refused."""
     APP_CLAIMS = "claims of apps"
     ONE_GPU_TYPE = "a cluster of one GPU type"
     EQUAL_MACHINES = "machines of one size"

@@ -58,6 +58,7 @@ def check_walk(steps: list[Step], *, bids: bool, others: Others, place: str, bid
     for at, step in enumerate(steps):
         lacking = sorted(step.contract.needs - CLUSTER_FEATURES - given.keys(), key=lambda item: item.name)
         errors += [_missing(step, feature, steps[:at], others, place) for feature in lacking]
+        errors += [] if lacking else _nothing_to_divide(step, steps[at - 1], place)
         if step.stage is Stage.REFINE:
             for feature in step.contract.needs & _USED_UP:
                 given.pop(feature, None)
@@ -106,6 +107,16 @@ def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> In
     takes = others(Stage.REFINE, lambda contract: bool(shares & contract.needs) and Feature.GRANTS in contract.gives)
     way_out = _way_out(takes, verb="add refiner")
     return InputError(f"{step} needs whole GPUs, but {giver} gives {_gifts(giver)}{way_out}", place=place)
+
+
+def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]:
+    """Refuse a refiner that divides grants among jobs where they are grants of jobs already."""
+    if step.stage is not Stage.REFINE or step.contract.needs & _USED_UP:
+        return []
+    if Feature.JOB_CLAIMS not in step.contract.gives or Feature.JOB_CLAIMS not in before.contract.gives:
+        return []
+    rule = f"{step} has nothing to divide, for {before} gives {_gifts(before)}; leave it out"
+    return [InputError(rule, place=place)]
 
 
 def _gifts(step: Step) -> str:

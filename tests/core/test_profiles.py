@@ -283,6 +283,15 @@ def test_shares_without_their_refiner_are_refused_and_the_refiner_is_named(tmp_p
     assert len(refined.stages(CLUSTER).refiners) == 1
 
 
+def test_a_refiner_that_divides_is_refused_where_nothing_is_left_to_divide(tmp_path: Path) -> None:
+    path = write(tmp_path, 'extends = "default"\nstages.refiners = ["divide"]', "twice.toml")
+    assert errors_of(path) == [
+        'refiner "divide" has nothing to divide, for allocation "ordered" gives whole GPUs and claims of jobs; '
+        "leave it out (twice.toml, [stages])"
+    ]
+    Profile.load("themis", settings={"stages.refiners": ["divide"], "rounds.bid_deadline": "1s"})
+
+
 def test_an_allocation_that_declares_nothing_gives_whole_gpus(strangers: Registry) -> None:
     assert Profile.load("modest", registry=strangers).plugins[Stage.ALLOCATION] == "modest"
 

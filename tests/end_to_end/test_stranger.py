@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "docs" / "examples" / "eunomia_lottery"
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
 LIMIT_SECONDS = 120.0
+DEMO_SECONDS = 420.0
 
 
 class Place:
@@ -34,14 +35,14 @@ class Place:
         self.env |= {"XDG_STATE_HOME": str(folder / "state"), "XDG_RUNTIME_DIR": str(folder / "run")}
         (folder / "run").mkdir(mode=0o700)
 
-    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+    def run(self, *arguments: str, cwd: Path | None = None, limit: float = LIMIT_SECONDS) -> str:
         done = subprocess.run(
             [self.python, *arguments],
             capture_output=True,
             text=True,
             env=self.env,
             cwd=cwd or self.folder,
-            timeout=LIMIT_SECONDS,
+            timeout=limit,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -155,6 +156,22 @@ def until(look: Any) -> Any:
     while (seen := look()) is None:
         assert time.monotonic() < deadline
     return seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEMO_SECONDS + 60)
+def test_the_demo_runs_by_it_and_a_wait_of_it_is_explained(place: Place) -> None:
+    out = place.folder / "demo"
+    said = json.loads(
+        place.run(*command(["demo", "--policy", "lottery", "--json", "--out", str(out)]), limit=DEMO_SECONDS)
+    )
+    assert {app["state"] for app in said["apps"]} == {"finished"}
+    assert len(said["apps"]) == 4
+    history = [
+        json.loads(line)
+        for line in place.eunomia("explain", "single", "--run", str(out), "--history", "--json").splitlines()
+    ]
+    assert ("outranked", "lottery") in {(stretch["reason"], stretch["plugin"]) for stretch in history}
 
 
 PARTY = """

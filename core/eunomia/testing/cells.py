@@ -3,25 +3,19 @@
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from multiprocessing import get_context
 from typing import Any, Final
 
-from eunomia.allocations import Allocation
 from eunomia.arbiter import Arbiter
 from eunomia.cluster import Cluster
 from eunomia.contracts import Contract, Feature
 from eunomia.decisions import Decision
 from eunomia.errors import EunomiaError
-from eunomia.menus import Menus
-from eunomia.offers import Offer
-from eunomia.placements import Placement
 from eunomia.profiles import Profile
 from eunomia.registry import Registry
-from eunomia.snapshot import Snapshot
-from eunomia.stages import PlacementStage, RefineStage
 from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
 from eunomia.testing.scenes import Scene
@@ -82,10 +76,6 @@ class Outcome:
     decisions: str = ""
     faults: tuple[str, ...] = ()
     started: int = 0
-    idle: bool = False
-    """Its last refiner has nothing to do in any round: it decides as the cell without it."""
-    idles: frozenset[str] = frozenset()
-    """Refiners that would have nothing to do after its own."""
 
     @property
     def ran(self) -> bool:
@@ -144,24 +134,13 @@ class Combinations:
     @cached_property
     def outcomes(self) -> dict[Cell, Outcome]:
         """What became of every cell."""
-        plain = [cell for cell in self.cells() if not cell.refiners]
+        cells = list(self.cells())
         if self.processes == 1:
-            return dict(pair for cell in plain for pair in self.of_chains(cell))
-        parts = [plain[start :: self.processes] for start in range(self.processes)]
+            return {cell: self.outcome(cell) for cell in cells}
+        parts = [cells[start :: self.processes] for start in range(self.processes)]
         with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
             done = pool.map(_part, [self.registry] * len(parts), parts)
             return {cell: outcome for part in done for cell, outcome in part}
-
-    def of_chains(self, plain: Cell) -> Iterator[tuple[Cell, Outcome]]:
-        """A cell with every chain of refiners. One more refiner that has nothing to do is not run once more."""
-        found: dict[tuple[str, ...], Outcome] = {}
-        for chain in sorted(self.chains, key=len):
-            before = found.get(chain[:-1])
-            if chain and before is not None and chain[-1] in before.idles:
-                found[chain] = dataclasses.replace(before, idle=True, idles=frozenset())
-            else:
-                found[chain] = self.outcome(dataclasses.replace(plain, refiners=chain))
-            yield dataclasses.replace(plain, refiners=chain), found[chain]
 
     def outcome(self, cell: Cell) -> Outcome:
         """Load a cell, and run it if it loads."""
@@ -169,7 +148,6 @@ class Combinations:
         if refused is not None:
             return Outcome(refused=refused)
         profile = self.load(cell)
-        further = self._further(cell)
         refusals, ran = [], []
         for scene in (self.one_type, self.two_types):
             cluster = Cluster.parse(scene.cluster)
@@ -177,23 +155,13 @@ class Combinations:
             if errors:
                 refusals.append((scene.cluster, str(errors[0])))
             elif scene is self.one_type or self.tells_types(cell):
-                ran.append(_Run(further).drive(profile, cluster, scene))
+                ran.append(_Run().drive(profile, cluster, scene))
         return Outcome(
             refused_on=tuple(refusals),
             decisions=" ".join(run.digest.hexdigest() for run in ran),
             faults=tuple(fault for run in ran for fault in run.faults),
             started=sum(len(run.started) for run in ran),
-            idles=frozenset(further).difference(*(run.busy for run in ran)) if ran else frozenset(),
         )
-
-    def _further(self, cell: Cell) -> dict[str, RefineStage]:
-        """Refiners that could come after the cell's own, to be asked whether they would change anything."""
-        found = {}
-        for name in self.plugins[Stage.REFINE]:
-            longer = dataclasses.replace(cell, refiners=(*cell.refiners, name))
-            if longer.refiners in self.chains and self.walked(longer) is None:
-                found[name] = self.load(longer).stages().refiners[-1]
-        return found
 
     def walked(self, cell: Cell) -> str | None:
         """The first error of the walk over a cell's stages, as its profile would raise it."""
@@ -218,19 +186,19 @@ class Combinations:
     # --- neighbours -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def compared(self) -> tuple[Cell, ...]:
-        """Cells that run, each plan once: not those whose last refiner has nothing to do."""
-        return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran and not outcome.idle)
+    def running(self) -> tuple[Cell, ...]:
+        """Cells that run."""
+        return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
     def neighbours(self, cell: Cell) -> Iterator[Cell]:
-        """Cells to compare that differ from it in one stage; not in a valuation that the allocation does not read."""
+        """Cells that run and differ from it in one stage; not in a valuation that the allocation does not read."""
         for axis in AXES:
             if axis == "valuation" and not self.reads_values(cell):
                 continue
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
                 near = dataclasses.replace(cell, **{axis: other})
-                if near != cell and self.outcomes[near].ran and not self.outcomes[near].idle:
+                if near != cell and self.outcomes[near].ran:
                     yield near
 
     def reads_values(self, cell: Cell) -> bool:
@@ -259,32 +227,25 @@ class Combinations:
         return [name for name in self.plugins[stage] if suits(self.contracts[stage, name])]
 
 
-def _part(registry: Registry, plain: Sequence[Cell]) -> list[tuple[Cell, Outcome]]:
+def _part(registry: Registry, cells: Sequence[Cell]) -> list[tuple[Cell, Outcome]]:
     table = Combinations(registry)
-    return [pair for cell in plain for pair in table.of_chains(cell)]
+    return [(cell, table.outcome(cell)) for cell in cells]
 
 
 class _Run:
-    """One cell driven through a scene.
+    """One cell driven through a scene."""
 
-    Args:
-        further: refiners that are asked, beside the run, whether they would change its allocations.
-    """
-
-    def __init__(self, further: Mapping[str, RefineStage]) -> None:
+    def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=16)
         self.faults: list[str] = []
         self.started: set[str] = set()
-        self.busy: set[str] = set()
-        """Those that would have."""
-        self._further = further
 
     def drive(self, profile: Profile, cluster: Cluster, scene: Scene) -> "_Run":
         """Run to the end of the scene."""
         made = profile.stages(cluster)
         lease = None if scene.lease is None else Seconds(scene.lease)
         rounds = dataclasses.replace(made.rounds, lease=lease, bid_deadline=None, faults_allowed=1_000_000)
-        stages = dataclasses.replace(made, rounds=rounds, placement=self._asking(made.placement))
+        stages = dataclasses.replace(made, rounds=rounds)
         drive = Drive(
             Arbiter(cluster, stages, made, seed=11),
             work=dict(scene.work),
@@ -298,19 +259,6 @@ class _Run:
         except EunomiaError as error:
             self.faults.append(str(error))
         return self
-
-    def _asking(self, place: PlacementStage) -> PlacementStage:
-        """The placement, which sees what the last refiner answered, and asks the further ones before."""
-
-        def asking(snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-            for name in self._further.keys() - self.busy:
-                answer = self._further[name](snapshot, menus, offer, allocation)
-                kept = ("claims", "amount", "order", "standby", "verdicts")
-                if any(getattr(answer, field) is not getattr(allocation, field) for field in kept):
-                    self.busy.add(name)
-            return place(snapshot, menus, offer, allocation)
-
-        return asking
 
     def _watch(self, drive: Drive, decision: Decision) -> None:
         self.faults += [f"{fault.plugin}: {fault.what}" for fault in decision.faults]

@@ -16,8 +16,8 @@ def page(table: Combinations) -> str:
     outcomes = table.outcomes
     ran = [cell for cell, outcome in outcomes.items() if outcome.ran]
     refused = [outcome for outcome in outcomes.values() if outcome.refused is not None]
-    differ = sum(not table.twins(cell) for cell in table.compared)
-    share = differ / max(1, len(table.compared))
+    differ = sum(not table.twins(cell) for cell in table.running)
+    share = differ / max(1, len(table.running))
     counts = " · ".join(f"{len(table.plugins[stage])} {stage.value}" for stage in _ORDER)
     lines = [
         *_HEAD,
@@ -26,8 +26,7 @@ def page(table: Combinations) -> str:
         f"| all ({counts}; {len(table.chains)} chains of refiners) | {len(outcomes)} |",
         f"| refused at load | {len(refused)} |",
         f"| run | {len(ran)} |",
-        f"| of these with a last refiner that had nothing to do | {len(ran) - len(table.compared)} |",
-        f"| of the other {len(table.compared)}, differ from every neighbour | {differ} ({share:.0%}) |",
+        f"| of these, differ from every neighbour | {differ} ({share:.0%}) |",
         "",
         "## What runs",
         "",
@@ -63,7 +62,7 @@ _HEAD = (
     "",
     "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (when, what, whose, on",
     "which GPUs) are those of no neighbour at all. Swapping a valuation that an allocation does not read makes no",
-    "neighbour, and a cell whose last refiner changed nothing in any round counts as the cell without it.",
+    "neighbour.",
     "",
 )
 
@@ -82,10 +81,9 @@ def _running(table: Combinations, ran: Sequence[Cell]) -> Iterator[str]:
                     Cell(elasticity, valuation, allocation, chain, placement)
                     for elasticity, valuation, placement in itertools.product(elasticities, valuations, placements)
                 ]
-                differ = sum(not table.twins(cell) for cell in cells if not table.outcomes[cell].idle)
-                told = "idle" if all(table.outcomes[cell].idle for cell in cells) else str(differ)
+                differ = sum(not table.twins(cell) for cell in cells)
                 words = (allocation, " ".join(chain) or "-", *map(" ".join, (valuations, elasticities, placements)))
-                yield f"| {' | '.join(words)} | {len(cells)} | {told} |"
+                yield f"| {' | '.join(words)} | {len(cells)} | {differ} |"
 
 
 def _products(pairs: frozenset[tuple[str, str]]) -> Iterator[tuple[list[str], list[str]]]:
