@@ -72,6 +72,12 @@ class JobColumns:
     batch_size: Reals | None = None
     """At the start; None: unknown."""
     weight: Reals | None = None
+    gpu_share: Reals | None = None
+    """The part of each of its GPUs that a job asks for, at most 1; None: whole GPUs."""
+    adaptation: Sequence[str] | None = None
+    """How a job changes its batch size by itself: ``static``, ``accordion`` or ``gns``; None: all static."""
+    first_batch_iterations: Reals | None = None
+    """Whole work in steps of the first batch size, as the trace has it; None: ``iterations``."""
 
 
 @builds
@@ -93,6 +99,8 @@ class Workload:
     source: str = ""
     """The format or generator, in words."""
     dropped: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader changed without dropping it, a sentence each: arrivals that it sorted, models that it drew."""
 
     @property
     def size(self) -> int:
@@ -128,12 +136,8 @@ class Workload:
         """
         order = np.lexsort((np.arange(len(ids)), arrival_seconds))
         of_job = {field.name for field in dataclasses.fields(JobColumns)}
-        owner = ["all"] * len(ids) if users is None else [str(user) for user in users]
-        names, user_rows = np.unique(np.array(owner, dtype=object).astype(str), return_inverse=True)
-        told = ["" if model is None else model for model in models] if models is not None else [""] * len(ids)
-        kinds, kind_rows = np.unique(np.array(told, dtype=str), return_inverse=True)
-        known = [str(kind) for kind in kinds if kind]
-        shift = len(kinds) - len(known)  # an unknown model sorts first, as the empty text
+        names, user_rows = _coded(["all"] * len(ids) if users is None else [user or "all" for user in users])
+        kinds, kind_rows = _coded([None] * len(ids) if models is None else models)
         jobs = JobColumns(
             id=[f"{ids[row]}/0" for row in order],
             app=np.arange(len(ids), dtype=np.int64),
@@ -142,12 +146,12 @@ class Workload:
             most=np.asarray(gpus, np.int64)[order],
             iterations=np.asarray(iterations, float)[order],
             seconds_per_iteration=np.asarray(seconds_per_iteration, float)[order],
-            model=(kind_rows.astype(np.int64) - shift)[order],
+            model=kind_rows[order],
             **{key: _ordered(column, order) for key, column in more.items() if key in of_job},  # type: ignore[arg-type]
         )
         apps = AppColumns(
             id=[ids[row] for row in order],
-            user=user_rows.astype(np.int64)[order],
+            user=user_rows[order],
             weight=np.ones(len(ids)),
             arrival_seconds=jobs.arrival_seconds,
         )
@@ -157,14 +161,21 @@ class Workload:
         exclusive = rest.pop("exclusive_seconds", None)
         return cls(
             name=name,
-            users=UserColumns(id=[str(user) for user in names], weight=np.ones(len(names))),
+            users=UserColumns(id=names, weight=np.ones(len(names))),
             apps=apps,
             jobs=jobs,
-            models=tuple(known),
+            models=tuple(kinds),
             regimes=regimes,
             exclusive_seconds=None if exclusive is None else np.asarray(exclusive, float)[order],
             **rest,  # type: ignore[arg-type]
         )
+
+
+def _coded(texts: Sequence[str | None]) -> tuple[list[str], Ints]:
+    """The different texts, sorted, and by row the index of its own; -1: None or empty."""
+    names = sorted({text for text in texts if text})
+    index: dict[str | None, int] = {name: row for row, name in enumerate(names)}
+    return names, np.fromiter((index.get(text, -1) for text in texts), dtype=np.int64, count=len(texts))
 
 
 def _ordered(column: object, order: Ints) -> object:
