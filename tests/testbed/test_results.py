@@ -31,8 +31,9 @@ PUBLISHED = {  # the columns that are promised to users, in order
 
 
 @pytest.mark.parametrize("table", PUBLISHED)
-def test_published_columns_stand_in_order(table: str) -> None:
-    assert list(schema_of(table)) == ["policy", "seed", *PUBLISHED[table].split()]
+def test_published_columns_come_first_in_order(table: str) -> None:
+    promised = ["policy", "seed", *PUBLISHED[table].split()]
+    assert list(schema_of(table))[: len(promised)] == promised
 
 
 @pytest.mark.parametrize("table", TABLES)

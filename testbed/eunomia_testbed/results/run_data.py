@@ -22,9 +22,11 @@ class RunData:
     facts: RunFacts | None
     jobs: pl.DataFrame
     apps: pl.DataFrame
+    users: pl.DataFrame
     rounds: pl.DataFrame
     leases: pl.DataFrame
     waits: pl.DataFrame
+    queue: pl.DataFrame
     rho: pl.DataFrame
     searches: pl.DataFrame
     metrics: pl.DataFrame

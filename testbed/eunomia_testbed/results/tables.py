@@ -44,7 +44,13 @@ class JobRow:
     iterations_lost: int | None = None  # done again, because they came after the last checkpoint
     restarts: int | None = None  # starts after the first
     migrations: int | None = None
-    rho: float | None = None
+    rho: float | None = None  # finish-time fairness by Themis' definition
+    rho_static: float | None = None
+    rho_contention: float | None = None
+    rho_exclusive: float | None = None
+    exclusive_seconds: float | None = None  # run time alone, what rho is held against
+    busy_slot_seconds: float | None = None  # of slot_seconds, those that made progress
+    placement_score: float | None = None  # 1 / slowdown by placement, over its slot time
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,30 @@ class AppRow:
     rho_static: float | None = None
     rho_contention: float | None = None
     rho_exclusive: float | None = None
+    alone_seconds: float | None = None  # its work on all GPUs that it can use: rho = jct / (alone x mean_apps)
+    mean_apps: float | None = None  # N_avg: how many apps were there over its life, itself included
+    wait_seconds: float | None = None  # of all its jobs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UserRow:
+    """A user: what all apps of one owner asked for and got."""
+
+    user: str
+    weight: float | None = None
+    apps: int | None = None
+    jobs: int | None = None
+    apps_finished: int | None = None
+    arrival_seconds: float | None = None  # of the first app
+    finish_seconds: float | None = None  # of the last
+    jct_mean_seconds: float | None = None
+    jct_p99_seconds: float | None = None
+    wait_seconds: float | None = None
+    slot_seconds: float | None = None
+    slot_share: float | None = None  # of the slot time of all users
+    rho_mean: float | None = None
+    rho_worst: float | None = None
+    rho_static_worst: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +143,19 @@ class WaitRow:
     reason: str  # of eunomia.verdicts.Reason, in lower case
     stage: str | None = None
     plugin: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """The queue and the cluster from a moment on, until the next row."""
+
+    time_seconds: float
+    waiting_jobs: int | None = None
+    waiting_gpus: int | None = None
+    busy_gpus: int | None = None
+    contention: float | None = None  # jobs that are there, waiting or running, per GPU
+    efficiency: float | None = None  # AFS' cluster efficiency
+    blocking_index: float | None = None  # AFS' blocking index at that moment
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +255,11 @@ class TimingRow:
 TABLES: Final[dict[str, type[Row]]] = {
     "jobs": JobRow,
     "apps": AppRow,
+    "users": UserRow,
     "rounds": RoundRow,
     "leases": LeaseRow,
     "waits": WaitRow,
+    "queue": QueueRow,
     "rho": RhoRow,
     "searches": SearchRow,
     "metrics": MetricRow,
@@ -250,6 +295,36 @@ def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) 
     height = len(columns[names[0]])
     keys: dict[str, list[object]] = {"policy": [policy] * height, "seed": [seed] * height}
     return pl.DataFrame(keys | columns, schema=schema)
+
+
+def frame_of_columns(
+    table: str, columns: typing.Mapping[str, object], *, policy: str, seed: int, height: int
+) -> pl.DataFrame:
+    """The columns as a frame with the table's schema, without a Row for each; what is not given is null.
+
+    Args:
+        table: its name.
+        columns: by name numpy arrays, lists or series of ``height``; NaN counts as unknown.
+        policy: goes in front of every row.
+        seed: likewise.
+        height: how many rows there are.
+    """
+    schema = schema_of(table)
+    filled: list[pl.Series] = [
+        pl.Series("policy", [policy], pl.String()).new_from_index(0, height),
+        pl.Series("seed", [seed], pl.Int64()).new_from_index(0, height),
+    ]
+    for name, dtype in schema.items():
+        if name in KEY:
+            continue
+        given = columns.get(name)
+        if given is None:
+            filled.append(pl.Series(name, [None], dtype).new_from_index(0, height))
+            continue
+        series = given if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)
+        series = series.alias(name).cast(dtype)
+        filled.append(series.fill_nan(None) if dtype == pl.Float64() else series)
+    return pl.DataFrame(filled)
 
 
 def _plain(hint: object) -> object:

@@ -1,0 +1,104 @@
+"""Finish-time fairness in its kinds, and what is counted of it.
+
+Every kind is rho = time in the shared cluster / time alone x contention; they differ in what contention is:
+
+- ``themis``: N_avg, the mean number of apps in the cluster over the app's life (Themis, NSDI'20, section 4.2, eq. 2);
+- ``static``: jobs of the trace per GPU, at least 1 (Gavel's and Shockwave's published rho);
+- ``contention``: mean jobs in the cluster over the job's life per GPU, at least 1 (Shockwave, appendix F);
+- ``exclusive``: 1.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from eunomia.units import Reals
+
+KINDS: Final = ("themis", "static", "contention", "exclusive")
+UNFAIR_RHO: Final = 1.05
+"""Above this rho an app counts as treated unfairly: 1 with room for what whole GPUs and rounds cost (Shockwave)."""
+
+
+def mean_present(arrival_seconds: Reals, finish_seconds: Reals, others: tuple[Reals, Reals] | None = None) -> Reals:
+    """The mean number that were present over each one's life, itself included.
+
+    Args:
+        arrival_seconds: of each.
+        finish_seconds: of each; NaN: never, which gives NaN here and counts as present for ever with others.
+        others: arrivals and finishes of those that are counted; None: the same.
+
+    Returns:
+        By row; for a life of no length the number at its moment, itself included.
+    """
+    start, end = (arrival_seconds, finish_seconds) if others is None else others
+    moments, present = presence(start, end)
+    if not moments.size:
+        return np.ones_like(arrival_seconds)
+    area = np.concatenate([[0.0], np.cumsum(present[:-1] * np.diff(moments))])
+    life = finish_seconds - arrival_seconds
+    late = np.where(np.isnan(finish_seconds), arrival_seconds, finish_seconds)
+    shared = np.interp(late, moments, area) - np.interp(arrival_seconds, moments, area)
+    at_once = present[np.clip(np.searchsorted(moments, arrival_seconds, side="right") - 1, 0, None)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(life > 0.0, shared / life, np.maximum(1.0, at_once))
+    return np.where(np.isnan(finish_seconds), np.nan, mean)
+
+
+def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
+    """How many are present from each moment on: moments at which it changes, ascending, and the number after each.
+
+    NaN ends count as never.
+    """
+    ends = end_seconds[np.isfinite(end_seconds)]
+    moments = np.concatenate([start_seconds, ends])
+    change = np.concatenate([np.ones(start_seconds.size), -np.ones(ends.size)])
+    return accumulate(moments, change)
+
+
+def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
+    """A step function from its changes: distinct moments, ascending, and the value from each on."""
+    if not moments.size:
+        return moments, change
+    order = np.argsort(moments, kind="stable")
+    sorted_moments, value = moments[order], np.cumsum(change[order])
+    last = np.append(np.flatnonzero(np.diff(sorted_moments)), moments.size - 1)
+    return sorted_moments[last], value[last]
+
+
+def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int) -> Reals:
+    """T_cluster: the work on all GPUs that the app can use, with linear speed-up and no slowdown (Themis, 4.2).
+
+    Args:
+        work_gpu_seconds: by app, of all its jobs.
+        demand_gpus: by app, the most that its jobs can use together.
+        cluster_gpus: R_C.
+    """
+    return work_gpu_seconds / np.clip(demand_gpus, 1, max(1, cluster_gpus))
+
+
+def rho(jct_seconds: Reals, alone: Reals, contention: Reals | float = 1.0) -> Reals:
+    """Time shared over time alone at that contention; NaN where the time alone is 0 or either is unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = jct_seconds / (alone * contention)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def static_contention(jobs: int, cluster_gpus: int) -> float:
+    """Jobs of the trace per GPU, at least 1 (``get_finish_time_fairness`` of Gavel's and Shockwave's simulator)."""
+    return max(1.0, jobs / max(1, cluster_gpus))
+
+
+def jain(rhos: Reals) -> float | None:
+    """Jain's index of 1 / rho, what each received of its fair share: 1 is equal, 1 / n is all to one.
+
+    (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None where no rho is known.
+    """
+    with np.errstate(divide="ignore"):
+        shares = 1.0 / rhos[rhos > 0.0]
+    return float(shares.sum() ** 2 / (shares.size * np.square(shares).sum())) if shares.size else None
+
+
+def unfair_share(rhos: Reals, limit: float = UNFAIR_RHO) -> float | None:
+    """The share of known rhos above the limit; None where none is known."""
+    known = rhos[~np.isnan(rhos)]
+    return float((known > limit).mean()) if known.size else None
