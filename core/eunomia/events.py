@@ -5,11 +5,15 @@ step's; there is no event for the end of a lease, which follows from the time.
 """
 
 import math
+from typing import Final
 
 from eunomia.forecasts import Forecast
 from eunomia.shapes import builds, value
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 from eunomia.valuations import Form
+
+NOW: Final = Seconds(math.nan)
+"""The time of the step that an event is handed in with."""
 
 
 @value
@@ -40,6 +44,8 @@ class Released:
     lease: LeaseId
     epoch: Epoch
     gpus: tuple[int, ...]
+    at: Seconds = NOW
+    """When it was so, at most the step's time; NaN: at the step's time."""
 
 
 @value
@@ -88,6 +94,8 @@ class Started:
 
     lease: LeaseId
     epoch: Epoch
+    at: Seconds = NOW
+    """When it was so, at most the step's time; NaN: at the step's time."""
 
 
 @value
@@ -96,6 +104,8 @@ class Resized:
 
     lease: LeaseId
     epoch: Epoch
+    at: Seconds = NOW
+    """When it was so, at most the step's time; NaN: at the step's time."""
 
 
 @value
@@ -105,6 +115,8 @@ class JobReported:
     job: JobId
     iterations_done: float
     rate: float
+    at: Seconds = NOW
+    """When it was so, at most the step's time; NaN: at the step's time."""
 
 
 @value

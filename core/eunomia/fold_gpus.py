@@ -9,7 +9,7 @@ from eunomia.folding import EventError, Folding, await_round
 from eunomia.leases import GpuState, Lease, LeaseState
 from eunomia.revoking import stop_clock
 from eunomia.state import State
-from eunomia.units import NONE, Cause, Ints
+from eunomia.units import NONE, Cause, Ints, Seconds
 from eunomia.workload import JobState
 
 
@@ -20,12 +20,14 @@ def released(fold: Folding, event: Released) -> None:
         known = 0 <= gpu < state.cluster.gpus
         if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
             continue  # an acknowledgement that was overtaken: the GPU has another holder, or a newer order
-        give_back(fold, gpu)
+        give_back(fold, gpu, fold.time(event.at))
 
 
-def give_back(fold: Folding, gpu: int) -> None:
+def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
     """A GPU that its holder has left: to its successor, or free."""
     state, held = fold.state, fold.state.holdings.live
+    gone = state.now - at
+    state.app_ledger.live.gpu_seconds[held.app[gpu]] -= gone
     lease = state.leases[int(held.lease[gpu])]
     job = int(held.job[gpu])
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
@@ -43,12 +45,15 @@ def give_back(fold: Folding, gpu: int) -> None:
         _lose_division(fold, job)
     state.touch(job=lease.job, app=lease.app)
     state.vacate(gpu)
+    if held.app[gpu] != NONE:
+        state.app_ledger.live.gpu_seconds[held.app[gpu]] += gone
     if lease.gpus.size == 0 and not state.leaving.get(lease.id):
         stopped = lease.job
         state.drop_lease(lease.id)
         if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
             stop_clock(state, stopped)
             await_round(state, stopped, stopped=True)
+            state.job_ledger.live.waited[stopped] += gone
 
 
 def _lose_gang(state: State, lease: Lease) -> None:
@@ -88,8 +93,12 @@ def started(fold: Folding, event: Started) -> None:
     if lease.job == NONE:
         return
     jobs, job = fold.state.jobs.live, lease.job
+    at = fold.time(event.at)
+    stop_clock(fold.state, job, at)  # one that grew ran until its newcomers were ready
+    if jobs.state[job] != JobState.RUNNING:
+        _ran_since(fold.state, lease, at)
     jobs.state[job] = JobState.RUNNING
-    jobs.since[job] = fold.state.now
+    jobs.since[job] = at
     jobs.starts[job] += 1
     fold.state.job_ledger.live.starts[job] += 1
     fold.state.job_accounts.live.gpus[job] = lease.gpus.size
@@ -101,7 +110,18 @@ def started(fold: Folding, event: Started) -> None:
 
 def resized(fold: Folding, event: Resized) -> None:
     """A job runs at its new size."""
-    started(fold, Started(lease=event.lease, epoch=event.epoch))
+    started(fold, Started(lease=event.lease, epoch=event.epoch, at=event.at))
+
+
+def _ran_since(state: State, lease: Lease, at: Seconds) -> None:
+    """A job ran on its GPUs before the step that hears of it."""
+    ran = state.now - at
+    if ran <= 0.0:
+        return
+    ledger = state.job_ledger.live
+    ledger.attained[lease.job] += ran
+    ledger.last_ran[lease.job] = state.now
+    np.add.at(ledger.received[lease.job], state.cluster.gpu_type[lease.gpus], ran)
 
 
 def divided(fold: Folding, event: JobsDivided) -> None:
@@ -164,7 +184,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
         if promised is not None:
             fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
         if held.lease[gpu] != NONE:
-            give_back(fold, gpu)
+            give_back(fold, gpu, state.now)
         held.state[gpu] = GpuState.DOWN
     state.cause(Cause.CLUSTER_CHANGED)
 

@@ -70,7 +70,7 @@ def job_reported(fold: Folding, event: JobReported) -> None:
         raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
     jobs.done[job], jobs.rate[job] = event.iterations_done, event.rate
     if jobs.state[job] == JobState.RUNNING:
-        jobs.since[job] = fold.state.now
+        jobs.since[job] = fold.time(event.at)
     fold.state.touch(job=job)
 
 

@@ -1,6 +1,7 @@
 """The fold of one event: what every kind of event needs."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -47,6 +48,10 @@ class Folding:
         if row == NONE:
             raise EventError("an event must name a job that is here", value=f'"{job}"')
         return row
+
+    def time(self, at: Seconds) -> Seconds:
+        """When an event says that it was so: its own time, which no clock may put ahead of the step's."""
+        return self.state.now if math.isnan(at) else min(at, self.state.now)
 
     def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
         """Have a lease give GPUs back, and order it."""

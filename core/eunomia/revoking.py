@@ -54,11 +54,11 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
     )
 
 
-def stop_clock(state: State, job: int) -> None:
-    """Book the progress that a job made until now; it makes none from here on."""
+def stop_clock(state: State, job: int, at: float | None = None) -> None:
+    """Book the progress that a job made until now, or until ``at``; it makes none from here on."""
     jobs = state.jobs.live
     if not math.isnan(jobs.since[job]):
-        jobs.done[job] += (state.now - jobs.since[job]) * jobs.rate[job]
+        jobs.done[job] += max(0.0, (state.now if at is None else at) - jobs.since[job]) * jobs.rate[job]
         if not math.isnan(jobs.iterations[job]):
             jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
     jobs.since[job] = math.nan
