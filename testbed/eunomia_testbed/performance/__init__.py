@@ -1,5 +1,23 @@
 """How fast a job really is: declared, measured or from an analytic model. Ground truth: no plugin sees it."""
 
+from eunomia_testbed.performance.declared import DeclaredModel, DeclaredSpeeds
+from eunomia_testbed.performance.measured import (
+    AfsScaling,
+    ElasticFlowTables,
+    GavelThroughputs,
+    SynergyProfiles,
+    read_performance,
+)
 from eunomia_testbed.performance.speeds import PerformanceModel, Setting
 
-__all__ = ["PerformanceModel", "Setting"]
+__all__ = [
+    "AfsScaling",
+    "DeclaredModel",
+    "DeclaredSpeeds",
+    "ElasticFlowTables",
+    "GavelThroughputs",
+    "PerformanceModel",
+    "Setting",
+    "SynergyProfiles",
+    "read_performance",
+]

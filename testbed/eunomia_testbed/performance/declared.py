@@ -1,0 +1,73 @@
+"""Speeds as Themis' simulator has them: linear in GPUs, divided by a slowdown that depends on how far apart they are.
+
+Source: Themis (NSDI'20), §4.3.1 and footnote 3: S = 1 on one machine, 1.1 across machines, 1.3 across racks.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+from eunomia.units import Locality
+from eunomia_testbed.performance.reading import unknown
+from eunomia_testbed.performance.speeds import Setting
+
+NETWORK_INTENSIVE: Final = (1.0, 1.0, 1.1, 1.3)
+COMPUTE_INTENSIVE: Final = (1.0, 1.0, 1.0, 1.0)
+
+
+@value
+class DeclaredModel:
+    """What is declared of one model."""
+
+    seconds_per_iteration: float = 1.0
+    """On one GPU."""
+    slowdown: tuple[float, float, float, float] = COMPUTE_INTENSIVE
+    """S by locality: one island, one machine, one rack, the cluster; each at least 1."""
+    batch_size: float | None = None
+    """The global batch of these seconds; None: any batch takes as long."""
+    speed: Mapping[str, float] | None = None
+    """By GPU type, how many times faster than the type that the seconds mean; None: all the same."""
+
+
+class DeclaredSpeeds:
+    """Linear speed-up with a slowdown by locality; CPUs, memory and neighbours play no part."""
+
+    def __init__(self, models: Mapping[str, DeclaredModel], *, place: str = "declared speeds") -> None:
+        for name, model in models.items():
+            _check(name, model, place)
+        self._models = dict(models)
+        self.place = place
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are declared."""
+        return tuple(self._models)
+
+    def rate(self, model: str, setting: Setting) -> float:
+        """Iterations a second: GPUs / (seconds on one GPU * S).
+
+        Raises:
+            InputError: a model or a GPU type that nothing is declared of.
+        """
+        known = self._models.get(model)
+        if known is None:
+            raise unknown("model", model, self.models, self.place)
+        if known.speed is not None and setting.gpu_type not in known.speed:
+            raise unknown("GPU type", setting.gpu_type, sorted(known.speed), self.place)
+        speed = 1.0 if known.speed is None else known.speed[setting.gpu_type]
+        larger = 1.0
+        if known.batch_size is not None and setting.batch_size is not None:
+            larger = setting.batch_size / known.batch_size
+        slowdown = known.slowdown[setting.locality] if setting.gpus > 1 else 1.0
+        return setting.gpus * speed / (known.seconds_per_iteration * larger * slowdown)
+
+
+def _check(name: str, model: DeclaredModel, place: str) -> None:
+    where = f"{place}, {name}"
+    if not 0.0 < model.seconds_per_iteration < float("inf"):
+        raise InputError("seconds_per_iteration must be positive", value=f"{model.seconds_per_iteration}", place=where)
+    if len(model.slowdown) != len(Locality) or not all(1.0 <= factor < float("inf") for factor in model.slowdown):
+        raise InputError("slowdown must be four factors of at least 1", value=f"{model.slowdown}", place=where)
+    if model.speed is not None and not all(0.0 < factor < float("inf") for factor in model.speed.values()):
+        raise InputError("speed must be positive for every GPU type", value=f"{dict(model.speed)}", place=where)

@@ -1,0 +1,186 @@
+"""Throughputs in the format of Gavel and Shockwave: steps a second by GPU type, job type and gang, alone and in pairs.
+
+Source of the format: ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23), JSON of
+``{type: {"('<job type>', <gang>)": {"null": alone, "('<other>', <gang>)": [own, other's]}}}``.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from eunomia.errors import InputError
+from eunomia.units import Locality
+from eunomia_testbed.performance.curves import Curve
+from eunomia_testbed.performance.reading import number, read_text, unknown, whole
+from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.workload.adaptation import named_model, split_model
+
+_APART: Final = "_unconsolidated"
+_JOB_TYPE: Final = re.compile(r"""\((['"])(?P<model>.*)\1, (?P<gang>\d+)\)""")
+_Key = tuple[str, str]
+"""GPU type as the file writes it, job type."""
+
+
+class GavelThroughputs:
+    """Measured steps a second of 26 job types; a step counts once per job, whatever its gang.
+
+    GPU types match whatever their case. GPUs on several machines run at the ``_unconsolidated`` rates where the file
+    has them. Gangs between measured ones are read off linearly, larger ones run no faster. ``Setting.batch_size``
+    selects the job type of that batch size.
+    """
+
+    def __init__(
+        self,
+        alone: Mapping[_Key, Curve],
+        pairs: Mapping[tuple[str, str, int, str], float],
+        *,
+        place: str,
+        placement: bool = True,
+    ) -> None:
+        self.place = place
+        self.placement = placement
+        """Whether the machines of a gang matter; peers' published results are without."""
+        self._alone = dict(alone)
+        self._pairs = dict(pairs)
+        self._names = {kind.lower(): kind for kind, _ in alone}
+        self._models = tuple(dict.fromkeys(model for _, model in alone))
+        self._known = frozenset(self._models)
+
+    @classmethod
+    def read(cls, path: Path | str, *, placement: bool = True) -> Self:
+        """Read a file, gzipped or not.
+
+        Raises:
+            InputError: no such file, no JSON, not this format, or a rate that is negative or not a number.
+        """
+        place = str(path)
+        try:
+            content = json.loads(read_text(Path(path)))
+        except json.JSONDecodeError as error:
+            raise InputError("throughputs must be JSON", value=str(error), place=place) from error
+        return cls.from_mapping(content, place=place, placement=placement)
+
+    @classmethod
+    def from_mapping(cls, content: object, *, place: str, placement: bool = True) -> Self:
+        """Check and take what such a file holds.
+
+        Raises:
+            InputError: see ``read``.
+        """
+        alone: dict[_Key, dict[int, float]] = {}
+        pairs: dict[tuple[str, str, int, str], float] = {}
+        for kind, model, gang, rates, where in _entries(content, place):
+            alone.setdefault((kind, model), {})[gang] = number(rates.get("null"), name="null", place=where)
+            pairs |= {(kind, model, gang, other): rate for other, rate in _beside(rates, gang, where)}
+        if not alone:
+            raise InputError("throughputs must hold at least one job type", value="none", place=place)
+        return cls({key: Curve.of(points) for key, points in alone.items()}, pairs, place=place, placement=placement)
+
+    def without_placement(self) -> "GavelThroughputs":
+        """Return the same with machines that do not matter, as in the published simulations."""
+        return GavelThroughputs(self._alone, self._pairs, place=self.place, placement=False)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
+        return self._models
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """GPU types as the file writes them, those ``_unconsolidated`` left out."""
+        return tuple(name for name in self._names.values() if not name.endswith(_APART))
+
+    def gangs(self, model: str) -> tuple[int, ...]:
+        """Return the gangs that are measured for a job type on any GPU type."""
+        curves = [curve for (_, name), curve in self._alone.items() if name == self._name(model, None)]
+        return tuple(sorted({int(gang) for curve in curves for gang in curve.gpus}))
+
+    def rate(self, model: str, setting: Setting) -> float:
+        """Iterations a second of the whole job; 0: it does not run so, alone or beside that other model.
+
+        Raises:
+            InputError: a model or a GPU type that the file does not have.
+        """
+        kind = self._kind(setting.gpu_type, setting.locality if self.placement else Locality.MACHINE)
+        name = self._name(model, setting.batch_size)
+        curve = self._curve(kind, name)
+        if curve is None:
+            return 0.0
+        if setting.beside is None:
+            return curve.at(setting.gpus)
+        return self._pairs.get((kind, name, setting.gpus, self._name(setting.beside, None)), 0.0)
+
+    def measured(self, model: str, gpus: int, gpu_type: str) -> float:
+        """Return the rate alone on one machine of exactly this gang, as traces' work is computed from it.
+
+        Raises:
+            InputError: an unknown model or GPU type, a gang that is not measured, or a rate of 0.
+        """
+        kind, name = self._kind(gpu_type, Locality.MACHINE), self._name(model, None)
+        curve = self._alone.get((kind, name))
+        rate = curve.at(gpus) if curve is not None and gpus in curve.gpus else None
+        if rate is None or rate == 0.0:
+            said = "it is not measured" if rate is None else "0.0"
+            rule = f"the throughput of {name} with {gpus} GPUs on {gpu_type} must be above 0"
+            raise InputError(rule, value=said, place=self.place)
+        return rate
+
+    def _kind(self, gpu_type: str, locality: Locality) -> str:
+        name = gpu_type.lower()
+        if name not in self._names or name.endswith(_APART):
+            raise unknown("GPU type", gpu_type, self.gpu_types, self.place)
+        apart = self._names.get(name + _APART) if locality > Locality.MACHINE else None
+        return apart or self._names[name]
+
+    def _curve(self, kind: str, name: str) -> Curve | None:
+        curve = self._alone.get((kind, name))
+        return curve if curve is not None else self._alone.get((kind.removesuffix(_APART), name))
+
+    def _name(self, model: str, batch: float | None) -> str:
+        found = _job_type(model, batch, self._known)
+        if found is None:
+            raise unknown("model", model if batch is None else named_model(model, int(batch)), self.models, self.place)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
+    """How the file names a model at a batch size; a model without batch sizes there has its bare name."""
+    family, own = split_model(model)
+    size = own if batch is None else int(batch)
+    return next((name for name in (named_model(family, size), family) if name in known), None)
+
+
+def _entries(content: object, place: str) -> Iterator[tuple[str, str, int, Mapping[str, Any], str]]:
+    for kind, job_types in _mapping(content, place).items():
+        for text, rates in _mapping(job_types, f"{place}, {kind}").items():
+            where = f"{place}, {kind}, {text}"
+            model, gang = _parse(text, where)
+            yield kind, model, gang, _mapping(rates, where), where
+
+
+def _beside(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tuple[str, float]]:
+    for text, both in rates.items():
+        if text == "null":
+            continue
+        other, others_gang = _parse(text, place)
+        if not isinstance(both, Sequence) or len(both) != 2:
+            raise InputError("a pair must have two rates", value=repr(both), place=f"{place}, {text}")
+        if others_gang == gang:
+            yield other, number(both[0], name="a pair's own rate", place=f"{place}, {text}")
+
+
+def _parse(text: str, place: str) -> tuple[str, int]:
+    match = _JOB_TYPE.fullmatch(text)
+    if match is None:
+        raise InputError("a job type must be written ('<model>', <GPUs>)", value=f'"{text}"', place=place)
+    return match["model"], whole(match["gang"], name="GPUs", place=place)
+
+
+def _mapping(content: object, place: str) -> Mapping[str, Any]:
+    if not isinstance(content, dict):
+        raise InputError("throughputs must be tables in tables", value=type(content).__name__, place=place)
+    return content

@@ -1,0 +1,54 @@
+"""Measured speeds, from files in the formats of the field; which format it is shows in the file."""
+
+from pathlib import Path
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia_testbed.performance.gavel import GavelThroughputs
+from eunomia_testbed.performance.reading import read_text
+from eunomia_testbed.performance.scaling import ELASTICFLOW_CORNER, AfsScaling, ElasticFlowTables
+from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.performance.synergy import SynergyProfiles
+
+__all__ = ["AfsScaling", "ElasticFlowTables", "GavelThroughputs", "SynergyProfiles", "read_performance"]
+
+_RULE: Final = (
+    "measured speeds must be Gavel's JSON, AFS' CSV with step_time_s, "
+    "a folder of ElasticFlow's throughputs_<GPU type>, or Synergy's with profiles.csv and models.csv"
+)
+
+
+def read_performance(path: Path | str) -> PerformanceModel:
+    """Read measured speeds in any format that is known here.
+
+    Args:
+        path: a file, gzipped or not, or a folder.
+
+    Raises:
+        InputError: no such file, a format that is not known, or what the format's reader says.
+    """
+    root = Path(path)
+    return _folder(root) if root.is_dir() else _file(root)
+
+
+def _folder(root: Path) -> PerformanceModel:
+    if (root / "profiles.csv").exists():
+        return SynergyProfiles.read(root)
+    if root.name.startswith("throughputs_") or any(root.glob("throughputs_*/*.csv")):
+        return ElasticFlowTables.read(root)
+    raise InputError(_RULE, value="a folder with neither", place=str(root))
+
+
+def _file(path: Path) -> PerformanceModel:
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        return GavelThroughputs.read(path)
+    header = text.split("\n", 1)[0].strip()
+    columns = header.split(",")
+    if columns[0] == ELASTICFLOW_CORNER:
+        return ElasticFlowTables.read(path)
+    if "step_time_s" in columns:
+        return AfsScaling.read(path)
+    if "rel_tput" in columns or "iter_time_base_s" in columns:
+        return SynergyProfiles.read(path)
+    raise InputError(_RULE, value=f'the first line "{header[:60]}"', place=str(path))

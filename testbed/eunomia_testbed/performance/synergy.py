@@ -1,0 +1,154 @@
+"""Synergy's profiles: how a model's speed depends on the CPUs and the memory beside its GPU (OSDI'22, §3.1).
+
+A table gives throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB a GPU) at 9 numbers of
+CPUs and 5 amounts of memory a GPU; between these points it is read off linearly. Source of the format and of what the
+columns mean: ``msr-fiddle/synergy``. Their simulator, too, uses the tables of one GPU for all gangs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.shapes import builds, value
+from eunomia.units import Reals
+from eunomia_testbed.performance.reading import number, rows_of, unknown
+from eunomia_testbed.performance.speeds import Setting
+
+PROFILE_COLUMNS: Final = ("variant", "model", "gpus", "cpus_per_gpu", "mem_gb_per_gpu", "rel_tput")
+MODEL_COLUMNS: Final = ("variant", "model", "gpus", "demand_cpu", "demand_mem_gb", "batch", "iter_time_base_s")
+GB_PER_GIB: Final = 1024.0**3 / 1e9
+SHARE_CPUS: Final = 3.0
+SHARE_MEMORY_GB: Final = 62.5
+_VARIANT: Final = "cpu_per_gpu=3"
+
+
+@builds
+class Grid:
+    """Relative throughput ``[CPUs, memory]`` of one GPU."""
+
+    cpus: Reals
+    memory_gb: Reals
+    relative: Reals
+
+    def at(self, cpus: float, memory_gb: float) -> float:
+        """Read off: linear between points, in proportion to CPUs below the first, flat beyond the last."""
+        by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
+        return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
+
+
+@value
+class Demand:
+    """What a model is best served with, a GPU: the least that gives its full speed."""
+
+    cpus: float
+    memory_gib: float
+    batch_size: float
+    seconds_per_iteration: float
+    """At the GPU-proportional share."""
+
+
+class SynergyProfiles:
+    """Speeds of 12 models on V100 by CPUs and memory a GPU.
+
+    An iteration takes the same time on any gang: each GPU has its own batch, as in the authors' simulator.
+    """
+
+    gpu_types = ("V100",)
+
+    def __init__(self, grids: Mapping[str, Grid], demands: Mapping[str, Demand], *, place: str) -> None:
+        self._grids = dict(grids)
+        self._demands = dict(demands)
+        self.place = place
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """Read a folder with ``profiles.csv`` and ``models.csv``, or either of the two files in it.
+
+        Raises:
+            InputError: a file or column is missing, a number is none, a model stands in one file only, or its grid has
+                a gap.
+        """
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        points, demands = _points(folder / "profiles.csv"), _demands(folder / "models.csv")
+        if not points or points.keys() != demands.keys():
+            one = ", ".join(sorted(points.keys() ^ demands.keys())) or "none"
+            raise InputError("every model must stand in profiles.csv and models.csv", value=one, place=str(folder))
+        grids = {model: _grid(model, cells, str(folder / "profiles.csv")) for model, cells in points.items()}
+        return cls(grids, demands, place=str(folder))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names such as ``res18``."""
+        return tuple(self._grids)
+
+    def demand(self, model: str) -> Demand:
+        """Return what the authors' profiler found best for a model.
+
+        Raises:
+            InputError: a model that is not profiled.
+        """
+        if model not in self._demands:
+            raise unknown("model", model, self.models, self.place)
+        return self._demands[model]
+
+    def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
+        """Return the throughput relative to the GPU-proportional share; None: that share.
+
+        Raises:
+            InputError: a model that is not profiled.
+        """
+        if model not in self._grids:
+            raise unknown("model", model, self.models, self.place)
+        memory_gb = SHARE_MEMORY_GB if memory_gib_per_gpu is None else memory_gib_per_gpu * GB_PER_GIB
+        return self._grids[model].at(SHARE_CPUS if cpus_per_gpu is None else cpus_per_gpu, memory_gb)
+
+    def rate(self, model: str, setting: Setting) -> float:
+        """Iterations a second.
+
+        Raises:
+            InputError: a model that is not profiled, or a GPU type other than V100.
+        """
+        if setting.gpu_type.lower() != "v100":
+            raise unknown("GPU type", setting.gpu_type, self.gpu_types, self.place)
+        relative = self.relative(model, setting.cpus_per_gpu, setting.memory_gib_per_gpu)
+        return relative / self.demand(model).seconds_per_iteration
+
+
+def _points(path: Path) -> dict[str, dict[tuple[float, float], float]]:
+    found: dict[str, dict[tuple[float, float], float]] = {}
+    for place, row in rows_of(path, PROFILE_COLUMNS):
+        if row["variant"] != _VARIANT or row["gpus"] != "1":
+            continue
+        cpus = number(row["cpus_per_gpu"], name="cpus_per_gpu", place=place, strictly=True)
+        memory = number(row["mem_gb_per_gpu"], name="mem_gb_per_gpu", place=place, strictly=True)
+        cells = found.setdefault(row["model"], {})
+        if (cpus, memory) in cells:
+            raise InputError("a point of a grid must stand once", value=f"{cpus:g}, {memory:g}", place=place)
+        cells[cpus, memory] = number(row["rel_tput"], name="rel_tput", place=place)
+    return found
+
+
+def _grid(model: str, cells: Mapping[tuple[float, float], float], place: str) -> Grid:
+    cpus, memory = sorted({cpus for cpus, _ in cells}), sorted({memory for _, memory in cells})
+    missing = [(one, other) for one in cpus for other in memory if (one, other) not in cells]
+    if missing:
+        rule = f"the grid of {model} must have every memory at every number of CPUs"
+        raise InputError(rule, value=f"no {missing[0][0]:g} CPUs with {missing[0][1]:g} GB", place=place)
+    relative = np.array([[cells[one, other] for other in memory] for one in cpus])
+    return Grid(cpus=np.array(cpus), memory_gb=np.array(memory), relative=relative)
+
+
+def _demands(path: Path) -> dict[str, Demand]:
+    return {
+        row["model"]: Demand(
+            cpus=number(row["demand_cpu"], name="demand_cpu", place=place),
+            memory_gib=number(row["demand_mem_gb"], name="demand_mem_gb", place=place) / GB_PER_GIB,
+            batch_size=number(row["batch"], name="batch", place=place, strictly=True),
+            seconds_per_iteration=number(row["iter_time_base_s"], name="iter_time_base_s", place=place, strictly=True),
+        )
+        for place, row in rows_of(path, MODEL_COLUMNS)
+        if row["variant"] == _VARIANT and row["gpus"] == "1"
+    }
