@@ -35,6 +35,16 @@ class Phase:
 
 
 @value
+class LossCurve:
+    """A job's fitted loss by iterations done: ``asymptote + amplitude * (iterations + 1) ** -exponent``."""
+
+    job: str
+    asymptote: float
+    amplitude: float
+    exponent: float
+
+
+@value
 class Forecast:
     """An app's remaining phases, the current one first, and its work in all.
 
@@ -48,3 +58,5 @@ class Forecast:
     """Themis' B: the work of the whole app in serial GPU-seconds, the part already done included."""
     most: int
     """app_demand_max: the most GPUs that the app can use at once in any phase."""
+    losses: tuple[LossCurve, ...] = ()
+    """What the losses of its jobs are expected to do, where the app knows; read by valuations of quality (SLAQ)."""

@@ -125,6 +125,11 @@ class Pool:
         else:
             np.subtract.at(self.free, self._cluster.machine[gpus], 1)
 
+    def give(self, gpus: Ints) -> None:
+        """Put these GPUs back into the pool."""
+        self._mask[gpus] = True
+        np.add.at(self.free, self._cluster.machine[gpus], 1)
+
     def spend(self, gpus: Ints, cpus: Reals, memory_gib: Reals) -> None:
         """Take the CPUs and memory that stand beside these GPUs."""
         machines = self._cluster.machine[gpus]

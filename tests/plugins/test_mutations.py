@@ -87,6 +87,12 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     # Times that size.
     ("srsf", Stage.VALUATION): {"rates", "sizes"},
     ("themis_rho", Stage.VALUATION): {"rates"},
+    # Sizes matter to the length of the path alone, which is the longest job's here.
+    ("index_rule", Stage.VALUATION): {"rates"},
+    # What is on the menu, and what it is worth.
+    ("marginal_gain", Stage.ALLOCATION): {"sizes", "values"},
+    # Rates matter where they were measured apart and near.
+    ("gandiva", Stage.ALLOCATION): {"sizes", "values"},
     # Sizes decide what fits, the order who comes first; rates say nothing to it without backfilling.
     ("ordered", Stage.ALLOCATION): {"sizes", "values"},
     ("max_min", Stage.ALLOCATION): {"sizes", "values"},
@@ -127,6 +133,13 @@ BESIDE: Mapping[str, Mapping[str, object]] = {
         "stages.refiners": ["divide"],
     },
     "random": {"stages.valuation": "fifo"},
+    "marginal_gain": {
+        "stages.elasticity": "range",
+        "stages.valuation": "slaq",
+        "stages.allocation": "marginal_gain",
+        "plugins.slaq.starve": True,
+        "plugins.slaq.epoch": "5s",
+    },
 }
 """Stages beside a plugin with which it has something to do, where the fewest that load would leave it nothing."""
 

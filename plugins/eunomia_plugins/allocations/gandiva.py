@@ -1,0 +1,287 @@
+"""Gandiva as Themis compares with it: who can be placed best comes first, and who is placed badly moves (§6.1)."""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Allocation,
+    Cause,
+    Claims,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Pool,
+    Reason,
+    Scores,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    Verdicts,
+    hookimpl,
+)
+from eunomia.allocations import Grants, Pins
+from eunomia.pools import holders, usable
+from eunomia.units import NONE, Ints
+from eunomia_plugins.allocations.nearness import Way, nearest, placement_score, way_of
+from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
+
+
+class GandivaOptions(PluginOptions):
+    """Options of ``gandiva``."""
+
+    migrate: bool = True
+    """Whether running jobs are moved when GPUs become free where they would run faster (Gandiva §3.2)."""
+    least_gain: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.05
+    """By how much of its full speed a job must gain to be moved."""
+
+
+class Gandiva:
+    """Greedy packing by placement preference, with introspective migration (Xiao et al., OSDI 2018; Themis §6.1).
+
+    Of all waiting jobs, the one whose best placement in what is free is nearest to its full speed gets it; then again
+    with what is left. Between equal preferences the order of the valuation decides: with ``las`` by seconds and short
+    leases jobs take turns, Gandiva's time slicing. GPUs are not shared by two jobs at a time.
+    """
+
+    name = "gandiva"
+    api = 1
+    options_type = GandivaOptions
+
+    def __init__(self, options: GandivaOptions) -> None:
+        self.options = options
+        self.contracts = {
+            Stage.ALLOCATION: Contract(
+                needs=frozenset({Feature.SCORES}),
+                gives=frozenset({Feature.GRANTS, Feature.PINNED, Feature.JOB_CLAIMS}),
+            )
+        }
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round whenever something changes; where GPUs came back, running jobs may move."""
+        moves = frozenset({Cause.FREED, Cause.LEFT, Cause.CLUSTER_CHANGED}) if self.options.migrate else frozenset()
+        return Triggers(on=EVENTS, all_on=moves)
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Keep who runs, move who gains by it, then pack greedily."""
+        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
+        packing = _Packing(snapshot, menus, offer, Claims(unit=Unit.JOB, rows=jobs))
+        packing.keep()
+        if self.options.migrate:
+            packing.migrate(self.options.least_gain)
+        packing.pack(self.options.least_gain if self.options.migrate else np.inf)
+        return packing.allocation(offer)
+
+
+class _Demand(NamedTuple):
+    """What makes two waiting jobs alike to a packer."""
+
+    curve: int
+    gpu_type: int
+    cpus: float
+    memory_gib: float
+    app: int
+    """Apps differ in what they say of distance."""
+
+
+class _Packing:
+    """One round in the making."""
+
+    def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> None:
+        self.snapshot, self.menus, self.claims = snapshot, menus, claims
+        self.jobs = claims.rows.tolist()
+        gpus = usable(snapshot, offer, claims)
+        self.pool = Pool(snapshot, gpus)
+        owner = holders(snapshot, claims, gpus)
+        self.held = {int(claim): gpus[owner == claim] for claim in np.unique(owner[owner >= 0])}
+        self.served: dict[int, Way] = {}
+        """By claim, in order of service."""
+        self.types: dict[int, int] = {}
+        self.why = reasons(menus.span(claims.rows)[0], snapshot.jobs.gpu_type[claims.rows], offer.capacity)
+
+    # --- those who run ----------------------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Let those stay whose lease has not ended."""
+        for claim, gpus in self.held.items():
+            if (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all() and self.pool.holds(gpus).all():
+                self._settle(claim, way_of(self.snapshot.cluster, gpus), gpus)
+
+    def migrate(self, least_gain: float) -> None:
+        """Move those who would run faster elsewhere, the greatest gain first, each once."""
+        waiting = {claim: self._gain(claim) for claim in self.served}
+        while waiting:
+            claim = max(waiting, key=lambda one: waiting[one][0])
+            gain, way = waiting.pop(claim)
+            if way is None or gain < least_gain:
+                return
+            again, way = self._gain(claim)  # what is left has changed since
+            if way is None or again < least_gain:
+                continue
+            self._free(claim)
+            self._settle(claim, way, None)
+
+    def _gain(self, claim: int) -> tuple[float, Way | None]:
+        """Speed that a running job would gain by the best move, as a part of its full speed; and the move."""
+        here = self.served[claim]
+        score = self._score(claim, here)
+        if score >= 1.0:
+            return 0.0, None
+        own = np.bincount(self.snapshot.cluster.machine[self.held[claim]], minlength=self.pool.free.size)
+        way = self._nearest(claim, here.gpus, own)
+        return (0.0, None) if way is None else (self._score(claim, way) - score, way)
+
+    def _free(self, claim: int) -> None:
+        """Put the GPUs of a job that moves back among those that are left."""
+        gpus = self.held[claim]
+        machines = self.snapshot.cluster.machine[gpus]
+        self.pool.give(gpus)
+        np.add.at(self.pool.cpus, machines, self.snapshot.holdings.cpus[gpus])
+        np.add.at(self.pool.memory_gib, machines, self.snapshot.holdings.memory_gib[gpus])
+
+    # --- those who wait ---------------------------------------------------------------------------------------------
+
+    def pack(self, least_gain: float) -> None:
+        """Serve the claim of the highest placement score, ties by rank; and again, until nothing fits anybody."""
+        able = [claim for claim in range(len(self.jobs)) if self.why[claim] == int(Reason.OUTRANKED)]
+        queues: dict[object, list[int]] = {}
+        for claim in able:
+            if claim not in self.served:
+                queues.setdefault(claim if claim in self.held else self._demand(claim), []).append(claim)
+        while queues and self.pool.gpus:
+            best: tuple[float, int, object, Way] | None = None
+            for key, queue in list(queues.items()):
+                claim = queue[0]
+                if best is not None and best[0] >= 1.0 and best[1] < claim:
+                    continue  # nobody scores more, and it ranks behind
+                way = self._best(claim, least_gain)
+                if way is None:
+                    del queues[key]  # what is left only shrinks
+                    continue
+                score = self._score(claim, way)
+                if best is None or (-score, claim) < (-best[0], best[1]):
+                    best = (score, claim, key, way)
+            if best is None:
+                return
+            _, claim, key, way = best
+            stays = claim in self.held and self._is_here(claim, way)
+            self._settle(claim, way, self.held[claim] if stays else None)
+            queues[key].pop(0)
+            if not queues[key]:
+                del queues[key]
+
+    def _best(self, claim: int, least_gain: float) -> Way | None:
+        """The nearest way for a claim; one whose lease ended stays where it is if it can, and does not gain enough."""
+        there = self._nearest(claim, self._size(claim))
+        if claim in self.held and self.pool.holds(self.held[claim]).all():
+            here = way_of(self.snapshot.cluster, self.held[claim])
+            grows = there is not None and there.gpus > here.gpus
+            on_menu = self.menus.largest_at_most(self.jobs[claim], here.gpus) == here.gpus
+            if on_menu and not grows:
+                gain = 0.0 if there is None else self._score(claim, there) - self._score(claim, here)
+                return there if gain >= max(least_gain, 1e-9) else here
+        return there
+
+    def _demand(self, claim: int) -> _Demand:
+        table, job = self.snapshot.jobs, self.jobs[claim]
+        return _Demand(
+            int(self.menus.curve[job]),
+            int(table.gpu_type[job]),
+            float(np.nan_to_num(table.cpus[job], nan=-1.0)),
+            float(np.nan_to_num(table.memory_gib[job], nan=-1.0)),
+            int(table.app[job]),
+        )
+
+    def _size(self, claim: int) -> int:
+        """The largest size on its menu that is left of one type."""
+        most = max(int(self._room(claim, kind).sum()) for kind in self._kinds(claim))
+        return self.menus.largest_at_most(self.jobs[claim], most)
+
+    def _kinds(self, claim: int) -> list[int]:
+        asked = int(self.snapshot.jobs.gpu_type[self.jobs[claim]])
+        types = len(self.snapshot.cluster.gpu_types)
+        return [asked] if asked != NONE else list(range(types))
+
+    def _room(self, claim: int, kind: int) -> Ints:
+        table, job = self.snapshot.jobs, self.jobs[claim]
+        return self.pool.room(kind, float(table.cpus[job]), float(table.memory_gib[job]))
+
+    def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> Way | None:
+        """The nearest way on one GPU type; ``own``: [machine] GPUs that it holds and would give back."""
+        if gpus == 0:
+            return None
+        cluster, ways = self.snapshot.cluster, []
+        for kind in self._kinds(claim):
+            room = self._room(claim, kind)
+            if own is not None:
+                room = room + np.where(cluster.machine_type == kind, own, 0)
+            way = nearest(cluster, self.pool, room, gpus)
+            ways += [way] if way is not None else []
+        return min(ways, key=lambda way: way.locality, default=None)
+
+    # --- both -------------------------------------------------------------------------------------------------------
+
+    def _score(self, claim: int, way: Way) -> float:
+        return placement_score(self.snapshot, self.menus, self.jobs[claim], way)
+
+    def _is_here(self, claim: int, way: Way) -> bool:
+        return dict(way.parts) == dict(way_of(self.snapshot.cluster, self.held[claim]).parts)
+
+    def _settle(self, claim: int, way: Way, gpus: Ints | None) -> None:
+        """Give a claim these GPUs, or such on these machines, with what stands beside them."""
+        cluster, pool, held = self.snapshot.cluster, self.pool, self.snapshot.holdings
+        stays = gpus is not None
+        if gpus is None:
+            gpus = np.concatenate([pool.choose(machine, count) for machine, count in way.parts])
+        if stays:
+            cpus, memory_gib = held.cpus[gpus], held.memory_gib[gpus]
+        else:
+            cpus, memory_gib = self._beside(claim, gpus)
+        pool.spend(gpus, cpus, memory_gib)
+        pool.take(gpus)
+        self.served[claim] = way
+        self.types[claim] = int(cluster.gpu_type[gpus[0]])
+
+    def _beside(self, claim: int, gpus: Ints) -> "tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], ...]":
+        """CPUs and memory by GPU: as the job asks, else in proportion to GPUs."""
+        table, job, cluster, pool = self.snapshot.jobs, self.jobs[claim], self.snapshot.cluster, self.pool
+        found = []
+        for asked, left, total in (
+            (float(table.cpus[job]), pool.cpus, cluster.machine_cpus),
+            (float(table.memory_gib[job]), pool.memory_gib, cluster.machine_memory_gib),
+        ):
+            fair = {int(machine): pool.fair(int(machine), left, total) for machine in np.unique(cluster.machine[gpus])}
+            found.append(np.array([fair[int(cluster.machine[gpu])] if np.isnan(asked) else asked for gpu in gpus]))
+        return tuple(found)
+
+    def allocation(self, offer: Offer) -> Allocation:
+        """Write down who gets what where."""
+        sizes = np.zeros(len(self.jobs), np.int64)
+        kinds = np.full(len(self.jobs), NONE, np.int32)
+        for claim, way in self.served.items():
+            sizes[claim], kinds[claim] = way.gpus, self.types[claim]
+        late = np.flatnonzero(sizes == 0)
+        why = self.why.copy()
+        fits = self.menus.span(self.claims.rows)[0] <= self.pool.gpus
+        why[(why == int(Reason.OUTRANKED)) & fits] = int(Reason.FRAGMENTED)
+        pins = [(claim, machine, count) for claim, way in self.served.items() for machine, count in way.parts]
+        columns = np.array(pins, np.int64).reshape(-1, 3)
+        return Allocation(
+            claims=self.claims,
+            amount=Grants(
+                gpus=sizes,
+                gpu_type=kinds if len(self.snapshot.cluster.gpu_types) > 1 else None,
+                pins=Pins(
+                    claim=columns[:, 0].astype(np.int32), machine=columns[:, 1].astype(np.int32), gpus=columns[:, 2]
+                ),
+            ),
+            order=np.array(list(self.served), np.int32),
+            verdicts=Verdicts(rows=self.claims.rows[late], reasons=why[late]),
+        )

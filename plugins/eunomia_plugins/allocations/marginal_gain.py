@@ -1,0 +1,141 @@
+"""Greedy by marginal gain: one size more at a time, to the job that gains most from it for each GPU."""
+
+import heapq
+from typing import ClassVar
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    Cause,
+    Claims,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    Reason,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    Verdicts,
+    hookimpl,
+)
+from eunomia.allocations import Grants
+from eunomia.contracts import Contracts
+from eunomia.pools import usable
+from eunomia.units import Ints, Rows
+from eunomia.valuations import BySize
+from eunomia_plugins.allocations.ranking import EVENTS, reasons
+
+Ladder = list[tuple[int, float]]
+"""Sizes of a job, ascending, with what each is worth."""
+
+
+class MarginalGain:
+    """What Optimus (EuroSys 2018, §4.1) and SLAQ (SoCC 2017, §4.1) do once they have valued sizes.
+
+    A job whose valuation says nothing of holding no GPUs gets its smallest size before anybody is raised, in the order
+    of the claims. Then the job with the greatest gain per further GPU is raised by one size, until no GPU is left or
+    nobody gains.
+    """
+
+    name = "marginal_gain"
+    api = 1
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.BY_SIZE, Feature.MANY_SIZES}),
+            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+        )
+    }
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free; sizes may change in each."""
+        return Triggers(on=EVENTS, all_on=frozenset(Cause))
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Raise jobs one by one."""
+        jobs = valuations.claims.rows
+        claims = Claims(unit=Unit.JOB, rows=jobs)
+        types = len(snapshot.cluster.gpu_types)
+        free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
+        kind = snapshot.jobs.gpu_type[jobs]
+        why = reasons(menus.span(jobs)[0], kind, offer.capacity)
+        able = np.flatnonzero(why == int(Reason.OUTRANKED))
+        ladders = _ladders(valuations.form(BySize), menus, jobs, able)
+        sizes, kinds, order = _raise(ladders, kind, free)
+        late = np.flatnonzero(sizes == 0)
+        return Allocation(
+            claims=claims,
+            amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
+            order=order,
+            verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
+        )
+
+
+def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> list[Ladder]:
+    """[claim] the sizes on its menu and their values, nothing at all among them if valued; empty if it cannot run."""
+    worth: list[dict[int, float]] = [{} for _ in range(jobs.size)]
+    for claim, gpus, each in zip(form.claim.tolist(), form.gpus.tolist(), form.value.tolist(), strict=True):
+        worth[claim][gpus] = each
+    ladders: list[Ladder] = [[] for _ in range(jobs.size)]
+    menu: dict[int, list[int]] = {}
+    for claim in able.tolist():
+        curve = int(menus.curve[jobs[claim]])
+        if curve not in menu:
+            menu[curve] = [0, *menus.sizes(int(jobs[claim])).tolist()]
+        ladders[claim] = [(gpus, worth[claim][gpus]) for gpus in menu[curve] if gpus in worth[claim]]
+    return ladders
+
+
+def _raise(ladders: list[Ladder], kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
+    """Raise by the greatest gain per GPU.
+
+    Args:
+        ladders: by claim; its first entry may be 0 GPUs.
+        kind: by claim, the GPU type that it asks for; -1: any, and it gets the one with most free.
+        free: GPUs by type.
+
+    Returns:
+        By claim GPUs and their type (-1 with 0 GPUs), and the claims served, first served first.
+    """
+    sizes = np.zeros(kind.size, np.int64)
+    kinds = np.full(kind.size, -1, np.int32)
+    left: list[int] = free.tolist()
+    served: list[int] = []
+    queue = [entry for claim in range(kind.size) for entry in _entry(ladders, claim, _first(ladders[claim]))]
+    heapq.heapify(queue)
+    while queue and any(left):
+        _, claim, step = heapq.heappop(queue)
+        asked = int(kinds[claim]) if sizes[claim] else int(kind[claim])
+        of = asked if asked >= 0 else left.index(max(left))
+        more = ladders[claim][step][0] - int(sizes[claim])
+        if more > left[of]:
+            continue
+        if not sizes[claim]:
+            served.append(claim)
+        left[of] -= more
+        sizes[claim], kinds[claim] = ladders[claim][step][0], of
+        for entry in _entry(ladders, claim, step + 1):
+            heapq.heappush(queue, entry)
+    return sizes, kinds, np.array(served, np.int32)
+
+
+def _first(ladder: Ladder) -> int:
+    """Index of the smallest size that is not nothing."""
+    return 1 if ladder and ladder[0][0] == 0 else 0
+
+
+def _entry(ladders: list[Ladder], claim: int, step: int) -> list[tuple[float, int, int]]:
+    """What to queue for the next size of a claim; nothing where it has none or gains nothing."""
+    ladder = ladders[claim]
+    if step >= len(ladder):
+        return []
+    if step == 0:
+        return [(-np.inf, claim, 0)]
+    (had, before), (gpus, worth) = ladder[step - 1], ladder[step]
+    gain = (worth - before) / (gpus - had)
+    return [(-gain, claim, step)] if gain > 0.0 else []

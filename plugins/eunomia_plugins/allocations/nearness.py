@@ -1,0 +1,80 @@
+"""How near together GPUs can be had, and what distance costs a job: for allocations that choose machines themselves."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Cluster, Menus, Pool, Snapshot
+from eunomia.forecasts import ASSUMED_SLOWDOWN
+from eunomia.units import Ints, Locality
+
+
+class Way(NamedTuple):
+    """One way to have a number of GPUs."""
+
+    parts: tuple[tuple[int, int], ...]
+    """Machines, and GPUs on each."""
+    locality: Locality
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(count for _, count in self.parts)
+
+
+def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
+    """The nearest way to have so many GPUs: one machine, the one that fits best; one rack; anywhere, on the fewest.
+
+    Args:
+        cluster: machines and racks.
+        pool: what is left.
+        room: [machine] GPUs of it that suit.
+        gpus: how many.
+    """
+    fits = np.flatnonzero(room >= gpus)
+    if fits.size:
+        best = int(fits[pool.free[fits].argmin()])
+        return Way(((best, gpus),), Locality.ISLAND if gpus == 1 else Locality.MACHINE)
+    racks = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks))
+    whole = np.flatnonzero(racks >= gpus)
+    if whole.size:
+        rack = int(whole[racks[whole].argmin()])
+        return Way(_fill(np.where(cluster.machine_rack == rack, room, 0), gpus), Locality.RACK)
+    return Way(_fill(room, gpus), Locality.CLUSTER) if room.sum() >= gpus else None
+
+
+def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
+    """Machines with most room first; the last part goes where it fits best."""
+    parts: list[tuple[int, int]] = []
+    left = room.copy()
+    while gpus > 0:
+        fits = np.flatnonzero(left >= gpus)
+        machine = int(fits[left[fits].argmin()]) if fits.size else int(left.argmax())
+        count = min(gpus, int(left[machine]))
+        parts.append((machine, count))
+        left[machine] = 0
+        gpus -= count
+    return tuple(parts)
+
+
+def way_of(cluster: Cluster, gpus: Ints) -> Way:
+    """How these GPUs lie."""
+    machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
+    parts = tuple(zip(machines.tolist(), counts.tolist(), strict=True))
+    if len(parts) <= 1:
+        return Way(parts, Locality.ISLAND if gpus.size <= 1 else Locality.MACHINE)
+    one_rack = np.unique(cluster.machine_rack[machines]).size == 1
+    return Way(parts, Locality.RACK if one_rack else Locality.CLUSTER)
+
+
+def placement_score(snapshot: Snapshot, menus: Menus, job: int, way: Way) -> float:
+    """1 / S(G), at most 1: as the job was measured there, else as its app forecasts it, else as Themis assumes it."""
+    if way.locality is Locality.ISLAND:
+        return 1.0
+    here = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}
+    if (way.gpus, way.locality) in here:
+        return min(1.0, menus.rate(job, way.gpus, way.locality) / menus.rate(job, way.gpus))
+    forecast = snapshot.forecasts.get(int(snapshot.jobs.app[job]))
+    jobs = forecast.phases[0].jobs if forecast is not None and forecast.phases else ()
+    told = next((one.slowdown for one in jobs if one.slowdown is not None), ASSUMED_SLOWDOWN)
+    return 1.0 / max(1.0, told[way.locality])

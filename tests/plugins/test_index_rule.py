@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from eunomia import Scores
+from eunomia.testing.builders import World
+from eunomia_plugins.elasticity.fixed import Fixed
+from eunomia_plugins.orders.index_rule import IndexRule, IndexRuleOptions
+
+
+def index(town: World, *, now: float = 0.0, **options: float) -> dict[str, float]:
+    """By job, what the rule adds up."""
+    weights = dict.fromkeys(("short", "critical", "deadline", "stay"), 0.0)
+    rule = IndexRule(IndexRuleOptions.model_validate({**weights, **options}))
+    snapshot = town.snapshot(now=now)
+    answer = rule.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now))
+    scores = answer.form(Scores).score[:, 0]
+    return {str(snapshot.jobs.id[row]): float(-score) for row, score in zip(answer.claims.rows, scores, strict=True)}
+
+
+def two() -> World:
+    """On two GPUs: 100 s on one, and 300 s on two."""
+    town = World("1x2 V100").job("a/1", iterations=100, seconds_per_iteration=1.0)
+    return town.job("b/1", gpus=2, iterations=300, seconds_per_iteration=2.0)
+
+
+def test_short_is_the_mean_time_left_over_the_sum_of_it_and_the_jobs_own() -> None:
+    assert index(two(), short=1.0) == pytest.approx({"a/1": 200 / 300, "b/1": 200 / 500})
+
+
+def test_the_path_is_all_work_on_all_gpus_where_that_is_longer_than_the_longest_job() -> None:
+    # 100 GPU-seconds and 600 on two GPUs take 350 s, more than the 300 s of the longest.
+    assert index(two(), critical=1.0, critical_power=1.0) == pytest.approx({"a/1": 100 / 350, "b/1": 300 / 350})
+    town = (
+        World("1x4 V100")
+        .job("a/1", iterations=100, seconds_per_iteration=1.0)
+        .job("b/1", iterations=300, seconds_per_iteration=1.0)
+    )
+    assert index(town, critical=1.0, critical_power=2.0) == pytest.approx({"a/1": (1 / 3) ** 2, "b/1": 1.0})
+
+
+def test_the_deadline_is_where_rho_would_be_one() -> None:
+    # Twice the run time may pass; at 50 s the first has 150 s for 100 s of work, the second 550 s for 300 s.
+    at_50 = index(two(), now=50.0, deadline=1.0, deadline_power=1.0, contention=2.0)
+    assert at_50 == pytest.approx({"a/1": 100 / 150, "b/1": 300 / 550})
+    # Who cannot make it any more, or has passed it, is as urgent as can be.
+    assert index(two(), now=400.0, deadline=1.0, contention=2.0) == {"a/1": 1.0, "b/1": 1.0}
+
+
+def test_without_a_known_contention_the_deadline_follows_from_apps_per_gpu() -> None:
+    town = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
+    assert index(town, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 100 / 300})
+    alone = World("1x2 V100").app("a", contention=1.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
+    assert index(alone, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 1.0})
+
+
+def test_who_runs_is_preferred_by_the_weight_of_staying() -> None:
+    town = two().job("c/1", iterations=100, seconds_per_iteration=1.0).holds("c/1", 0, ends_at=0.0)
+    told = index(town, stay=0.25)
+    assert told == {"a/1": 0.0, "b/1": 0.0, "c/1": 0.25}
+
+
+def test_the_terms_add_up_with_their_weights() -> None:
+    one = [index(two(), **{term: 1.0}) for term in ("short", "critical", "deadline")]
+    both = index(two(), short=1.0, critical=2.0, deadline=3.0)
+    for job in both:
+        assert both[job] == pytest.approx(one[0][job] + 2.0 * one[1][job] + 3.0 * one[2][job])
+
+
+def test_jobs_of_unknown_length_go_where_the_option_says() -> None:
+    town = two().job("who/1")
+    rule = {where: IndexRule(IndexRuleOptions(unknown=where)) for where in ("first", "last")}
+    snapshot = town.snapshot()
+    menus = Fixed().eunomia_elasticity(snapshot)
+    for where, place in (("first", 0), ("last", -1)):
+        answer = rule[where].eunomia_valuation(snapshot, menus, town.offer())
+        order = answer.claims.rows[answer.form(Scores).ranking()]
+        assert str(snapshot.jobs.id[order[place]]) == "who/1"
+
+
+def test_nothing_known_and_nobody_there_is_no_error() -> None:
+    assert index(World()) == {}
+    with np.errstate(all="raise"):
+        assert index(World().job("a/1"), short=1.0)["a/1"] == -np.inf

@@ -1,0 +1,161 @@
+"""Optimus and SLAQ as Themis compares with them: valuations by size, and the greedy allocation that both use."""
+
+import numpy as np
+import pytest
+
+from eunomia import Allocation, Claims, Grants, Reason, Scope, Unit, Valuations
+from eunomia.forecasts import Forecast, LossCurve
+from eunomia.testing.builders import World
+from eunomia.valuations import BySize
+from eunomia_plugins.allocations.marginal_gain import MarginalGain
+from eunomia_plugins.elasticity.range import Range, RangeOptions
+from eunomia_plugins.themis_baselines.optimus import Optimus
+from eunomia_plugins.themis_baselines.slaq import Slaq, SlaqOptions
+
+Plugin = Optimus | Slaq
+
+
+def values(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> dict[tuple[str, int], float]:
+    snapshot = town.snapshot()
+    menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
+    answer = plugin.eunomia_valuation(snapshot, menus, town.offer(scope=scope))
+    form = answer.form(BySize)
+    names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
+    return {
+        (names[claim], gpus): worth
+        for claim, gpus, worth in zip(form.claim.tolist(), form.gpus.tolist(), form.value.tolist(), strict=True)
+    }
+
+
+def allocated(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> tuple[dict[str, int], Allocation]:
+    snapshot, offer = town.snapshot(), town.offer(scope=scope)
+    menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
+    answer = MarginalGain().eunomia_allocation(snapshot, menus, offer, plugin.eunomia_valuation(snapshot, menus, offer))
+    assert isinstance(answer.amount, Grants)
+    sizes = zip(answer.claims.rows, answer.amount.gpus.tolist(), strict=True)
+    return {str(snapshot.jobs.id[row]): gpus for row, gpus in sizes}, answer
+
+
+def crowd(cluster: str = "1x4 V100") -> World:
+    """Serial work of 1200 and of 120 s, both on up to four GPUs."""
+    town = World(cluster).job("long/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
+    return town.job("short/1", gpus=(1, 4), iterations=120, seconds_per_iteration=1.0)
+
+
+# --- Optimus ----------------------------------------------------------------------------------------------------------
+
+
+def test_optimus_values_a_size_by_the_seconds_that_the_job_would_still_take() -> None:
+    told = values(crowd(), Optimus())
+    assert [told["long/1", gpus] for gpus in (1, 2, 3, 4)] == [-1200.0, -600.0, -400.0, -300.0]
+    assert told["short/1", 4] == -30.0
+
+
+def test_optimus_gives_each_a_worker_and_the_rest_where_completion_falls_most() -> None:
+    """By hand: after one each, the long job gains 600 and then 200 s by a GPU more, the short one 60 s at most."""
+    assert allocated(crowd(), Optimus())[0] == {"long/1": 3, "short/1": 1}
+
+
+def test_optimus_looks_at_measured_speed() -> None:
+    """A job that a second GPU makes no faster is not given it."""
+    town = crowd().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
+    assert allocated(town, Optimus())[0] == {"long/1": 1, "short/1": 3}
+
+
+def test_a_step_on_the_menu_is_weighed_by_its_gpus() -> None:
+    # From 1 to 4 GPUs at once saves 900 s, 300 a GPU; the other saves 400 by its second.
+    town = World("1x5 V100").job("gap/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
+    town.job("even/1", gpus=(1, 2), iterations=800, seconds_per_iteration=1.0)
+    snapshot, offer = town.snapshot(), town.offer()
+    menus = Range(RangeOptions(sizes="powers_of_two")).eunomia_elasticity(snapshot)
+    form = BySize(
+        claim=np.array([0, 0, 1, 1], np.int32),
+        gpus=np.array([1, 4, 1, 2]),
+        value=np.array([-1200.0, -300.0, -800.0, -400.0]),
+    )
+    answer = MarginalGain().eunomia_allocation(
+        snapshot, menus, offer, Valuations(claims=_claims(offer.candidates), forms=(form,))
+    )
+    assert isinstance(answer.amount, Grants)
+    assert answer.amount.gpus.tolist() == [1, 2]  # two are left, and three more are too many
+
+
+def test_running_jobs_are_sized_anew() -> None:
+    town = crowd().holds("short/1", 0, 1, 2, ends_at=1e9).holds("long/1", 3, ends_at=1e9)
+    assert allocated(town, Optimus(), scope=Scope.ALL)[0] == {"long/1": 3, "short/1": 1}
+
+
+def test_with_more_jobs_than_gpus_the_first_get_their_worker_and_the_rest_wait() -> None:
+    town = World("1x2 V100").jobs(3, gpus=(1, 4), iterations=60, seconds_per_iteration=1.0)
+    sizes, answer = allocated(town, Optimus())
+    assert sizes == {"many/0": 1, "many/1": 1, "many/2": 0}
+    assert answer.verdicts.reasons.tolist() == [int(Reason.OUTRANKED)]
+
+
+def test_what_cannot_run_here_says_so_and_stops_nobody() -> None:
+    town = World("1x2 V100").job("big/1", gpus=8).job("small/1", iterations=5, seconds_per_iteration=1.0)
+    sizes, answer = allocated(town, Optimus())
+    assert sizes == {"big/1": 0, "small/1": 1}
+    assert answer.verdicts.reasons.tolist() == [int(Reason.NO_SIZE_FITS)]
+
+
+def test_gpus_of_a_gang_are_of_one_type() -> None:
+    town = World("1x2 V100, 1x3 P100").job("a/1", gpus=(1, 8), iterations=100, seconds_per_iteration=1.0)
+    town.job("b/1", gpus=(1, 8), gpu_type="V100", iterations=10, seconds_per_iteration=1.0)
+    sizes, answer = allocated(town, Optimus())
+    assert sizes == {"a/1": 3, "b/1": 2}
+    assert isinstance(answer.amount, Grants) and answer.amount.gpu_type is not None
+    assert [town.cluster.gpu_types[kind] for kind in answer.amount.gpu_type] == ["P100", "V100"]
+
+
+# --- SLAQ -------------------------------------------------------------------------------------------------------------
+
+
+def fresh_and_old(**options: object) -> tuple[World, Slaq]:
+    """Two jobs alike, one of which has done nine tenths of its work."""
+    town = World("1x4 V100").job("old/1", gpus=(1, 4), iterations=1000, done=900, seconds_per_iteration=1.0)
+    town.job("new/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
+    return town, Slaq(SlaqOptions.model_validate({"epoch": 10.0, **options}))
+
+
+def test_slaq_values_a_size_by_the_loss_that_goes_within_the_epoch() -> None:
+    town, slaq = fresh_and_old()
+    told = values(town, slaq)
+    # Ten iterations a GPU are one step of a hundred: 1 - 1/2, 1 - 1/3; and 1/91 - 1/92.
+    assert told["new/1", 1] == pytest.approx(1 / 2)
+    assert told["new/1", 2] == pytest.approx(2 / 3)
+    assert told["old/1", 1] == pytest.approx(1 / 91 - 1 / 92)
+
+
+def test_slaq_serves_the_job_whose_loss_falls_most_and_starves_none_unless_told() -> None:
+    town, slaq = fresh_and_old()
+    assert allocated(town, slaq)[0] == {"old/1": 1, "new/1": 3}
+    town, slaq = fresh_and_old(starve=True)
+    assert allocated(town, slaq)[0] == {"old/1": 0, "new/1": 4}
+
+
+def test_slaq_takes_the_curves_that_the_app_reports_normalized() -> None:
+    curves = (LossCurve(job="a/1", asymptote=5.0, amplitude=100.0, exponent=1.0),)
+    town = World("1x4 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=1.0, most=4, losses=curves))
+    town.job("a/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
+    told = values(town, Slaq(SlaqOptions(epoch=3.0)))
+    assert told["a/1", 1] == pytest.approx(1.0 - 1 / 4)  # three iterations on; the height of the curve is no matter
+    assert told["a/1", 2] == pytest.approx(1.0 - 1 / 7)
+
+
+def test_a_job_loses_no_more_than_it_has_left_to_do() -> None:
+    town = World("1x4 V100").job("a/1", gpus=(1, 4), iterations=100, done=90, seconds_per_iteration=1.0)
+    told = values(town, Slaq(SlaqOptions(epoch=1e6)))
+    assert told["a/1", 1] == pytest.approx(told["a/1", 4])
+    assert allocated(town, Slaq(SlaqOptions(epoch=1e6)))[0] == {"a/1": 1}
+
+
+def test_jobs_of_unknown_length_get_gpus_all_the_same() -> None:
+    for plugin in (Optimus(), Slaq(SlaqOptions())):
+        town = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1", gpus=(1, 4))
+        sizes, _ = allocated(town, plugin)
+        assert sum(sizes.values()) == 4
+
+
+def _claims(rows: "np.ndarray[tuple[int, ...], np.dtype[np.int32]]") -> Claims:
+    return Claims(unit=Unit.JOB, rows=rows)
