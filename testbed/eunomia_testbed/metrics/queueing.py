@@ -32,19 +32,22 @@ class Series:
         found = self.value[piece] + self.slope[piece] * (moments - self.time_seconds[piece])
         return np.where(piece < 0, 0.0, found)
 
-    def mean(self, until: float) -> float:
-        """Its mean from 0 to ``until``, 0 where it is not defined; 0 for no time at all."""
-        if until <= 0.0 or not self.time_seconds.size:
-            return 0.0
-        begin = np.clip(self.time_seconds, 0.0, until)
-        length = np.diff(np.append(begin, until))
-        at_begin = self.value + self.slope * (begin - self.time_seconds)
-        return float((at_begin * length + self.slope * length**2 / 2).sum() / until)
+    def areas(self, moments: Reals) -> Reals:
+        """Its integral up to each moment."""
+        if not self.time_seconds.size:
+            return np.zeros_like(moments)
+        length = np.diff(self.time_seconds)
+        whole = np.concatenate([[0.0], np.cumsum(self.value[:-1] * length + self.slope[:-1] * length**2 / 2)])
+        piece = np.searchsorted(self.time_seconds, moments, side="right") - 1
+        past = moments - self.time_seconds[piece]
+        return np.where(piece < 0, 0.0, whole[piece] + self.value[piece] * past + self.slope[piece] * past**2 / 2)
 
-
-def step_mean(time_seconds: Reals, value: Reals, until: float) -> float:
-    """Mean of a step function from 0 to ``until``."""
-    return Series(time_seconds=time_seconds, value=value.astype(float), slope=np.zeros(value.size)).mean(until)
+    def means(self, moments: Reals, until: float) -> Reals:
+        """Its mean from each moment to the next, from the last to ``until``; over no time its value there."""
+        length = np.diff(np.append(moments, max(until, moments[-1] if moments.size else until)))
+        area = np.diff(self.areas(np.append(moments, moments[-1:] + length[-1:])))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(length > 0.0, area / length, self.at(moments))
 
 
 def cluster_efficiency(
@@ -92,15 +95,15 @@ def blocking_index(
         done = np.where(runs[job] > 0.0, np.clip(ran / runs[job], 0.0, 1.0), 0.0)
         weight = 1.0 / (serial_seconds[job] * (1.0 - done))
     known = np.isfinite(weight) & (end > start)
-    job, start, end, pending, weight = (column[known] for column in (job, start, end, pending, weight))
-    return _mean_of_lines(start, end, pending * weight, weight)
+    return _mean_of_lines(start[known], end[known], (pending * weight)[known], weight[known])
 
 
 def _before(job: Ints, amount: Reals) -> Reals:
     """By row, what earlier rows of the same job add up to; rows of a job stand together."""
     total = np.cumsum(amount) - amount
     first = np.concatenate([[True], job[1:] != job[:-1]])
-    return total - total[np.flatnonzero(first)][np.cumsum(first) - 1]
+    before: Reals = total - total[np.flatnonzero(first)][np.cumsum(first) - 1]
+    return before
 
 
 def _mean_of_lines(start: Reals, end: Reals, value: Reals, slope: Reals) -> Series:

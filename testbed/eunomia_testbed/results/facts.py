@@ -28,7 +28,7 @@ class RunFacts:
 
     ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
     too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
-    while the run goes on. Moments are UTC, ISO 8601 with a Z.
+    while the run goes on. Moments are UTC, ISO 8601 with a Z. What is empty here did not apply.
     """
 
     kind: str  # demo, simulate, replay, ...
@@ -39,6 +39,10 @@ class RunFacts:
     machine: str = ""  # in words, as `local:` says it
     slots: int | None = None
     clock: str = "wall"
+    rho: str = "themis"  # the kind of rho that fairness is judged by: one of metrics.fairness.KINDS
+    unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
+    loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy: how much faster jobs arrived
+    notes: tuple[str, ...] = ()  # what a reader changed, what did not fit: a sentence each
     inputs: tuple[InputFile, ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     started_at: str | None = None
@@ -56,6 +60,7 @@ class RunFacts:
         known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
         known["command"] = tuple(known["command"])
         known["seeds"] = tuple(known.get("seeds", (0,)))
+        known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
         return cls(**known)
 

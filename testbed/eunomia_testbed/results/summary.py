@@ -1,24 +1,34 @@
-"""A run in numbers: a row a policy and seed. The report's sentences and ``summary.csv`` both read this."""
+"""A run in numbers: a row a policy and seed. The report's sentences and ``summary.csv`` both read this.
+
+Definitions and sources of the metrics: ``docs/reference/metrics.md``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Mapping
+from typing import Final
 
 import polars as pl
 
+from eunomia.verdicts import Reason
+from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO, jain
+from eunomia_testbed.results import counting
+from eunomia_testbed.results.counting import apps_or_jobs, faults_of, held_twice, rho_column, slot_count
 from eunomia_testbed.results.run_data import RunData
 
-UNFAIR_RHO = 1.05
-"""Above this ρ an app counts as treated unfairly: 1 with room for what discrete slots and rounds cost (Shockwave)."""
+__all__ = ["OVERHEADS", "UNFAIR_RHO", "Summary", "apps_or_jobs", "held_twice", "slot_count", "summarise", "summary_of"]
 
-OVERHEADS = ("start", "restore", "save", "idle")
+OVERHEADS: Final = ("start", "restore", "save", "idle")
 """What a held slot does beside making progress."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What one policy did with one seed; None is unknown. Shares are fractions of 1."""
+    """What one policy did with one seed; None is unknown. Shares are fractions of 1.
+
+    ``rho_worst`` to ``rho_jain`` are of the kind of rho that the run is judged by, which ``rho_kind`` names.
+    """
 
     policy: str
     seed: int
@@ -27,43 +37,80 @@ class Summary:
     jobs: int
     makespan_seconds: float | None
     jct_mean_seconds: float | None
+    jct_median_seconds: float | None
+    jct_p95_seconds: float | None
     jct_p99_seconds: float | None
+    rho_kind: str
     rho_worst: float | None
     rho_worst_app: str | None
     rho_mean: float | None
     rho_above_1_share: float | None
-    rho_unfair_share: float | None
+    rho_unfair_share: float | None  # above the run's limit
+    rho_jain: float | None
     slots: int | None
-    slots_in_use_share: float | None
+    slots_in_use_share: float | None  # under lease until the last app finished
+    utilization: float | None  # making progress until the last app finished
     slot_seconds: float
     run_share: float | None
     start_share: float | None
     restore_share: float | None
     save_share: float | None
     idle_share: float | None
+    placement_score_mean: float | None
+    queue_length_mean: float | None
+    queue_length_max: int | None
+    contention_mean: float | None
+    cluster_efficiency_mean: float | None
+    blocking_index_mean: float | None
     rounds: int
     suspensions: int | None
+    lease_extension_share: float | None
     restarts: int | None
+    migrations: int | None
     iterations_lost: int | None
+    wait_seconds: float | None
     faults: int
     slots_held_twice: int
+    jct_mean_by_gang: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    """By class of gang sizes, in seconds."""
+    rho_worst_by_kind: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    rho_unfair_by_kind: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    wait_by_reason: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds of jobs, by reason; a reason that is not named gave none."""
+
+    def flat(self) -> dict[str, object]:
+        """The row of ``summary.csv``: every number in a column of its own."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[: -len(_NESTED)]}
+        plain |= {f"jct_mean_gang_{name}_seconds": self.jct_mean_by_gang.get(name) for _, name in counting.GANGS}
+        for kind in KINDS:
+            plain[f"rho_{kind}_worst"] = self.rho_worst_by_kind.get(kind)
+            plain[f"rho_{kind}_unfair_share"] = self.rho_unfair_by_kind.get(kind)
+        words = (reason.word for reason in Reason)
+        return plain | {f"wait_{word}_seconds": self.wait_by_reason.get(word, 0.0) for word in words}
+
+
+_NESTED = ("jct_mean_by_gang", "rho_worst_by_kind", "rho_unfair_by_kind", "wait_by_reason")
 
 
 def summarise(run: RunData) -> pl.DataFrame:
-    """One row for every policy and seed, columns as in ``Summary``."""
-    rows = [summary_of(run, policy, seed) for policy, seed in run.runs()]
-    return pl.DataFrame([dataclasses.asdict(row) for row in rows], infer_schema_length=None)
+    """One row for every policy and seed, columns as in ``Summary.flat``."""
+    rows = [summary_of(run, policy, seed).flat() for policy, seed in run.runs()]
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def summary_of(run: RunData, policy: str, seed: int) -> Summary:
     """Count one policy and seed."""
     one = run.only(policy, seed)
     judged = apps_or_jobs(one)
-    rho = judged.filter(pl.col("rho").is_not_null()).sort("rho", "app", descending=[True, False])
+    name = rho_column(one)
+    limit = UNFAIR_RHO if one.facts is None else one.facts.unfair_above
+    rho = judged.filter(pl.col(name).is_not_null()).sort(name, "app", descending=[True, False])
     slots = slot_count(one)
-    makespan = _number(judged["finish_seconds"].max())
-    held = _held_seconds(one)
-    spent = _by_activity(one)
+    makespan = counting.number(judged["finish_seconds"].max())
+    capacity = slots * makespan if slots and makespan else None
+    held = counting.held_seconds(one)
+    spent = _spent(one, held)
+    reasons = counting.by_reason(one)
     return Summary(
         policy=policy,
         seed=seed,
@@ -71,86 +118,53 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         apps_finished=judged.filter(pl.col("state") == "finished").height,
         jobs=one.jobs.height,
         makespan_seconds=makespan,
-        jct_mean_seconds=_mean(judged["jct_seconds"]),
-        jct_p99_seconds=_number(judged["jct_seconds"].quantile(0.99, "linear")),
-        rho_worst=_number(rho["rho"].max()),
+        jct_mean_seconds=counting.mean(judged["jct_seconds"]),
+        jct_median_seconds=counting.number(judged["jct_seconds"].quantile(0.5, "linear")),
+        jct_p95_seconds=counting.number(judged["jct_seconds"].quantile(0.95, "linear")),
+        jct_p99_seconds=counting.number(judged["jct_seconds"].quantile(0.99, "linear")),
+        rho_kind="themis" if one.facts is None else one.facts.rho,
+        rho_worst=counting.number(rho[name].max()),
         rho_worst_app=str(rho["app"][0]) if rho.height else None,
-        rho_mean=_mean(rho["rho"]),
-        rho_above_1_share=_share(rho, 1.0),
-        rho_unfair_share=_share(rho, UNFAIR_RHO),
+        rho_mean=counting.mean(rho[name]),
+        rho_above_1_share=counting.share_above(rho[name], 1.0),
+        rho_unfair_share=counting.share_above(rho[name], limit),
+        rho_jain=jain(rho[name].to_numpy()),
         slots=slots,
-        slots_in_use_share=held / (slots * makespan) if slots and makespan else None,
+        slots_in_use_share=held / capacity if capacity else None,
+        utilization=counting.busy_seconds(one) / capacity if capacity and one.jobs.height else None,
         slot_seconds=held,
-        run_share=spent.get("run", 0.0) if spent else None,
-        start_share=spent.get("start", 0.0) if spent else None,
-        restore_share=spent.get("restore", 0.0) if spent else None,
-        save_share=spent.get("save", 0.0) if spent else None,
-        idle_share=spent.get("idle", 0.0) if spent else None,
+        run_share=spent.get("run"),
+        **{f"{activity}_share": spent.get(activity) for activity in OVERHEADS},
+        placement_score_mean=counting.mean(judged["placement_score"]),
+        queue_length_mean=counting.queue_mean(one, "waiting_jobs", makespan),
+        queue_length_max=counting.most(one.queue["waiting_jobs"]),
+        contention_mean=counting.queue_mean(one, "contention", makespan),
+        cluster_efficiency_mean=counting.queue_mean(one, "efficiency", makespan),
+        blocking_index_mean=counting.queue_mean(one, "blocking_index", makespan),
         rounds=one.rounds.height,
-        suspensions=_total(one.rounds["suspended"]),
-        restarts=_total(one.jobs["restarts"]),
-        iterations_lost=_total(one.jobs["iterations_lost"]),
+        suspensions=counting.total(one.rounds["suspended"]),
+        lease_extension_share=counting.extension_share(one.rounds),
+        restarts=counting.total(one.jobs["restarts"]),
+        migrations=counting.total(one.jobs["migrations"]),
+        iterations_lost=counting.total(one.jobs["iterations_lost"]),
+        wait_seconds=counting.waited_seconds(one, reasons),
         faults=faults_of(one),
         slots_held_twice=held_twice(one.leases),
+        jct_mean_by_gang=counting.jct_by_gang(one.jobs),
+        rho_worst_by_kind={kind: counting.number(judged[column].max()) for kind, column in _RHO.items()},
+        rho_unfair_by_kind={kind: counting.share_above(judged[column], limit) for kind, column in _RHO.items()},
+        wait_by_reason=reasons,
     )
 
 
-def apps_or_jobs(run: RunData) -> pl.DataFrame:
-    """What fairness is judged by: the apps, or the jobs of a run that knows no apps."""
-    return run.apps if run.apps.height else run.jobs
+_RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KINDS}
 
 
-def slot_count(run: RunData) -> int | None:
-    """Slots of the cluster: as the facts say, else as the rounds counted, else those that were ever leased."""
-    if run.facts is not None and run.facts.slots is not None:
-        return run.facts.slots
-    counted = _number((run.rounds["free_slots"] + run.rounds["busy_slots"]).max())
-    seen = run.leases.select("machine", "slot").n_unique() if run.leases.height else None
-    return int(counted) if counted is not None else seen
-
-
-def faults_of(run: RunData) -> int:
-    """Rounds with a fault, and events of a kind that begins with ``fault``."""
-    rounds = run.rounds["fault"].is_not_null().sum()
-    return int(rounds) + run.events.filter(pl.col("kind").str.starts_with("fault")).height
-
-
-def held_twice(leases: pl.DataFrame) -> int:
-    """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
-    slot = ["policy", "seed", "machine", "slot"]
-    latest = pl.col("end_seconds").fill_null(float("inf")).cum_max().shift(1).over(slot)
-    ordered = leases.sort(*slot, "start_seconds", "epoch")
-    return ordered.filter(pl.col("start_seconds") < latest - 1e-9).height
-
-
-def _held_seconds(run: RunData) -> float:
-    """Slot time under lease; a lease that is still open counts to the last moment known of."""
-    last = _number(run.leases["end_seconds"].max()) or 0.0
-    return math.fsum(run.leases["end_seconds"].fill_null(last) - run.leases["start_seconds"])
-
-
-def _by_activity(run: RunData) -> dict[str, float]:
-    """Share of the held slot time by activity; ``fsum``, for polars adds groups in an order that changes."""
-    spans = run.segments.select("activity", (pl.col("end_seconds") - pl.col("start_seconds")).alias("seconds"))
-    names = sorted(spans["activity"].unique())
-    spent = {name: math.fsum(spans.filter(pl.col("activity") == name)["seconds"]) for name in names}
-    total = math.fsum(spent.values())
-    return {name: seconds / total for name, seconds in spent.items()} if total else {}
-
-
-def _share(rho: pl.DataFrame, above: float) -> float | None:
-    return rho.filter(pl.col("rho") > above).height / rho.height if rho.height else None
-
-
-def _mean(column: pl.Series) -> float | None:
-    known = column.drop_nulls()
-    return math.fsum(known) / known.len() if known.len() else None
-
-
-def _total(column: pl.Series) -> int | None:
-    """The sum of what is known; None where nothing is."""
-    return int(column.sum()) if column.null_count() < column.len() else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _spent(run: RunData, held: float) -> dict[str, float]:
+    """Share of the held slot time by activity; without segments only what made progress is known, if that is."""
+    if run.segments.height:
+        found = counting.by_activity(run)
+        return {name: found.get(name, 0.0) for name in ("run", *OVERHEADS)} if found else {}
+    if held and run.jobs.height and not run.jobs["busy_slot_seconds"].null_count():
+        return {"run": counting.busy_seconds(run) / held}
+    return {}

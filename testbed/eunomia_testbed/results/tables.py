@@ -147,7 +147,7 @@ class WaitRow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """The queue and the cluster from a moment on, until the next row."""
+    """The queue and the cluster from a moment on, until the next row; the last three are means over that time."""
 
     time_seconds: float
     waiting_jobs: int | None = None
@@ -155,7 +155,7 @@ class QueueRow:
     busy_gpus: int | None = None
     contention: float | None = None  # jobs that are there, waiting or running, per GPU
     efficiency: float | None = None  # AFS' cluster efficiency
-    blocking_index: float | None = None  # AFS' blocking index at that moment
+    blocking_index: float | None = None  # AFS' blocking index
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +298,7 @@ def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) 
 
 
 def frame_of_columns(
-    table: str, columns: typing.Mapping[str, object], *, policy: str, seed: int, height: int
+    table: str, columns: typing.Mapping[str, typing.Any], *, policy: str, seed: int, height: int
 ) -> pl.DataFrame:
     """The columns as a frame with the table's schema, without a Row for each; what is not given is null.
 

@@ -1,0 +1,29 @@
+"""How long each job's work takes on one GPU: what Themis' rho and AFS' metrics are held against."""
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.units import Locality, Reals
+from eunomia_testbed.performance import PerformanceModel
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.workload import Regime, Workload
+
+
+def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
+    """By job, seconds of its whole work on one GPU of the type that its times mean; NaN: it does not run on one.
+
+    None: no performance model, so every job scales linearly from the time that the workload tells.
+    """
+    if models is None:
+        return None
+    speeds = Speeds(workload, cluster, models)
+    return np.array([_of(job, workload, speeds) for job in range(workload.size)])
+
+
+def _of(job: int, workload: Workload, speeds: Speeds) -> float:
+    regimes = speeds.regimes(job)
+    whole: list[tuple[float, Regime | None]] = [(float(workload.jobs.iterations[job]), None)]
+    stretches = [(one.iterations, one) for one in regimes] or whole
+    kind = speeds.own_type(job)
+    seconds = sum(work * speeds.at(job, 1, kind, Locality.ISLAND, 1, regime=one) for work, one in stretches)
+    return seconds if np.isfinite(seconds) else np.nan

@@ -1,0 +1,149 @@
+"""Counting a run's tables: sums and shares that come out the same to the last bit each time.
+
+``fsum`` and numpy add in a fixed order; polars adds groups in an order that changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from eunomia_testbed.results.run_data import RunData
+
+GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "more"))
+"""Classes of gang sizes: the largest of each, and its name."""
+OWN_CHOICE: Final = "paused_by_app"
+"""A tuner's own pauses are no waiting."""
+
+
+def apps_or_jobs(run: RunData) -> pl.DataFrame:
+    """What fairness is judged by: the apps, or the jobs of a run that knows no apps."""
+    return run.apps if run.apps.height else run.jobs
+
+
+def rho_column(run: RunData) -> str:
+    """The column of apps and jobs that holds the rho that the run is judged by."""
+    kind = "themis" if run.facts is None else run.facts.rho
+    return "rho" if kind == "themis" else f"rho_{kind}"
+
+
+def slot_count(run: RunData) -> int | None:
+    """Slots of the cluster: as the facts say, else as the rounds counted, else those that were ever leased."""
+    if run.facts is not None and run.facts.slots is not None:
+        return run.facts.slots
+    counted = number((run.rounds["free_slots"] + run.rounds["busy_slots"]).max())
+    seen = run.leases.select("machine", "slot").n_unique() if run.leases.height else None
+    return int(counted) if counted is not None else seen
+
+
+def faults_of(run: RunData) -> int:
+    """Rounds with a fault, and events of a kind that begins with ``fault``."""
+    rounds = run.rounds["fault"].is_not_null().sum()
+    return int(rounds) + run.events.filter(pl.col("kind").str.starts_with("fault")).height
+
+
+def held_twice(leases: pl.DataFrame) -> int:
+    """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
+    slot = ["policy", "seed", "machine", "slot"]
+    latest = pl.col("end_seconds").fill_null(float("inf")).cum_max().shift(1).over(slot)
+    ordered = leases.sort(*slot, "start_seconds", "epoch")
+    return ordered.filter(pl.col("start_seconds") < latest - 1e-9).height
+
+
+def held_seconds(run: RunData) -> float:
+    """Slot time under lease; a lease that is still open counts to the last moment known of.
+
+    Where leases were not kept, what the jobs held.
+    """
+    if run.leases.is_empty():
+        return math.fsum(run.jobs["slot_seconds"].drop_nulls())
+    last = number(run.leases["end_seconds"].max()) or 0.0
+    return math.fsum(run.leases["end_seconds"].fill_null(last) - run.leases["start_seconds"])
+
+
+def busy_seconds(run: RunData) -> float:
+    """Slot time that made progress; all that a job held where that is not known of it."""
+    return math.fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
+
+
+def by_activity(run: RunData) -> dict[str, float]:
+    """Share of the held slot time by activity."""
+    spent = _sums(run.segments["activity"], run.segments["end_seconds"] - run.segments["start_seconds"])
+    total = math.fsum(spent.values())
+    return {name: seconds / total for name, seconds in spent.items()} if total else {}
+
+
+def by_reason(run: RunData) -> dict[str, float]:
+    """Seconds that jobs waited, by reason; waits that are still open are left out."""
+    waits = run.waits.filter(pl.col("end_seconds").is_not_null())
+    return _sums(waits["reason"], waits["end_seconds"] - waits["start_seconds"])
+
+
+def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
+    """Seconds that jobs waited in all, their app's own pauses left out; None where nothing is known of it."""
+    if run.jobs["wait_seconds"].null_count() < run.jobs.height:
+        return math.fsum(run.jobs["wait_seconds"].drop_nulls())
+    return math.fsum(seconds for reason, seconds in reasons.items() if reason != OWN_CHOICE) if reasons else None
+
+
+def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
+    """Mean JCT of jobs by the class of their gang."""
+    known = jobs.filter(pl.col("jct_seconds").is_not_null() & pl.col("slots_asked").is_not_null())
+    gang, jct = known["slots_asked"].to_numpy(), known["jct_seconds"].to_numpy()
+    found, least = {}, 0.0
+    for most, name in GANGS:
+        mine = jct[(gang > least) & (gang <= most)]
+        found[name] = float(mine.mean()) if mine.size else None
+        least = most
+    return found
+
+
+def extension_share(rounds: pl.DataFrame) -> float | None:
+    """Of the chances for a job to keep its slots over a round, the share in which it kept exactly these."""
+    sums = [total(rounds[name]) for name in ("kept", "grown", "shrunk", "migrated", "suspended")]
+    chances = sum(each or 0 for each in sums)
+    return (sums[0] or 0) / chances if chances and sums[0] is not None else None
+
+
+def queue_mean(run: RunData, column: str, until: float | None) -> float | None:
+    """Mean of a column of the queue over the time from 0 to ``until``."""
+    known = run.queue.filter(pl.col(column).is_not_null())
+    if known.is_empty() or not until:
+        return None
+    begin = np.clip(known["time_seconds"].to_numpy(), 0.0, until)
+    return float((known[column].to_numpy() * np.diff(np.append(begin, until))).sum() / until)
+
+
+def share_above(values: pl.Series, limit: float) -> float | None:
+    """The share of known values above the limit."""
+    known = values.drop_nulls()
+    return int((known > limit).sum()) / known.len() if known.len() else None
+
+
+def mean(column: pl.Series) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = column.drop_nulls()
+    return math.fsum(known) / known.len() if known.len() else None
+
+
+def total(column: pl.Series) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    return int(column.sum()) if column.null_count() < column.len() else None
+
+
+def number(value: object) -> float | None:
+    """A number as a float; None for anything else."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _sums(names: pl.Series, seconds: pl.Series) -> dict[str, float]:
+    return {name: math.fsum(seconds.filter(names == name)) for name in sorted(names.unique())}
+
+
+def most(column: pl.Series) -> int | None:
+    """The largest of a column of counts; None where nothing is known."""
+    found = number(column.max())
+    return None if found is None else int(found)
