@@ -38,6 +38,7 @@ from eunomia.workload import JobState
 
 A = TypeVar("A")
 NO_GPUS = np.empty(0, np.int64)
+_BOUNDARY = frozenset({Cause.BOUNDARY})
 
 
 @dataclasses.dataclass(slots=True)
@@ -191,6 +192,8 @@ class Arbiter:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
             state.cause(Cause.BOUNDARY)
             return frozenset(state.causes)
+        if Cause.BOUNDARY in state.causes:  # an executor's round is over
+            return frozenset(state.causes)
         if state.now >= state.stage_wake_at:
             state.cause(Cause.WAKE)
             return frozenset(state.causes)
@@ -205,7 +208,7 @@ class Arbiter:
         if state.open is not None:
             times.append(state.open.offer.closes_at or NEVER)
         else:
-            if state.causes & triggers.on:
+            if state.causes & (triggers.on | _BOUNDARY):
                 # What came while an offer was out is due at once: at the next moment that there is.
                 soon = Seconds(math.nextafter(state.now, math.inf))
                 times.append(max(Seconds(state.cause_since + triggers.settle), soon))

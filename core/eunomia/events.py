@@ -147,6 +147,16 @@ class Adapted:
 
 
 @value
+class RoundEnded:
+    """An executor that works in rounds says that one is over: a round of the arbiter is due."""
+
+    jobs: tuple[JobId, ...] = ()
+    """Jobs that held GPUs in the round and did not run for all of it."""
+    idle_seconds: tuple[Seconds, ...] = ()
+    """By job: for how long; it is taken off what the ledger counts as run and received."""
+
+
+@value
 class JobsDivided:
     """The app's tuner divides the app's leases: which job runs on which GPUs, for all its jobs that run."""
 
@@ -228,6 +238,7 @@ Event = (
     | RateMeasured
     | ForecastReported
     | Adapted
+    | RoundEnded
     | JobsDivided
     | JobPaused
     | JobResumed
@@ -251,6 +262,7 @@ ORDER: tuple[type, ...] = (
     JobReported,
     RateMeasured,
     Adapted,
+    RoundEnded,
     JobsDivided,
     JobPaused,
     AppArrived,

@@ -33,6 +33,7 @@ from eunomia.events import (
     RateMeasured,
     Released,
     Resized,
+    RoundEnded,
     Started,
     in_order,
 )
@@ -90,6 +91,7 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     RateMeasured: fold_work.rate_measured,
     ForecastReported: fold_work.forecast,
     Adapted: fold_work.adapted,
+    RoundEnded: fold_work.round_ended,
     JobsDivided: fold_gpus.divided,
     JobPaused: fold_work.paused,
     JobResumed: fold_work.resumed,

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from eunomia.bundles import ByBundle, offer_classes
 from eunomia.errors import InputError
 from eunomia.events import (
@@ -19,12 +21,13 @@ from eunomia.events import (
     JobResumed,
     ProfileChanged,
     RateMeasured,
+    RoundEnded,
 )
 from eunomia.folding import EventError, Folding, await_round
 from eunomia.revoking import stop_clock
 from eunomia.snapshot import Measured
 from eunomia.state import State
-from eunomia.units import Cause, UserId
+from eunomia.units import NONE, Cause, UserId
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
@@ -104,6 +107,24 @@ def adapted(fold: Folding, event: Adapted) -> None:
     fold.state.jobs.live.batch_size[job] = event.batch_size
     fold.state.touch(job=job)
     fold.state.cause(Cause.ADAPTED)
+
+
+def round_ended(fold: Folding, event: RoundEnded) -> None:
+    """Take off the ledger what jobs did not run of their executor's round."""
+    if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
+        raise EventError("a round must say of each job how long it was idle", value=str(event.idle_seconds))
+    state = fold.state
+    ledger, on = state.job_ledger.live, state.holdings.live.job
+    for job, idle in zip(event.jobs, event.idle_seconds, strict=True):
+        row = state.job_row(job)
+        if row == NONE:
+            continue  # it ended with the round
+        gone = min(float(idle), float(ledger.attained[row]))
+        ledger.attained[row] -= gone
+        held = np.bincount(state.cluster.gpu_type[np.flatnonzero(on == row)], minlength=len(state.cluster.gpu_types))
+        ledger.received[row] = np.maximum(ledger.received[row] - gone * held, 0.0)
+        state.touch(job=row)
+    state.cause(Cause.BOUNDARY)
 
 
 def paused(fold: Folding, event: JobPaused) -> None:

@@ -73,7 +73,7 @@ class Cause(Enum):
     REPORTED = "reported"
     """A forecast or a measured rate came."""
     BOUNDARY = "boundary"
-    """A period of the profile ended."""
+    """A period of the profile ended, or a round of its executor."""
     WAKE = "wake"
     """An allocation or valuation had asked for this moment."""
 
