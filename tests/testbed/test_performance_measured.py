@@ -80,9 +80,9 @@ def test_a_batch_size_selects_its_job_type(small):
 
 
 def test_what_is_not_there_is_named(small):
-    with pytest.raises(InputError, match=r'model must be one that is measured: .* got "BERT" \(small.json\)'):
+    with pytest.raises(InputError, match=r'model must be one that is known: .* got "BERT" \(small.json\)'):
         small.rate("BERT", setting())
-    with pytest.raises(InputError, match=r'GPU type must be one that is measured: v100, k80, but got "A100"'):
+    with pytest.raises(InputError, match=r'GPU type must be one that is known: v100, k80, but got "A100"'):
         small.rate("A3C", setting(gpu_type="A100"))
     with pytest.raises(InputError, match=r"throughput of A3C with 1 GPUs on v100 must be above 0, but got 0.0"):
         small.measured("A3C", 1, "v100")
@@ -151,7 +151,7 @@ def test_afs_scaling():
     most = {"VggnetModel256": 8, "GooglenetModel128": 20, "Inception4Model256": 52, "Resnet50Model128": 28}
     most |= {"DcganModel256": 20, "VideopredictionModel64": 28, "ChatbotModel256": 4, "DeepspeechModel64": 20}
     assert {model: afs.most(model) for model in most} == most
-    with pytest.raises(InputError, match="model must be one that is measured"):
+    with pytest.raises(InputError, match="model must be one that is known"):
         afs.rate("BERT", setting())
 
 
@@ -184,9 +184,9 @@ def test_elasticflow_tables():
     assert tables.rate("resnet50_cifar10 (batch size 64)", setting(16, "A100")) == 0.0
     assert tables.rate("deepspeech2 (batch size 32)", setting(64, "A100")) == pytest.approx(14.461504733734241)
     assert tables.rate("yolov3 (batch size 64)", setting(32, "T4")) == pytest.approx(0.8514782062868322)
-    with pytest.raises(InputError, match="model on T4 must be one that is measured"):
+    with pytest.raises(InputError, match="model on T4 must be one that is known"):
         tables.rate("vgg16 (batch size 64)", setting(1, "T4"))
-    with pytest.raises(InputError, match=r"GPU type must be one that is measured: a100, t4"):
+    with pytest.raises(InputError, match=r"GPU type must be one that is known: a100, t4"):
         tables.rate("vgg16 (batch size 64)", setting(1, "V100"))
 
 
@@ -205,7 +205,7 @@ def test_synergy_profiles():
     assert synergy.relative("alexnet", 12.0, 125.0 / GB_PER_GIB) == pytest.approx(2.94)
     assert synergy.relative("alexnet", 12.0, 93.75 / GB_PER_GIB) == pytest.approx(2.47)
     assert synergy.relative("gnmt", 1.0, None) == pytest.approx(1.0)
-    with pytest.raises(InputError, match=r"GPU type must be one that is measured: V100"):
+    with pytest.raises(InputError, match=r"GPU type must be one that is known: V100"):
         synergy.rate("res18", setting(gpu_type="T4"))
 
 

@@ -75,4 +75,4 @@ def whole(text: object, *, name: str, place: str) -> int:
 def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputError:
     """Make the error of a name that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-    return InputError(f"{what} must be one that is measured: {listed}", value=f'"{name}"', place=place)
+    return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)

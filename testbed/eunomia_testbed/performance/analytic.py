@@ -1,0 +1,190 @@
+"""Speeds from first principles: compute or load data, whichever is slower, then what of the all-reduce is not hidden.
+
+A step of a data-parallel job with n GPUs and global batch B takes
+
+    max(B / n / r, B / n * c / CPUs) + max(0, 2 (n-1) / n * bytes / bandwidth + 2 (n-1) * latency - o * B / n / r)
+
+where r is what a GPU of that type computes a second, c the CPU time of an item, bytes four a parameter, and o the part
+of computing under which the ring all-reduce hides, since gradients of the last layers travel while the first ones are
+still computed. Bandwidth and latency are those of the gang's locality.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+from eunomia.units import Locality
+from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
+from eunomia_testbed.performance.reading import unknown
+from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.workload.adaptation import split_model
+
+BYTES_PER_PARAMETER: Final = 4.0
+_PLACE: Final = "analytic model"
+
+
+@value
+class Links:
+    """How GPUs are joined, by locality: one island, one machine, one rack, the cluster."""
+
+    gb_per_second: tuple[float, float, float, float] = (20.0, 12.0, 0.852, 0.426)
+    """10^9 bytes. NVLink 1.0, a link a direction; PCIe 3.0 x16 less a quarter; 10 Gbit Ethernet at 68 %, which is
+    what Themis' Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
+    latency_seconds: tuple[float, float, float, float] = (1e-5, 2e-5, 5e-5, 1e-4)
+    """Of a step around the ring (assumed)."""
+    overlap: float = 0.5
+    """Part of computing that hides the all-reduce, 0 to 1: about the second half of the backward pass (assumed)."""
+
+    @classmethod
+    def ethernet(cls, gbit_per_second: float, *, oversubscription: float = 2.0) -> "Links":
+        """Return the same machines on another network, used as well as Themis' Table 1 implies.
+
+        Args:
+            gbit_per_second: of a machine's port.
+            oversubscription: how many times less there is between racks, a machine.
+        """
+        rack = 0.852 * gbit_per_second / 10.0
+        default = cls()
+        return cls(gb_per_second=(*default.gb_per_second[:2], rack, rack / oversubscription))
+
+
+class AnalyticModel:
+    """Speeds of the models of Themis' Table 4, Synergy's, AFS' and OEF's on the GPU types of ``GPU_SPEED``.
+
+    CPUs that are not told are taken as enough; memory plays no part; beside another model each runs at half its speed.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, ModelFacts] = MODELS,
+        *,
+        links: Links | None = None,
+        gpu_speed: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take facts.
+
+        Args:
+            models: by name.
+            links: None: ``Links()``.
+            gpu_speed: by GPU type, relative to each other; None: ``GPU_SPEED``.
+
+        Raises:
+            InputError: a bandwidth, speed or fact that is not positive, or an overlap outside 0 to 1.
+        """
+        self.links = links or Links()
+        self._facts = dict(models)
+        self._speed = gpu_speed or {kind: speed for kind, (speed, _) in GPU_SPEED.items()}
+        _check(self.links, self._facts, self._speed)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that it has facts of; ``ALIASES`` are other names of some."""
+        return tuple(self._facts)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The GPU types that it has speeds of."""
+        return tuple(self._speed)
+
+    def facts(self, model: str) -> ModelFacts:
+        """Return what is known of a model, by its name, an alias, or either with a batch size behind it.
+
+        Raises:
+            InputError: a model that it does not know.
+        """
+        for name in (model, split_model(model)[0]):
+            known = self._facts.get(name) or self._facts.get(ALIASES.get(name, ""))
+            if known is not None:
+                return known
+        raise unknown("model", model, self.models, _PLACE)
+
+    def rate(self, model: str, setting: Setting) -> float:
+        """Iterations a second.
+
+        Raises:
+            InputError: a model or a GPU type that it does not know.
+        """
+        share = 1.0 if setting.beside is None else 0.5
+        return share / self.step_seconds(model, setting)
+
+    def step_seconds(self, model: str, setting: Setting) -> float:
+        """Return the seconds of one iteration, alone on its GPUs.
+
+        Raises:
+            InputError: a model or a GPU type that it does not know.
+        """
+        facts = self.facts(model)
+        items = self._batch(model, facts, setting) / setting.gpus
+        relative = self._of_type(setting.gpu_type) / self._of_type(facts.gpu_type)
+        compute = items / (facts.items_per_second * relative)
+        load = items * facts.cpu_seconds_per_item / setting.cpus_per_gpu if setting.cpus_per_gpu else 0.0
+        hidden = self.links.overlap * compute
+        return max(compute, load) + max(0.0, self.all_reduce_seconds(model, setting) - hidden)
+
+    def all_reduce_seconds(self, model: str, setting: Setting) -> float:
+        """Return the seconds in which a ring sums the gradients of all GPUs.
+
+        Raises:
+            InputError: a model that it does not know.
+        """
+        others = setting.gpus - 1
+        size = self.facts(model).parameters_millions * 1e6 * BYTES_PER_PARAMETER
+        bandwidth = self.links.gb_per_second[setting.locality] * 1e9
+        travel = 2.0 * others / setting.gpus * size / bandwidth
+        return travel + 2.0 * others * self.links.latency_seconds[setting.locality]
+
+    def is_network_intensive(self, model: str, *, gpus: int = 4, gpu_type: str = "P100", loss: float = 0.05) -> bool:
+        """Say whether a model loses more than ``loss`` of its speed when its GPUs are on several machines of a rack.
+
+        Raises:
+            InputError: a model or a GPU type that it does not know.
+        """
+        near, far = (
+            self.rate(model, Setting(gpus=gpus, gpu_type=gpu_type, locality=locality))
+            for locality in (Locality.ISLAND, Locality.RACK)
+        )
+        return far < (1.0 - loss) * near
+
+    def _batch(self, model: str, facts: ModelFacts, setting: Setting) -> float:
+        if setting.batch_size is not None:
+            return setting.batch_size
+        named = None if model in self._facts else split_model(model)[1]
+        return facts.batch_size if named is None else float(named)
+
+    def _of_type(self, gpu_type: str) -> float:
+        found = _known_type(gpu_type, tuple(self._speed))
+        if found is None:
+            raise unknown("GPU type", gpu_type, self.gpu_types, _PLACE)
+        return self._speed[found]
+
+
+@lru_cache(maxsize=1024)
+def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
+    """The longest known type within what is written: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
+    plain = _plain(gpu_type)
+    return max((kind for kind in known if _plain(kind) in plain), key=len, default=None)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _check(links: Links, models: Mapping[str, ModelFacts], speed: Mapping[str, float]) -> None:
+    numbers = {
+        **{f"gb_per_second of {place.name}": links.gb_per_second[place] for place in Locality},
+        **{f"speed of {kind}": amount for kind, amount in speed.items()},
+        **{f"parameters_millions of {name}": facts.parameters_millions for name, facts in models.items()},
+        **{f"batch_size of {name}": facts.batch_size for name, facts in models.items()},
+        **{f"items_per_second of {name}": facts.items_per_second for name, facts in models.items()},
+    }
+    for what, amount in numbers.items():
+        if not 0.0 < amount < float("inf"):
+            raise InputError(f"{what} must be positive", value=f"{amount}", place=_PLACE)
+    if not 0.0 <= links.overlap <= 1.0:
+        raise InputError("overlap must be between 0 and 1", value=f"{links.overlap}", place=_PLACE)
+    for place in Locality:
+        if not 0.0 <= links.latency_seconds[place] < float("inf"):
+            raise InputError("latency must not be negative", value=f"{links.latency_seconds[place]}", place=_PLACE)
