@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from importlib import import_module
-from statistics import median_low
+from statistics import median_high
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import structlog
@@ -31,6 +31,7 @@ JsonState = dict[str, Any]
 
 TUNERS: Mapping[str, str] = {
     "none": "eunomia_hpo_adapters.none:NoTuner",
+    "curve_stopping": "eunomia_hpo_adapters.curve_stopping:CurveStopping",
     "successive_halving": "eunomia_hpo_adapters.successive_halving:SuccessiveHalving",
 }
 """Built-in tuners as ``module:class`` by the kind that an app file names; plugins add theirs by ``eunomia_tuners``."""
@@ -256,7 +257,8 @@ def forecast(
 ) -> Forecast | None:
     """Fill a core ``Forecast`` through the API of Themis' Figure 7.
 
-    Jobs that are not chosen yet are copies of the median trial by time per iteration (§4.3.2), the lower one of two.
+    Jobs that are not chosen yet are copies of the median trial by time per iteration (§4.3.2), the slower one of two
+    (§4.3.3 estimates the last phase of two jobs of 100 and 120 s by the latter).
     The work in all (B) is what the trials have done, stopped ones included, and what the phases still ask.
 
     Args:
@@ -306,7 +308,7 @@ def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Spee
     alive = {trial: speed for trial, speed in speeds.items() if trial not in ended} or speeds
     if not alive:
         return otherwise
-    middle = median_low(speed.seconds_per_iteration for speed in alive.values())
+    middle = median_high(speed.seconds_per_iteration for speed in alive.values())
     return next(speed for speed in alive.values() if speed.seconds_per_iteration == middle)
 
 

@@ -145,9 +145,9 @@ def test_the_forecast_is_revised_when_the_slower_trials_go_on() -> None:
     assert known is not None
     assert [[job.iterations_left * job.seconds_per_iteration for job in phase.jobs] for phase in known.phases] == [
         [1600, 1920],
-        [3600],
+        [4320],
     ]
-    assert known.total_gpu_seconds == 3200 + 3520 + 3600
+    assert known.total_gpu_seconds == 3200 + 3520 + 4320
 
 
 def test_iterations_done_shorten_the_current_phase_only() -> None:

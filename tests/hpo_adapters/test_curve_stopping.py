@@ -1,0 +1,149 @@
+import json
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from eunomia.errors import InputError
+from eunomia_appmaster.tuner import Action, Search, Speed, Tuner, forecast, load_tuner
+from eunomia_hpo_adapters.curve_stopping import MOST_POINTS, CurveStopping, CurveStoppingOptions
+
+CURVES = {1: (0.1, 2.0, 0.6), 2: (0.9, 2.0, 0.6), 3: (0.12, 2.0, 0.6), 4: (1.5, 1.0, 0.6)}
+"""By trial: asymptote, amplitude, exponent; 2 and 4 can never be good."""
+
+
+def search(trials: int = 4, *, mode: str = "min", max_iterations: int = 100) -> Search:
+    return Search(
+        space={},
+        metric="loss",
+        mode="max" if mode == "max" else "min",
+        trials=trials,
+        sampler="random",
+        seed=7,
+        least=1,
+        most=4,
+        max_iterations=max_iterations,
+    )
+
+
+def tuner(trials: int = 4, *, mode: str = "min", **options: object) -> CurveStopping:
+    return CurveStopping.create(search(trials, mode=mode), CurveStoppingOptions.model_validate(options))
+
+
+def loss(trial: int, iteration: int) -> float:
+    a, b, c = CURVES[trial]
+    return a + b * (iteration + 1) ** -c
+
+
+def play(made: CurveStopping, until: int, *, every: int = 5, sign: float = 1.0, start: int = 0) -> dict[int, int]:
+    """Run all trials side by side; by trial, where it was stopped."""
+    stopped: dict[int, int] = {}
+    for iteration in range(start + every, until + 1, every):
+        for run in list(made.runs()):
+            if made.on_result(run.trial, iteration, sign * loss(run.trial, iteration)) is Action.STOP:
+                stopped[run.trial] = iteration
+    return stopped
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("min", 1.0), ("max", -1.0)])
+def test_trials_whose_best_end_is_worse_than_what_others_show_are_stopped_at_a_milestone(
+    mode: str, sign: float
+) -> None:
+    made = tuner(mode=mode)
+    stopped = play(made, 95, sign=sign)
+    assert set(stopped) == {2, 4}
+    assert set(stopped.values()) <= {25, 50, 75}
+    assert made.ended() == [2, 4]
+    assert [run.trial for run in made.runs()] == [1, 3]
+    for trial in (1, 3):
+        made.on_finished(trial, 100, sign * loss(trial, 100))
+    assert made.is_done() and made.best() == 1
+
+
+def test_nobody_is_judged_before_a_milestone_or_between_two() -> None:
+    assert play(tuner(milestones=(0.9,)), 85) == {}
+    assert set(play(tuner(milestones=(0.9,)), 95).values()) == {90}
+
+
+def test_nobody_is_judged_on_fewer_points_than_asked() -> None:
+    assert play(tuner(milestones=(0.5,), least_points=11), 95) == {}
+    assert set(play(tuner(milestones=(0.5,), least_points=10), 95)) == {2, 4}
+
+
+def test_one_curve_alone_judges_nobody() -> None:
+    made = tuner()
+    for iteration in range(5, 100, 5):
+        assert made.on_result(4, iteration, loss(4, iteration)) is Action.CONTINUE
+    with pytest.raises(ValidationError):
+        CurveStoppingOptions(least_curves=1)
+
+
+def test_too_few_curves_judge_nobody() -> None:
+    assert play(tuner(least_curves=5), 95) == {}
+
+
+def test_close_trials_are_left_running() -> None:
+    made = tuner()
+    play(made, 95)
+    assert 3 in [run.trial for run in made.runs()]
+
+
+def test_what_is_not_finite_is_no_point_and_ranks_last() -> None:
+    made = tuner(2, least_points=4)
+    for iteration in range(5, 100, 5):
+        assert made.on_result(1, iteration, loss(1, iteration)) is Action.CONTINUE
+        assert made.on_result(2, iteration, math.nan) is Action.CONTINUE  # there is no curve to judge by
+    assert made.best() == 1
+
+
+def test_a_converged_trial_is_done_at_the_next_milestone_and_forecast_so() -> None:
+    made = tuner(2, converged=0.2, milestones=(0.25, 0.5, 0.75))
+    assert [info.iterations_left for info in made.jobs_remaining({})] == [100.0, 100.0]
+    play(made, 20, every=2)
+    ahead = {info.trial: info.iterations_left for info in made.jobs_remaining({1: 20.0, 2: 20.0})}
+    stopped = play(made, 96, every=2, start=20)
+    # A fifth of the way of (t + 1)^-0.6 is left after 13.6 iterations: the first milestone is late enough.
+    assert stopped[1] in (26, 50)
+    assert 20.0 + ahead[1] in (25.0, 50.0)
+
+
+def test_forecasts_are_one_phase_of_those_that_are_left() -> None:
+    made = tuner()
+    play(made, 95)
+    told = forecast(made, {1: 95.0, 2: 50.0, 3: 95.0, 4: 50.0}, {}, otherwise=Speed(seconds_per_iteration=2.0))
+    assert told is not None
+    assert [job.iterations_left for job in told.phases[0].jobs] == [5.0, 5.0]
+    assert told.total_gpu_seconds == (95 + 50 + 95 + 50 + 5 + 5) * 2.0
+
+
+def test_it_goes_on_from_its_state() -> None:
+    made, other = tuner(), tuner()
+    play(made, 40)
+    made.on_result(3, 41, math.nan)
+    other.restore(json.loads(json.dumps(made.state(), allow_nan=False)))
+    assert other.state() == made.state()
+    assert play(other, 95, start=40) == play(made, 95, start=40)
+
+
+def test_old_points_are_thinned_and_the_ends_kept() -> None:
+    made = tuner(2)
+    for iteration in range(1, 99):
+        made.on_result(1, iteration, loss(1, iteration))
+    points = made.state()["points"]["1"]
+    assert len(points) <= MOST_POINTS and points[0][0] == 1 and points[-1][0] == 98
+
+
+def test_what_it_must_know() -> None:
+    with pytest.raises(InputError, match="trials must be at least 2 for curve_stopping"):
+        tuner(1)
+    with pytest.raises(ValidationError, match="ascending"):
+        CurveStoppingOptions(milestones=(0.5, 0.25))
+    assert issubclass(load_tuner("curve_stopping"), CurveStopping)
+    assert isinstance(tuner(), Tuner)
+
+
+def test_failed_trials_are_over() -> None:
+    made = tuner(2)
+    made.on_failed(1)
+    made.on_paused(2, 3, 0.5)
+    assert made.ended() == [1] and made.rung(2) is None and made.num_phases() == 1
