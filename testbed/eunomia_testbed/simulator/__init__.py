@@ -1,0 +1,31 @@
+"""The simulator: workloads in virtual time, under the arbiter of the live cluster."""
+
+from eunomia_testbed.simulator.engine import Engine, simulate_one
+from eunomia_testbed.simulator.options import (
+    Costs,
+    Delays,
+    Failures,
+    Keep,
+    Outage,
+    Progress,
+    Reports,
+    SimulationOptions,
+)
+from eunomia_testbed.simulator.rules import Rules
+from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+
+__all__ = [
+    "Costs",
+    "Delays",
+    "Engine",
+    "Failures",
+    "Keep",
+    "Outage",
+    "Progress",
+    "Reports",
+    "Rules",
+    "SimulatedRun",
+    "SimulationOptions",
+    "Unfit",
+    "simulate_one",
+]

@@ -1,0 +1,416 @@
+"""The engine: moves virtual time from event to event, and drives the very arbiter that serves a live cluster.
+
+It has no round mechanism of its own: it hands the arbiter what happened, carries out what was decided, and steps again
+at the next event or when the arbiter asked to be woken. Everything of one moment is one step, but for the GPUs that
+ended jobs give back at that moment: these come back in a step of their own, together with what arrives then.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from heapq import heappop as _pop
+
+import numpy as np
+
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision, RecordTable
+from eunomia.errors import EunomiaError
+from eunomia.events import Adapted, AppFinished, Event, JobFinished, MachineBack, MachineLost
+from eunomia.profiles import Profile
+from eunomia.registry import Registry
+from eunomia.units import AppId, JobId, Seconds
+from eunomia_testbed.performance import PerformanceModel
+from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.logs import Logs
+from eunomia_testbed.simulator.options import Progress, SimulationOptions
+from eunomia_testbed.simulator.outcome import AWAITED, FINISHED, REJECTED, RUNNING, WAITING, Counts, outcome
+from eunomia_testbed.simulator.reporting import Reporter
+from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.timing import Timings, timed
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.workload import Workload
+
+IDLE_STEPS = 2_000
+"""Steps in a row in which nothing runs, nothing comes and nothing is decided, after which a run is over."""
+STUCK_STEPS = 200_000
+"""Steps in a row without a start, an end or an arrival, after which a policy is said to make no progress."""
+INSTANT_STEPS = 1_000
+"""Steps at one moment."""
+PROGRESS_STEPS = 256
+
+Watch = Callable[["Engine", Decision], None]
+
+
+class Engine:
+    """One run of a workload under one profile.
+
+    Args:
+        workload: what arrives.
+        cluster: where it runs.
+        profile: who decides.
+        options: of the simulation.
+        models: a performance model; None: speeds are what the workload tells.
+        seed: all randomness follows from it.
+        progress: told from time to time how far the run is.
+        registry: the plugins of the fallback; None: the profile's.
+        watch: called after every step, such as with a check of invariants.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        profile: Profile,
+        options: SimulationOptions,
+        *,
+        models: PerformanceModel | None = None,
+        seed: int = 0,
+        progress: Callable[[Progress], None] | None = None,
+        registry: Registry | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        options.check()
+        self.workload, self.cluster, self.profile, self.options, self.seed = workload, cluster, profile, options, seed
+        self.now = 0.0
+        self.timings = Timings() if options.keep.timings else None
+        stages = profile.stages(cluster)
+        fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
+        if self.timings is not None:
+            stages = timed(stages, self.timings)
+        self.arbiter = Arbiter(cluster, stages, fallback, seed=seed)
+        self.speeds = Speeds(workload, cluster, models)
+        jobs = workload.jobs
+        self._ids: Sequence[str] = jobs.id
+        self.rows = {name: row for row, name in enumerate(jobs.id)}
+        self.app_rows = {name: row for row, name in enumerate(workload.apps.id)}
+        self.app_of: list[int] = jobs.app.tolist()
+        self._most: list[int] = jobs.most.tolist()
+        self.agenda = Agenda()
+        batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
+        self.logs = Logs(options.keep, cluster, workload.size, batches)
+        saved = math.inf if options.failures is None else options.failures.checkpoint_every_seconds
+        self.work = Work(workload, self.speeds, self.agenda, checkpoint_every=saved, segments=self.logs.segments)
+        self.executor = Executor(
+            self.arbiter,
+            self.work,
+            self.agenda,
+            options.costs,
+            options.delays,
+            np.random.default_rng([seed, 0xDE1A]),
+            rows=self.rows,
+            app_rows=self.app_rows,
+            app_of=self.app_of,
+            leases=self.logs.leases,
+        )
+        self.executor.began, self.executor.ran, self.executor.left = self._began, self._ran, self._left
+        self.reporter = Reporter(
+            workload, cluster, self.speeds, self.work, options.reports, divides=options.agents, seed=seed
+        )
+        self._follows_up = self.reporter.follows_up
+        self._progress, self._watch = progress, watch
+        self._observers = profile.observers()
+        self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
+        self.faults: list[str] = []
+        self.dropped: list[Unfit] = self.speeds.unfit()
+        self.state = [AWAITED] * workload.size
+        for unfit in self.dropped:
+            self.state[unfit.job] = REJECTED
+        self._arrival: list[float] = jobs.arrival_seconds.tolist()
+        comes = np.argsort(jobs.arrival_seconds, kind="stable").tolist()
+        self._order: list[int] = [job for job in comes if self.state[job] != REJECTED]
+        self._next = 0
+        self._next_arrival = self._arrival[self._order[0]] if self._order else math.inf
+        self._alive = [0] * len(workload.apps.id)
+        """By app, jobs that are not over."""
+        for job, app in enumerate(self.app_of):
+            self._alive[app] += self.state[job] != REJECTED
+        self._here = [False] * len(workload.apps.id)
+        self.start = [math.nan] * workload.size
+        self.finish = [math.nan] * workload.size
+        self.app_finish = [math.nan] * len(workload.apps.id)
+        self.wait_seconds = [0.0] * workload.size
+        self._waits_since = [math.nan] * workload.size
+        self.waiting = self.waiting_gpus = self.running = 0
+        self.counts = Counts()
+        self._wake_at = math.inf
+        self._idle = self._instant = 0
+        self._moved = 0
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> SimulatedRun:
+        """Run until nothing is left to happen.
+
+        Raises:
+            EunomiaError: the policy makes no progress; it names policy and time.
+        """
+        began = time.process_time()
+        until = self.options.until
+        while (now := self._next_time()) <= until and now < math.inf:
+            self._step(now)
+            if self._idle > IDLE_STEPS and not self.running and self._next_arrival == math.inf:
+                break  # nobody will ever start
+        self._end()
+        if self.timings is not None:
+            self.timings.seconds["driver"] = time.process_time() - began - self.timings.seconds.get("step", 0.0)
+        return outcome(self)
+
+    def _next_time(self) -> float:
+        if self.executor.urgent:
+            return self.now
+        return min(self._next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
+
+    def _step(self, now: float) -> None:
+        executor = self.executor
+        self._instant = self._instant + 1 if now == self.now else 0
+        self.now = now
+        events, executor.out, executor.urgent = executor.out, [], False
+        if not self._happen(now, events) and self._next_arrival <= now:
+            self._arrive(now, events)
+        if executor.out:  # what app masters answered to what has just happened
+            events += executor.out
+            executor.out = []
+            executor.urgent = False
+        free = self.cluster.gpus - executor.busy
+        running, waiting, calls = self.running, self.waiting, self.arbiter.calls
+        decision = self._ask(now, events)
+        self._wake_at = decision.wake_at
+        executor.carry_out(decision, now)
+        self._count(decision, events, free, running, waiting, calls)
+        if self._watch is not None:
+            self._watch(self, decision)
+
+    def _ask(self, now: float, events: list[Event]) -> Decision:
+        if self.timings is None:
+            return self.arbiter.step(Seconds(now), events)
+        began = time.process_time_ns()
+        decision = self.arbiter.step(Seconds(now), events)
+        self.timings.add("step", time.process_time_ns() - began)
+        return decision
+
+    # --- what happens ----------------------------------------------------------------------------------------------
+
+    def _happen(self, now: float, events: list[Event]) -> bool:
+        """Let everything happen that is due; say whether a job ended."""
+        heap, turns = self.agenda.heap, self.work.turn
+        ended = False
+        while self.agenda.next_time(turns) <= now:
+            _, _, happens, job, _ = _pop(heap)
+            if happens is not None:
+                happens(now)
+            elif self._border(job, now, events):
+                ended = True
+        return ended
+
+    def _border(self, job: int, now: float, events: list[Event]) -> bool:
+        """A job has come to the end of its work, or of a regime; say whether it ended."""
+        work = self.work
+        gpus = work.on[job]
+        work.stop(job, now, at_border=True)
+        if not work.is_whole(job):
+            events.append(Adapted(job=JobId(self._ids[job]), batch_size=work.next_regime(job)))
+            work.go(job, now, gpus)
+            if self._follows_up:
+                events.append(self.reporter.progress(job, now))
+            return False
+        self.running -= 1
+        self._finish(job, now, events)
+        return True
+
+    def _finish(self, job: int, now: float, events: list[Event]) -> None:
+        app = self.app_of[job]
+        self.state[job] = FINISHED
+        self.finish[job] = now
+        self.counts.finished += 1
+        self._moved = self.counts.steps
+        events.append(JobFinished(job=JobId(self._ids[job])))
+        self._alive[app] -= 1
+        if self._alive[app] == 0:
+            self.app_finish[app] = now
+            events.append(AppFinished(app=AppId(self.workload.apps.id[app])))
+
+    def _arrive(self, now: float, events: list[Event]) -> None:
+        while self._next_arrival <= now:
+            job = self._order[self._next]
+            self._next += 1
+            self._next_arrival = self._arrival[self._order[self._next]] if self._next < len(self._order) else math.inf
+            app = self.app_of[job]
+            if not self._here[app]:
+                self._here[app] = True
+                events.append(self.reporter.arrived(app))
+            events.append(self.reporter.added(job))
+            if not self.speeds.plain:
+                self.executor.out += self.reporter.profiled(job)
+            self.wait(job, now)
+            self._moved = self.counts.steps
+
+    def wait(self, job: int, now: float) -> None:
+        """A job waits from now on."""
+        self.state[job] = WAITING
+        self._waits_since[job] = now
+        self.waiting += 1
+        self.waiting_gpus += self._most[job]
+        if self.logs.waits is not None:
+            self.logs.waits.begin(job, now, "awaiting_round")
+
+    # --- what the executor tells -----------------------------------------------------------------------------------
+
+    def _began(self, job: int, now: float) -> None:
+        """A job holds GPUs."""
+        since = self._waits_since[job]
+        if since != since:
+            return
+        self.wait_seconds[job] += now - since
+        self._waits_since[job] = math.nan
+        self.waiting -= 1
+        self.waiting_gpus -= self._most[job]
+        self.running += 1
+        self.state[job] = RUNNING
+        self._moved = self.counts.steps
+        if self.start[job] != self.start[job]:
+            self.start[job] = now
+        if self.logs.waits is not None:
+            self.logs.waits.end(job, now)
+
+    def _ran(self, job: int, now: float) -> None:
+        if self._follows_up:
+            self.executor.out += self.reporter.ran(job, now)
+
+    def _left(self, job: int, now: float) -> None:
+        if self.state[job] == RUNNING:
+            self.running -= 1
+            self.wait(job, now)
+
+    # --- machines --------------------------------------------------------------------------------------------------
+
+    def lose(self, machine: int, now: float) -> None:
+        """A machine goes down."""
+        start = self.cluster.machine_start
+        out = self.executor.out
+        out.append(MachineLost(machine=self.cluster.machines[machine].name))
+        for job in self.executor.lose(range(int(start[machine]), int(start[machine + 1])), now):
+            if self.state[job] == RUNNING:
+                self._left(job, now)
+                out.append(self.reporter.progress(job, now))
+
+    def repair(self, machine: int, now: float) -> None:
+        """A machine is back."""
+        self.executor.out.append(MachineBack(machine=self.cluster.machines[machine].name))
+
+    # --- accounts --------------------------------------------------------------------------------------------------
+
+    def _count(
+        self, decision: Decision, events: list[Event], free: int, running: int, waiting: int, calls: int
+    ) -> None:
+        counts, logs, now = self.counts, self.logs, self.now
+        counts.steps += 1
+        counts.events += len(events)
+        if decision.causes:
+            quiet = self.arbiter.calls == calls
+            counts.rounds += 1
+            counts.quiet += quiet
+            if logs.rounds is not None:
+                logs.rounds.add(decision, now, free, running, waiting, quiet=quiet)
+            if decision.waiting and logs.waits is not None:
+                logs.waits.hear(decision, self.rows, now)
+            if decision.records and self.options.keep.records:
+                self._record(decision)
+            for name, observe in self._observers:
+                self._tell(name, observe, decision)
+        if decision.faults:
+            self._fault(decision)
+        if logs.queue is not None:
+            logs.queue.add(now, self.waiting, self.waiting_gpus, self.executor.busy)
+        self._guard(decision, events)
+        if self._progress is not None and counts.steps % PROGRESS_STEPS == 0:
+            self._progress(Progress(finished=counts.finished, jobs=self.workload.size, time_seconds=now))
+
+    def _record(self, decision: Decision) -> None:
+        for record in decision.records:
+            self.records.setdefault(record.plugin, []).append((self.now, decision.round, record))
+
+    def _tell(self, name: str, observe: Callable[[Decision], None], decision: Decision) -> None:
+        try:
+            observe(decision)
+        except Exception as error:
+            self.faults.append(f"round {decision.round}: observer {name}: {type(error).__name__}: {error}")
+            if self.arbiter.strict:
+                raise
+
+    def _fault(self, decision: Decision) -> None:
+        for fault in decision.faults:
+            who = f"{fault.plugin} ({fault.stage.value})" if fault.stage is not None else "an event"
+            self.faults.append(f"round {decision.round}: {who}: {fault.what}")
+
+    def _guard(self, decision: Decision, events: list[Event]) -> None:
+        """Refuse a policy that makes no progress."""
+        place = f"{self.profile.name} at {self.now} s"
+        if not decision.wake_at > self.now:
+            raise EunomiaError("wake_at must be later than now", value=str(decision.wake_at), place=place)
+        if self._instant > INSTANT_STEPS:
+            raise EunomiaError("time must go on", value=f"{self._instant} steps at one moment", place=place)
+        stuck = self.counts.steps - self._moved
+        if stuck > STUCK_STEPS:
+            rule = "a policy must make progress"
+            raise EunomiaError(rule, value=f"{stuck} steps without a start, an end or an arrival", place=place)
+        idle = not events and not decision.transitions and not decision.offers
+        self._idle = self._idle + 1 if idle else 0
+
+    def _end(self) -> None:
+        """Book what stands at the end; who waits and was never started counts as rejected, with its last verdict."""
+        now = self.now
+        over = self._next_time() == math.inf or self._idle > IDLE_STEPS
+        for job, state in enumerate(self.state):
+            if state == WAITING:
+                self.wait_seconds[job] += now - self._waits_since[job]
+                if over and not self.running:
+                    self._reject(job)
+            elif state == RUNNING and self.work.on[job]:
+                self.work.stop(job, now)
+        self.executor.settle(now)
+        if self._progress is not None:
+            self._progress(Progress(finished=self.counts.finished, jobs=self.workload.size, time_seconds=now))
+
+    def _reject(self, job: int) -> None:
+        row = self.arbiter.state.job_row(JobId(self._ids[job]))
+        reason = self.arbiter.state.reason(row) if row >= 0 else None
+        self.state[job] = REJECTED
+        said = "no reason" if reason is None else reason.word
+        self.dropped.append(Unfit(job=job, rule=f"{self.profile.name} must be able to start a job", value=said))
+
+
+def simulate_one(
+    workload: Workload,
+    cluster: Cluster,
+    profile: Profile,
+    *,
+    options: SimulationOptions = SimulationOptions(),  # noqa: B008 - a frozen value
+    models: PerformanceModel | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    registry: Registry | None = None,
+) -> SimulatedRun:
+    """Simulate a workload under one profile, driving the arbiter of the live cluster in virtual time.
+
+    Args:
+        workload: what arrives.
+        cluster: where it runs.
+        profile: who decides, and when.
+        options: costs, failures, reports, rules, and what is kept.
+        models: how fast models are; None: as the workload tells.
+        seed: all randomness follows from it.
+        progress: told from time to time how far the run is.
+        registry: the plugins that there are; None: the profile's.
+
+    Returns:
+        The run; equal arguments give equal runs, but for its ``timings``.
+
+    Raises:
+        InputError: options that cannot be, or a cluster that does not suit the profile.
+        EunomiaError: the policy makes no progress.
+    """
+    engine = Engine(workload, cluster, profile, options, models=models, seed=seed, progress=progress, registry=registry)
+    return engine.run()

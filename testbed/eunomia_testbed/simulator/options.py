@@ -1,0 +1,159 @@
+"""Options of a simulation: what changes cost, what fails, what app masters say, and what is kept of the run."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+from eunomia_testbed.simulator.rules import Rules
+
+
+@value
+class Costs:
+    """What changes take, in seconds."""
+
+    start: float = 0.0
+    """From the order until a job makes its first step: processes, libraries, data. GPUs are held meanwhile."""
+    checkpoint: float = 0.0
+    """To save before a job leaves its GPUs; it makes no step meanwhile and still holds them."""
+    restore: float = 0.0
+    """To read the checkpoint back, on top of ``start``, at every start but a job's first."""
+    migrate: float = 0.0
+    """On top of ``checkpoint``, ``start`` and ``restore`` where a job moves to other GPUs."""
+    join: float = 0.0
+    """A job that grows runs on at its old size until newcomers are ready."""
+    pause: float = 0.0
+    """A job that grows or shrinks makes no step while its gang is put together anew."""
+    release: float = 0.0
+    """From the end of a job's processes until its GPUs can be used by others."""
+
+
+@value
+class Delays:
+    """An executor that is far away: orders take time and overtake each other, acknowledgements are lost."""
+
+    order: float = 0.0
+    """Seconds of an order on its way; each takes a random part of it, half to whole."""
+    jitter: float = 0.0
+    """Each cost takes a random part of this much less."""
+    lost: float = 0.0
+    """Part of the acknowledgements that are lost, and sent again."""
+    again: float = 1.0
+    """Seconds after which a lost acknowledgement is sent again."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is delayed or lost."""
+        return self.order > 0.0 or self.jitter > 0.0 or self.lost > 0.0
+
+
+@value
+class Outage:
+    """A machine goes down, or comes back."""
+
+    time_seconds: float
+    machine: str
+    up: bool = False
+
+
+@value
+class Failures:
+    """Machines that fail and are repaired; times between are drawn from exponential distributions, by the seed."""
+
+    between_seconds: float = math.inf
+    """Mean time between two failures of one machine."""
+    repair_seconds: float = 3600.0
+    """Mean time to repair a machine."""
+    outages: tuple[Outage, ...] = ()
+    """What is known to happen, such as from a file."""
+    checkpoint_every_seconds: float = 1800.0
+    """What a job did since its last checkpoint is lost with a machine; inf: saved only when it leaves its GPUs."""
+
+
+Knowledge = Literal["declared", "oracle", "measured"]
+
+
+@value
+class Reports:
+    """What app masters say of their jobs, apart from what is so."""
+
+    know: Knowledge = "declared"
+    """``declared``: work and serial time as the workload tells them; ``measured``: and what was measured while a job
+    ran; ``oracle``: all rates, true, from the beginning."""
+    error: float = 0.0
+    """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
+    lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """By app id, a factor on the work that it says it has."""
+
+
+@value
+class Keep:
+    """Which logs are kept; sums by job always are."""
+
+    rounds: bool = True
+    leases: bool = True
+    waits: bool = True
+    segments: bool = False
+    """Each stretch in which a job ran at one speed."""
+    queue: bool = True
+    records: bool = True
+    """Plugins' records."""
+    timings: bool = True
+    """CPU time by stage."""
+
+
+@value
+class Progress:
+    """How far a run is."""
+
+    finished: int
+    jobs: int
+    time_seconds: float
+
+
+@value
+class SimulationOptions:
+    """How a workload is simulated."""
+
+    costs: Costs = Costs()
+    delays: Delays = Delays()
+    failures: Failures | None = None
+    reports: Reports = Reports()
+    rules: Rules | None = None
+    """A peer's round rules; None: rounds run when the profile says."""
+    agents: bool = False
+    """Whether app masters answer offers themselves; otherwise the arbiter values each from what it reported."""
+    answer_seconds: float = 0.0
+    """How long an app master takes to answer."""
+    keep: Keep = Keep()
+    until: float = math.inf
+    """Simulated seconds after which the run is cut off."""
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            InputError: a negative time, or a part that is not between 0 and 1.
+        """
+        for group, times in ((self.costs, None), (self.delays, ("order", "again"))):
+            for field in dataclasses.fields(group):
+                if times is None or field.name in times:
+                    _at_least_zero(field.name, getattr(group, field.name))
+        for name, part in (("jitter", self.delays.jitter), ("lost", self.delays.lost), ("error", self.reports.error)):
+            if not 0.0 <= part < 1.0:
+                raise InputError(f"{name} must be at least 0 and less than 1", value=str(part))
+        _at_least_zero("answer_seconds", self.answer_seconds)
+        for app, factor in self.reports.lies.items():
+            if not 0.0 < factor < math.inf:
+                raise InputError("a lie must be a positive factor", value=str(factor), place=app)
+        if self.failures is not None:
+            for name in ("between_seconds", "repair_seconds", "checkpoint_every_seconds"):
+                if not getattr(self.failures, name) > 0.0:
+                    raise InputError(f"{name} must be positive", value=str(getattr(self.failures, name)))
+
+
+def _at_least_zero(name: str, seconds: float) -> None:
+    if not 0.0 <= seconds < math.inf:
+        raise InputError(f"{name} must be at least 0 seconds", value=str(seconds))

@@ -1,0 +1,184 @@
+"""What app masters say of their jobs: what the workload tells, or the truth, with errors and lies as asked for."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.events import AppArrived, Event, JobAdded, JobReported, RateMeasured
+from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+from eunomia_testbed.simulator.options import Reports
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.workload import Workload
+
+
+class Reporter:
+    """Makes the events in which app masters speak of their jobs.
+
+    Args:
+        workload: whose jobs.
+        cluster: whose GPU types are reported on.
+        speeds: the truth.
+        work: the true progress.
+        reports: what is known and said.
+        divides: whether app masters answer offers.
+        seed: of the errors.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        speeds: Speeds,
+        work: Work,
+        reports: Reports,
+        *,
+        divides: bool,
+        seed: int,
+    ) -> None:
+        self._workload, self._cluster, self._speeds, self._work = workload, cluster, speeds, work
+        self._know = reports.know
+        self._divides = divides
+        jobs, apps = workload.jobs, workload.apps
+        count = len(apps.id)
+        luck = np.random.default_rng([seed, 0x5E9])
+        error = reports.error
+        factors = luck.uniform(1.0 - error, 1.0 + error, size=(2, count)) if error > 0.0 else np.ones((2, count))
+        lies = np.array([reports.lies.get(app, 1.0) for app in apps.id]) if reports.lies else np.ones(count)
+        self._app: list[int] = jobs.app.tolist()
+        self._work_factor: list[float] = (factors[0] * lies).tolist()
+        self._time_factor: list[float] = factors[1].tolist()
+        self._least: list[int] = jobs.least.tolist()
+        self._most: list[int] = jobs.most.tolist()
+        self._iterations: list[float] = jobs.iterations.tolist()
+        self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
+        self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
+        self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
+        self._batch = None if jobs.batch_size is None else jobs.batch_size.tolist()
+        self._user: list[int] = apps.user.tolist()
+        self._weight: list[float] = apps.weight.tolist()
+        self._user_weight: list[float] = workload.users.weight.tolist()
+        self._seen: dict[int, set[tuple[int, int, int]]] = {}
+        self.follows_up = self._know != "declared" and not (speeds.plain and error == 0.0 and not workload.regimes)
+        """Whether a start is followed by reports: not where what was declared says it all."""
+
+    # --- who comes -------------------------------------------------------------------------------------------------
+
+    def arrived(self, app: int) -> AppArrived:
+        """The registration of an app."""
+        user = self._user[app]
+        search = self._workload.searches.get(app)
+        return AppArrived(
+            app=AppId(self._workload.apps.id[app]),
+            user=UserId(self._workload.users.id[user]),
+            weight=self._weight[app],
+            user_weight=self._user_weight[user],
+            tuner_kind="none" if search is None else search.tuner,
+            divides=self._divides,
+        )
+
+    def added(self, job: int) -> JobAdded:
+        """A job as it is reported."""
+        named = self._workload.jobs.gpu_type
+        return JobAdded(
+            job=JobId(self._workload.jobs.id[job]),
+            app=AppId(self._workload.apps.id[self._app[job]]),
+            least=self._least[job],
+            most=self._most[job],
+            iterations=self._iterations[job] * self._work_factor[self._app[job]],
+            seconds_per_iteration=self.serial(job),
+            kind=self._kind[job],
+            gpu_type=None if named is None else named[job],
+            cpus_per_gpu=math.nan if self._cpus is None else self._cpus[job],
+            memory_gib_per_gpu=math.nan if self._memory is None else self._memory[job],
+            batch_size=math.nan if self._batch is None else self._batch[job],
+        )
+
+    def serial(self, job: int) -> float:
+        """Serial seconds of an iteration as reported: as told, else as the model's profile tells for its gang."""
+        told = self._speeds.declared[job]
+        if told != told:
+            told = self._speeds.at(job, self._most[job], self._speeds.own_type(job), Locality.ISLAND, 1)
+            told = told if math.isfinite(told) else math.nan
+        return told * self._most[job] * self._time_factor[self._app[job]]
+
+    def profiled(self, job: int) -> Iterator[Event]:
+        """With ``oracle``: the rate of a job that arrives, by size, type and locality."""
+        if self._know != "oracle" or self._speeds.plain:
+            return
+        for size in sorted({*_sizes(self._least[job], self._most[job])}):
+            for kind in range(len(self._cluster.gpu_types)):
+                known = math.nan
+                for locality in Locality if size > 1 else (Locality.ISLAND,):
+                    machines = 1 if locality <= Locality.MACHINE else 2
+                    pace = self._speeds.at(job, size, kind, locality, machines)
+                    if math.isfinite(pace) and pace != known:
+                        known = pace
+                        yield self._measured(job, size, kind, locality, pace)
+
+    # --- who runs --------------------------------------------------------------------------------------------------
+
+    def ran(self, job: int, now: float) -> Iterator[Event]:
+        """What is said of a job that has just begun to run, or runs at another speed from now on."""
+        work = self._work
+        pace = work.pace[job]
+        if not math.isfinite(pace) or pace <= 0.0:
+            return
+        if self._know == "measured":
+            gpus = np.array(work.on[job])
+            kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
+            setting = (int(gpus.size), kind, int(locality))
+            seen = self._seen.setdefault(job, set())
+            if setting not in seen:
+                seen.add(setting)
+                yield self._measured(job, int(gpus.size), kind, locality, pace)
+        yield self.progress(job, now)
+
+    def progress(self, job: int, now: float) -> JobReported:
+        """What a job has done and how fast it goes."""
+        app, work = self._app[job], self._work
+        rate = work.rate(job) / self._time_factor[app] if work.on[job] else 0.0
+        done = work.done_at(job, now) * self._work_factor[app]
+        return JobReported(job=JobId(self._workload.jobs.id[job]), iterations_done=done, rate=rate, at=Seconds(now))
+
+    def left(self, job: int, now: float) -> float:
+        """Iterations that a job is said to have left up to its goal."""
+        left = max(0.0, self._work.goal[job] - self._work.done_at(job, now))
+        return left * self._work_factor[self._app[job]]
+
+    def work_of(self, job: int) -> float:
+        """The whole work of a job in serial GPU-seconds, as reported."""
+        return self._iterations[job] * self._work_factor[self._app[job]] * self.serial(job)
+
+    def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
+        """S by locality at the job's largest gang: known with ``oracle``."""
+        if self._know != "oracle" or self._speeds.plain:
+            return None
+        kind, most = self._speeds.own_type(job), self._most[job]
+        paces = [self._speeds.at(job, most, kind, place, 1 if place <= Locality.MACHINE else 2) for place in Locality]
+        if not all(map(math.isfinite, paces)) or paces[0] <= 0.0:
+            return None
+        island, machine, rack, cluster = (max(1.0, pace / paces[0]) for pace in paces)
+        return island, machine, rack, cluster
+
+    def _measured(self, job: int, gpus: int, kind: int, locality: Locality, pace: float) -> RateMeasured:
+        return RateMeasured(
+            job=JobId(self._workload.jobs.id[job]),
+            gpus=gpus,
+            locality=locality,
+            rate=1.0 / (pace * self._time_factor[self._app[job]]),
+            gpu_type=self._cluster.gpu_types[kind],
+        )
+
+
+def _sizes(least: int, most: int) -> Iterator[int]:
+    """Least, most, and the powers of two between."""
+    yield least
+    yield most
+    size = 1
+    while size < most:
+        if size > least:
+            yield size
+        size *= 2

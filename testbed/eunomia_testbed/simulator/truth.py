@@ -1,0 +1,239 @@
+"""The truth: how fast each job of a workload really is on the GPUs that it has. No plugin can import this module."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.units import Ints, Locality, Reals
+from eunomia_testbed.performance import PerformanceModel, Setting
+from eunomia_testbed.simulator.run import Unfit
+from eunomia_testbed.workload import Regime, Workload
+
+ONE_REGIME: tuple[Regime, ...] = ()
+
+
+class Speeds:
+    """Seconds an iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
+
+    Where the workload tells the time of an iteration it holds at the job's ``most`` GPUs, side by side, on the type
+    that the trace means (the job's own, else the cluster's most frequent); a performance model then only tells how
+    much slower other settings are. Without a model a job is as fast on any GPUs, and on fewer proportionally slower.
+
+    Args:
+        workload: whose jobs.
+        cluster: on which.
+        models: a performance model; None: only what the workload tells.
+    """
+
+    def __init__(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None = None) -> None:
+        self._workload = workload
+        self._cluster = cluster
+        self._models = models
+        jobs = workload.jobs
+        self.declared: list[float] = jobs.seconds_per_iteration.tolist()
+        self._most: list[int] = jobs.most.tolist()
+        self._model: list[int] = jobs.model.tolist()
+        self._types = cluster.gpu_types
+        self._commonest = int(np.argmax(cluster.capacity))
+        self._known = frozenset(() if models is None else models.models)
+        self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
+        self._settings: dict[tuple[object, ...], float] = {}
+        self.plain = models is None
+        """Whether speed depends on nothing but the number of GPUs."""
+
+    def regimes(self, job: int) -> tuple[Regime, ...]:
+        """The job's regimes; empty: one, of its whole work."""
+        return self._workload.regimes.get(job, ONE_REGIME)
+
+    def own_type(self, job: int) -> int:
+        """The GPU type that the trace's times of a job mean."""
+        named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
+        return self._types.index(named) if named in self._types else self._commonest
+
+    def seconds_per_iteration(
+        self,
+        job: int,
+        gpus: Sequence[int],
+        *,
+        regime: Regime | None = None,
+        cpus: float | None = None,
+        memory_gib: float | None = None,
+    ) -> float:
+        """Seconds an iteration on these GPUs; inf: it does not run there.
+
+        Args:
+            job: row.
+            gpus: of the cluster.
+            regime: which it is in; None: it has one.
+            cpus: that each GPU brings; None: the machine's share.
+            memory_gib: likewise.
+        """
+        if self.plain:
+            return self.by_count(job, len(gpus), regime)
+        cluster = self._cluster
+        rows = np.asarray(gpus)
+        locality = cluster.locality(rows)
+        machines = int(np.unique(cluster.machine[rows]).size)
+        types: list[int] = np.unique(cluster.gpu_type[rows]).tolist()
+        # A synchronous gang is as fast as its slowest member.
+        return max(
+            self.at(job, len(gpus), kind, locality, machines, regime=regime, cpus=cpus, memory_gib=memory_gib)
+            for kind in types
+        )
+
+    def by_count(self, job: int, gpus: int, regime: Regime | None = None) -> float:
+        """Seconds an iteration on so many GPUs, by what the workload tells alone."""
+        most = self._most[job]
+        told = self.declared[job]
+        if regime is not None and regime.seconds_per_iteration == regime.seconds_per_iteration:
+            told = regime.seconds_per_iteration
+        return told if gpus >= most else told * most / gpus
+
+    def at(
+        self,
+        job: int,
+        gpus: int,
+        gpu_type: int,
+        locality: Locality,
+        machines: int,
+        *,
+        regime: Regime | None = None,
+        cpus: float | None = None,
+        memory_gib: float | None = None,
+    ) -> float:
+        """Seconds an iteration in a setting; inf: it does not run so. ``gpu_type`` indexes the cluster's types."""
+        kind = self._model[job]
+        name = self._workload.models[kind] if kind >= 0 else None
+        told = self.by_count(job, gpus, regime)
+        if name is None or name not in self._known:
+            return told
+        batch = self._batch[job] if regime is None else regime.batch_size
+        useful = min(gpus, self._most[job])
+        rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib)
+        if rate <= 0.0:
+            return math.inf
+        if told != told:
+            return 1.0 / rate
+        best = self._rate(name, self._most[job], self.own_type(job), Locality.ISLAND, 1, batch, None, None)
+        if best <= 0.0:
+            return 1.0 / rate
+        at_most = self.by_count(job, self._most[job], regime)
+        return at_most * (best / rate)
+
+    def _rate(
+        self,
+        model: str,
+        gpus: int,
+        gpu_type: int,
+        locality: Locality,
+        machines: int,
+        batch: float,
+        cpus: float | None,
+        memory_gib: float | None,
+    ) -> float:
+        key = (model, gpus, gpu_type, locality, machines, batch if batch == batch else None, cpus, memory_gib)
+        rate = self._settings.get(key)
+        if rate is None and self._models is not None:
+            setting = Setting(
+                gpus=gpus,
+                gpu_type=self._types[gpu_type],
+                locality=locality,
+                machines=machines,
+                batch_size=batch if batch == batch else None,
+                cpus_per_gpu=cpus,
+                memory_gib_per_gpu=memory_gib,
+            )
+            rate = self._settings[key] = float(self._models.rate(model, setting))
+        return 0.0 if rate is None else rate
+
+    # --- alone -----------------------------------------------------------------------------------------------------
+
+    def ideal_seconds(self) -> Reals:
+        """By job: seconds alone on the cluster at its largest gang, placed best; inf: it runs nowhere here."""
+        return np.array([self._ideal(job) for job in range(self._workload.size)])
+
+    def _ideal(self, job: int) -> float:
+        jobs = self._workload.jobs
+        regimes = self.regimes(job)
+        if self.plain:
+            if not regimes:
+                return float(jobs.iterations[job]) * self.declared[job]
+            return sum(stretch.iterations * self.by_count(job, self._most[job], stretch) for stretch in regimes)
+        stretches: list[tuple[float, Regime | None]] = [(stretch.iterations, stretch) for stretch in regimes]
+        stretches = stretches or [(float(jobs.iterations[job]), None)]
+        sizes = sorted({int(jobs.least[job]), self._most[job]})
+        found = math.inf
+        for kind in self._types_of(job):
+            for size in sizes:
+                machines, locality = self._nearest(size, kind)
+                times = [work * self.at(job, size, kind, locality, machines, regime=one) for work, one in stretches]
+                found = min(found, sum(times))
+        return found
+
+    def _types_of(self, job: int) -> list[int]:
+        named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
+        if named is None:
+            return list(range(len(self._types)))
+        return [self._types.index(named)] if named in self._types else []
+
+    def _nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
+        """How few machines of a type hold so many GPUs, and how far apart those are."""
+        cluster = self._cluster
+        sizes = np.diff(cluster.machine_start)[cluster.machine_type == kind]
+        if gpus <= int(sizes.max(initial=0)):
+            first = int(np.flatnonzero((cluster.machine_type == kind) & (np.diff(cluster.machine_start) >= gpus))[0])
+            start = int(cluster.machine_start[first])
+            return 1, cluster.locality(np.arange(start, start + gpus))
+        reached = np.cumsum(np.sort(sizes)[::-1])
+        machines = min(int(np.searchsorted(reached, gpus)) + 1, max(1, sizes.size))
+        in_rack = max(
+            (
+                int(
+                    np.diff(cluster.machine_start)[
+                        (cluster.machine_type == kind) & (cluster.machine_rack == rack)
+                    ].sum()
+                )
+                for rack in range(len(cluster.racks))
+            ),
+            default=0,
+        )
+        return machines, Locality.RACK if gpus <= in_rack else Locality.CLUSTER
+
+    # --- what cannot run -------------------------------------------------------------------------------------------
+
+    def unfit(self) -> list[Unfit]:
+        """Jobs that no policy could run here, with the rule of each."""
+        jobs, found = self._workload.jobs, []
+        capacity: Ints = self._cluster.capacity
+        by_type = dict(zip(self._types, capacity.tolist(), strict=True))
+        named = jobs.gpu_type
+        least = jobs.least.tolist()
+        gpus = self._cluster.gpus
+        suspect = (jobs.least > gpus) | ~(jobs.iterations >= 0.0) | (jobs.least < 1) | (jobs.least > jobs.most)
+        if named is None and self.plain:
+            suspect |= ~(jobs.seconds_per_iteration > 0.0)
+            rows = np.flatnonzero(suspect).tolist()
+        else:
+            rows = list(range(self._workload.size))
+        for job in rows:
+            kind = None if named is None else named[job]
+            have = gpus if kind is None else by_type.get(kind, 0)
+            if kind is not None and have == 0:
+                found.append(Unfit(job=job, rule="gpu_type must be a type of the cluster", value=f'"{kind}"'))
+            elif least[job] > have:
+                of = "" if kind is None else f" of type {kind}"
+                rule = f"a gang must be at most the cluster's {have} GPUs{of}"
+                found.append(Unfit(job=job, rule=rule, value=str(least[job])))
+            elif not 1 <= least[job] <= self._most[job]:
+                rule = "a gang must be at least 1, its least at most its most"
+                found.append(Unfit(job=job, rule=rule, value=f"{least[job]} to {self._most[job]}"))
+            elif not 0.0 <= float(jobs.iterations[job]) < math.inf:
+                rule = "iterations must be at least 0"
+                found.append(Unfit(job=job, rule=rule, value=str(float(jobs.iterations[job]))))
+            elif not self._ideal(job) < math.inf:
+                model = self._model[job]
+                text = "none" if model < 0 else f'"{self._workload.models[model]}"'
+                found.append(Unfit(job=job, rule="a job must have a known speed on a type of the cluster", value=text))
+        return found

@@ -1,0 +1,132 @@
+"""The true work of every job: how much is done, at which speed it runs now, and when that changes."""
+
+import math
+
+from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.logs import SegmentLogger
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.workload import Workload
+
+NOWHERE: tuple[int, ...] = ()
+
+
+class Work:
+    """Progress by job row, in plain lists: one read or write costs less than a numpy scalar's.
+
+    Args:
+        workload: whose jobs.
+        speeds: the truth.
+        agenda: where the ends of runs are put down.
+        checkpoint_every: seconds between two checkpoints of a job that runs.
+        segments: where runs are logged; None: they are not.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        speeds: Speeds,
+        agenda: Agenda,
+        *,
+        checkpoint_every: float = math.inf,
+        segments: SegmentLogger | None = None,
+    ) -> None:
+        count = workload.size
+        self.speeds = speeds
+        self.total: list[float] = workload.jobs.iterations.tolist()
+        self.done = [0.0] * count
+        self.goal: list[float] = list(self.total)
+        """Up to where it runs by itself."""
+        self.border: list[float] = list(self.total)
+        """Where the present regime ends, or the goal if that comes first."""
+        self.regime = [0] * count
+        self.since = [math.nan] * count
+        self.pace = [math.inf] * count
+        """Seconds an iteration, while it runs."""
+        self.on: list[tuple[int, ...]] = [NOWHERE] * count
+        """The GPUs on which it makes steps now."""
+        self.turn = [0] * count
+        self.run_seconds = [0.0] * count
+        self.lost = [0.0] * count
+        self._agenda = agenda
+        self._every = checkpoint_every
+        self._segments = segments
+        self._shares: dict[int, tuple[float | None, float | None]] = {}
+        for job in workload.regimes:
+            self._set_border(job)
+
+    def go(self, job: int, now: float, gpus: tuple[int, ...], *, cpus: float | None = None) -> None:
+        """Let a job that stands make steps from now on."""
+        regimes = self.speeds.regimes(job)
+        regime = regimes[self.regime[job]] if regimes else None
+        pace = self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus)
+        self.on[job] = gpus
+        self.since[job] = now
+        self.pace[job] = pace
+        turn = self.turn[job] = self.turn[job] + 1
+        left = self.border[job] - self.done[job]
+        if pace < math.inf:
+            self._agenda.end(now + left * pace, job, turn)
+
+    def stop(self, job: int, now: float, *, at_border: bool = False) -> None:
+        """Let a job that runs stand; what it did is booked."""
+        ran = now - self.since[job]
+        if at_border:
+            self.done[job] = self.border[job]
+        elif ran > 0.0:
+            self.done[job] = min(self.border[job], self.done[job] + ran / self.pace[job])
+        self.run_seconds[job] += ran
+        if self._segments is not None and ran > 0.0:
+            self._segments.add(job, self.since[job], now, self.on[job], self.pace[job], self.regime[job])
+        self.on[job] = NOWHERE
+        self.turn[job] += 1
+
+    def crash(self, job: int, now: float) -> None:
+        """Let a job that runs stand, without what it did since its last checkpoint."""
+        ran, pace = now - self.since[job], self.pace[job]
+        before = self.done[job]
+        self.stop(job, now)
+        if math.isinf(pace):
+            return
+        unsaved = ran if math.isinf(self._every) else ran % self._every
+        lost = min(self.done[job] - before, unsaved / pace)
+        self.done[job] -= lost
+        self.lost[job] += lost
+
+    def done_at(self, job: int, now: float) -> float:
+        """Iterations that a job has done by now."""
+        if not self.on[job]:
+            return self.done[job]
+        return min(self.border[job], self.done[job] + (now - self.since[job]) / self.pace[job])
+
+    def rate(self, job: int) -> float:
+        """Iterations a second of a job that runs."""
+        pace = self.pace[job]
+        return 1.0 / pace if pace > 0.0 else 0.0
+
+    def aim(self, job: int, iterations: float, now: float) -> None:
+        """Have a job run to so many iterations; one that runs goes on at once."""
+        self.goal[job] = min(iterations, self.total[job])
+        gpus = self.on[job]
+        if gpus:
+            self.stop(job, now)
+        self._set_border(job)
+        if gpus:
+            self.go(job, now, gpus)
+
+    def is_whole(self, job: int) -> bool:
+        """Whether a job that came to its border has done all that it was to do."""
+        return self.done[job] >= self.goal[job]
+
+    def next_regime(self, job: int) -> float:
+        """Enter the next regime; return its batch size."""
+        self.regime[job] += 1
+        self._set_border(job)
+        return self.speeds.regimes(job)[self.regime[job]].batch_size
+
+    def _set_border(self, job: int) -> None:
+        regimes = self.speeds.regimes(job)
+        last = len(regimes) - 1
+        end = self.total[job]
+        if regimes and self.regime[job] < last:
+            end = sum(stretch.iterations for stretch in regimes[: self.regime[job] + 1])
+        self.border[job] = min(end, self.goal[job])

@@ -1,0 +1,53 @@
+"""Small workloads for tests of the simulator, and its engine with a watch over what is really so."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision
+from eunomia.invariants import check_state
+from eunomia.profiles import Profile
+from eunomia_testbed.simulator import Engine, SimulatedRun, SimulationOptions
+from eunomia_testbed.workload import Workload
+
+Row = tuple[float, int, float]
+"""Arrival, GPUs, seconds at those GPUs."""
+
+
+def runs(rows: Sequence[Row], *, names: Sequence[str] | None = None, **more: object) -> Workload:
+    """A workload of durations: one iteration a second."""
+    arrivals, gpus, seconds = (np.array(column) for column in zip(*rows, strict=True))
+    return Workload.single_jobs(
+        "tiny",
+        ids=list(names or "abcdefghijklmnopqrstuvwxyz"[: len(rows)]) if len(rows) <= 26 else _names(len(rows)),
+        arrival_seconds=arrivals.astype(float),
+        gpus=gpus.astype(np.int64),
+        iterations=seconds.astype(float),
+        seconds_per_iteration=np.ones(len(rows)),
+        **more,
+    )
+
+
+def _names(count: int) -> list[str]:
+    return [f"app{number:05d}" for number in range(count)]
+
+
+def watched(
+    workload: Workload,
+    cluster: str | Cluster,
+    policy: str | Profile,
+    options: SimulationOptions | None = None,
+    **more: object,
+) -> SimulatedRun:
+    """Run, with the arbiter's state checked after every step."""
+    there = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
+    profile = Profile.load(policy) if isinstance(policy, str) else policy
+    engine = Engine(workload, there, profile, options or SimulationOptions(), watch=check, **more)  # type: ignore[arg-type]
+    return engine.run()
+
+
+def check(engine: Engine, decision: Decision) -> None:
+    """The arbiter's state is sound, and no stage failed."""
+    check_state(engine.arbiter.state)
+    assert not decision.faulty, decision.faults

@@ -1,0 +1,137 @@
+"""Tiny workloads whose finish times were worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.testbed.simulator_lab import runs, watched
+
+from eunomia.cluster import Cluster
+from eunomia.errors import EunomiaError, InputError
+from eunomia.profiles import Profile
+from eunomia_testbed.simulator import Costs, SimulationOptions, simulate_one
+
+THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])
+
+
+@pytest.mark.parametrize(
+    ("policy", "finish"),
+    [
+        ("fifo", [10.0, 4.0, 14.0]),  # c waits for both GPUs
+        ("srtf", [14.0, 4.0, 8.0]),  # at 4 s c has 4 s left and a 6: a makes room, and runs on from 8
+        ("las", [14.0, 8.0, 6.0]),  # c has attained least: both make room at 2
+    ],
+)
+def test_finish_times(policy: str, finish: list[float]) -> None:
+    run = watched(THREE, "1x2 V100", policy)
+    assert run.finish_seconds.tolist() == finish
+    assert run.state.tolist() == ["finished"] * 3
+    assert run.faults == ()
+
+
+def test_sums_by_job() -> None:
+    run = watched(THREE, "1x2 V100", "srtf")
+    assert run.start_seconds.tolist() == [0.0, 1.0, 4.0]
+    assert run.run_seconds.tolist() == [10.0, 3.0, 4.0]
+    assert run.wait_seconds.tolist() == [4.0, 0.0, 2.0]
+    assert run.slot_seconds.tolist() == [10.0, 3.0, 8.0]
+    assert run.restarts.tolist() == [1, 0, 0]
+    assert run.ideal_seconds.tolist() == [10.0, 3.0, 4.0]
+    assert run.app_finish_seconds.tolist() == run.finish_seconds.tolist()
+
+
+def test_queue_is_a_step_function() -> None:
+    queue = watched(THREE, "1x2 V100", "srtf").queue
+    assert queue.time_seconds.tolist() == [0.0, 1.0, 2.0, 4.0, 8.0, 14.0]
+    assert queue.waiting_jobs.tolist() == [0, 0, 1, 1, 0, 0]
+    assert queue.waiting_gpus.tolist() == [0, 0, 2, 1, 0, 0]
+    assert queue.busy_gpus.tolist() == [1, 2, 2, 2, 1, 0]
+
+
+def test_waits_have_a_reason() -> None:
+    waits = watched(THREE, "1x2 V100", "srtf").waits
+    assert list(zip(waits.job.tolist(), waits.start_seconds, waits.end_seconds, waits.reason, strict=True)) == [
+        (2, 2.0, 4.0, "outranked"),
+        (0, 4.0, 8.0, "outranked"),
+    ]
+
+
+def test_leases_say_how_they_ended() -> None:
+    leases = watched(THREE, "1x2 V100", "srtf").leases
+    ended = {
+        (int(job), float(start)): word
+        for job, start, word in zip(leases.job, leases.start_seconds, leases.ended_by, strict=True)
+    }
+    assert ended[0, 0.0] == "preempted"
+    assert ended[0, 8.0] == ended[1, 1.0] == ended[2, 4.0] == "released"
+
+
+def test_what_ends_and_what_arrives_at_one_moment_is_one_decision() -> None:
+    # At 5 s a ends, and b and c arrive: c is shorter and must not lose to b, nor b start before c was seen.
+    run = watched(runs([(0.0, 1, 5.0), (5.0, 1, 9.0), (5.0, 1, 2.0)]), "1x1 V100", "srtf")
+    assert run.finish_seconds.tolist() == [5.0, 16.0, 7.0]
+    assert run.restarts.tolist() == [0, 0, 0]
+
+
+def test_a_start_costs_and_a_restart_costs_more() -> None:
+    # a runs from 1 (start) and is stopped at 2 with 9 s left; 3 s to save: b begins at 5, runs 6 to 7. a again: 7, and
+    # start 1 and restore 2 later it runs on.
+    options = SimulationOptions(costs=Costs(start=1.0, checkpoint=3.0, restore=2.0))
+    run = watched(runs([(0.0, 1, 10.0), (2.0, 1, 1.0)]), "1x1 V100", "srtf", options)
+    assert run.finish_seconds.tolist() == [19.0, 7.0]
+    assert run.run_seconds.tolist() == [10.0, 1.0]
+    assert run.slot_seconds.tolist() == [17.0, 2.0]
+
+
+def test_gpus_come_back_after_the_release() -> None:
+    options = SimulationOptions(costs=Costs(release=2.0))
+    run = watched(runs([(0.0, 1, 10.0), (1.0, 1, 1.0)]), "1x1 V100", "fifo", options)
+    assert run.finish_seconds.tolist() == [10.0, 13.0]
+
+
+def test_what_cannot_run_is_rejected_with_the_rule() -> None:
+    run = watched(runs([(0.0, 9, 10.0), (1.0, 1, 1.0)]), "1x8 V100", "fifo")
+    assert run.state.tolist() == ["rejected", "finished"]
+    assert [(unfit.job, unfit.rule, unfit.value) for unfit in run.dropped] == [
+        (0, "a gang must be at most the cluster's 8 GPUs", "9")
+    ]
+    assert math.isnan(run.finish_seconds[0])
+
+
+def test_a_type_that_the_cluster_lacks_is_rejected() -> None:
+    run = watched(runs([(0.0, 1, 10.0), (1.0, 1, 1.0)], gpu_type=["A100", None]), "1x8 V100", "fifo")
+    assert run.state.tolist() == ["rejected", "finished"]
+    assert run.dropped[0].rule == "gpu_type must be a type of the cluster"
+
+
+def test_a_run_can_be_cut_off() -> None:
+    run = watched(THREE, "1x2 V100", "fifo", SimulationOptions(until=5.0))
+    assert run.state.tolist() == ["running", "finished", "waiting"]
+    assert run.end_seconds <= 5.0
+
+
+def test_two_runs_are_equal() -> None:
+    profile, cluster = Profile.load("las"), Cluster.parse("1x2 V100")
+    one, other = (simulate_one(THREE, cluster, profile, seed=3) for _ in range(2))
+    assert one.same_as(other)
+    assert not one.same_as(simulate_one(THREE, cluster, Profile.load("fifo"), seed=3))
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match="start must be at least 0 seconds, but got -1"):
+        simulate_one(
+            THREE, Cluster.parse("1x2 V100"), Profile.load("fifo"), options=SimulationOptions(costs=Costs(start=-1.0))
+        )
+
+
+def test_progress_is_told() -> None:
+    told = []
+    simulate_one(THREE, Cluster.parse("1x2 V100"), Profile.load("fifo"), progress=told.append)
+    assert (told[-1].finished, told[-1].jobs, told[-1].time_seconds) == (3, 3, 14.0)
+
+
+def test_nothing_to_do() -> None:
+    run = watched(runs([(0.0, 3, 1.0)]), "1x2 V100", "fifo")
+    assert run.steps == 0
+    assert np.isnan(run.start_seconds).all()
+    assert EunomiaError is not None
