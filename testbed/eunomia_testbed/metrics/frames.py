@@ -62,6 +62,7 @@ class _Maker:
             "waits": self._frame("waits", self._wait_columns(), self._run.waits.job.size),
             "queue": self._frame("queue", self._queue_columns(), self._run.queue.time_seconds.size),
             "segments": self._segments(),
+            "counts": self._frame("counts", self._count_columns(), 1),
             "timings": self._frame("timings", self._timing_columns(), len(self._run.timings)),
         }
         return Frames(tables=tables, records={name: self._record(name) for name in self._run.records})
@@ -228,6 +229,17 @@ class _Maker:
             "machine": names.gather(machine),
         }
         return self._frame("segments", {**named, **columns}, gpu.size)
+
+    def _count_columns(self) -> Columns:
+        run = self._run
+        return {
+            "steps": [run.steps],
+            "events": [run.events],
+            "rounds": [run.round_count],
+            "quiet_rounds": [run.quiet_rounds],
+            "stage_calls": [run.stage_calls],
+            "end_seconds": [run.end_seconds],
+        }
 
     def _timing_columns(self) -> Columns:
         stages = list(self._run.timings)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import summarise
 from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
+from eunomia_testbed.results.writing import DiskError, replacing, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MARKS = ("run.json", "journal.sqlite")
@@ -43,10 +44,15 @@ class ResultFolder:
 
         Raises:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
+            DiskError: it cannot be made.
         """
         if path.exists():
             _refuse_or_empty(path, overwrite=overwrite)
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            rule = "--out must be a folder that can be made"
+            raise DiskError(rule, value=error.strerror, place=str(path)) from error
         _point_latest_at(path)
         return cls(path=path, csv=csv)
 
@@ -76,16 +82,16 @@ class ResultFolder:
 
     def write_facts(self, facts: RunFacts) -> None:
         """Write ``run.json``, the resolved profiles and the cluster; called at the start, and again at the end."""
-        self._write_text("run.json", facts.to_json())
+        write_text(facts.to_json(), self.path / "run.json")
         for name, text in facts.profiles.items():
-            self._write_text(f"profiles/{_file_name(name)}.toml", text)
+            write_text(text, self.path / "profiles" / f"{_file_name(name)}.toml")
         if facts.cluster:
-            self._write_text("cluster.toml", facts.cluster)
+            write_text(facts.cluster, self.path / "cluster.toml")
 
     def write_summary(self) -> pl.DataFrame:
         """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed."""
         summary = summarise(RunData.load(self.path))
-        with self._replacing("summary.csv") as path:
+        with replacing(self.path / "summary.csv") as path:
             summary.write_csv(path)
         return summary
 
@@ -95,27 +101,10 @@ class ResultFolder:
         if target.exists():
             others = pl.read_parquet(target).join(frame.select(*KEY).unique(), on=list(KEY), how="anti")
             frame = pl.concat([others, frame], how="diagonal_relaxed").sort(list(KEY), maintain_order=True)
-        with self._replacing(name) as path:
-            frame.write_parquet(path, compression="zstd", statistics=False)
+        write_parquet(frame, target)
         if self.csv:
-            with self._replacing(str(Path(name).with_suffix(".csv"))) as path:
+            with replacing(target.with_suffix(".csv")) as path:
                 frame.write_csv(path)
-
-    def _write_text(self, name: str, text: str) -> None:
-        with self._replacing(name) as path:
-            path.write_text(text, encoding="utf-8")
-
-    @contextlib.contextmanager
-    def _replacing(self, name: str) -> Iterator[Path]:
-        """A path to write to; what stands there at the end takes the place of ``name`` at once."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            yield part
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:

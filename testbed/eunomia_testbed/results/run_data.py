@@ -34,6 +34,7 @@ class RunData:
     rungs: pl.DataFrame
     segments: pl.DataFrame
     events: pl.DataFrame
+    counts: pl.DataFrame
     timings: pl.DataFrame
     records: Mapping[str, pl.DataFrame]
 

@@ -63,6 +63,9 @@ class Summary:
     cluster_efficiency_mean: float | None
     blocking_index_mean: float | None
     rounds: int
+    quiet_rounds: int | None
+    stage_calls: int | None
+    events: int | None
     suspensions: int | None
     lease_extension_share: float | None
     restarts: int | None
@@ -141,7 +144,10 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         contention_mean=counting.queue_mean(one, "contention", makespan),
         cluster_efficiency_mean=counting.queue_mean(one, "efficiency", makespan),
         blocking_index_mean=counting.queue_mean(one, "blocking_index", makespan),
-        rounds=one.rounds.height,
+        rounds=counting.total(one.counts["rounds"]) or one.rounds.height,
+        quiet_rounds=counting.most(one.counts["quiet_rounds"]),
+        stage_calls=counting.most(one.counts["stage_calls"]),
+        events=counting.most(one.counts["events"]),
         suspensions=counting.total(one.rounds["suspended"]),
         lease_extension_share=counting.extension_share(one.rounds),
         restarts=counting.total(one.jobs["restarts"]),

@@ -242,6 +242,18 @@ class EventRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """How much a simulation had to do."""
+
+    steps: int  # of the arbiter
+    events: int
+    rounds: int
+    quiet_rounds: int  # in which nothing waited, so that no stage was asked
+    stage_calls: int
+    end_seconds: float  # when the last thing happened
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimingRow:
     """What a stage of a round cost this machine; not the same from run to run."""
 
@@ -267,6 +279,7 @@ TABLES: Final[dict[str, type[Row]]] = {
     "rungs": RungRow,
     "segments": SegmentRow,
     "events": EventRow,
+    "counts": CountRow,
     "timings": TimingRow,
 }
 """The table that each kind of row goes to, in the order in which the documents list them."""

@@ -1,0 +1,64 @@
+"""Means over seeds with their interval: Student's t, two-sided."""
+
+import math
+from collections.abc import Sequence
+
+from eunomia.shapes import value
+
+
+@value
+class Interval:
+    """A mean with the interval that holds it with 95 % confidence; ``low`` and ``high`` are None for one value."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+    @property
+    def holds_zero(self) -> bool:
+        """Whether 0 cannot be told from it; for a single value whether it is 0."""
+        if self.low is None or self.high is None:
+            return self.mean == 0.0
+        return self.low <= 0.0 <= self.high
+
+
+def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+    """The mean of these values with its t interval; None for no values."""
+    if not values:
+        return None
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Interval(mean=mean, low=None, high=None, count=1)
+    spread = math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count)
+    half = t_quantile((1.0 + confidence) / 2.0, count - 1) * spread
+    return Interval(mean=mean, low=mean - half, high=mean + half, count=count)
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t with so many degrees of freedom, to nine digits, for probabilities above a half."""
+    low, high = 0.0, 1.0
+    while t_below(high, freedom) < probability:
+        high *= 2.0
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if t_below(middle, freedom) < probability else (low, middle)
+    return (low + high) / 2.0
+
+
+def t_below(t: float, freedom: int) -> float:
+    """The probability that Student's t is below ``t`` (at least 0): the finite sums for whole degrees of freedom.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan2(t, math.sqrt(freedom))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2 == 1
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0 if freedom == 1 else term
+    for k in range(2, freedom - 1, 2):
+        term *= square * (k / (k + 1) if odd else (k - 1) / k)
+        total += term
+    within = 2.0 / math.pi * (angle + sine * total) if odd else sine * total
+    return 0.5 + within / 2.0

@@ -1,0 +1,50 @@
+"""Writing files so that a reader sees them whole or not at all, and a disk that fills up says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eunomia.errors import EunomiaError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class DiskError(EunomiaError):
+    """A result could not be written: what was written before it is whole."""
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A path to write to; what stands there at the end takes the place of ``target`` at once.
+
+    Raises:
+        DiskError: it cannot be written, such as on a full disk.
+    """
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(target)
+    except OSError as error:
+        rule = "results must fit on a disk that can be written"
+        raise DiskError(rule, value=error.strerror or str(error), place=str(target)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_parquet(frame: pl.DataFrame, target: Path) -> None:
+    """Write a frame; the same frame gives the same bytes."""
+    with replacing(target) as part:
+        frame.write_parquet(part, compression="zstd", compression_level=1, statistics=False)
+
+
+def write_text(text: str, target: Path) -> None:
+    """Write a text in UTF-8."""
+    with replacing(target) as part:
+        part.write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Running many simulations: policies, seeds and loads, in parallel processes, resumable, with one progress display."""

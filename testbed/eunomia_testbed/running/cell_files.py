@@ -1,0 +1,104 @@
+"""Running one cell, and the files that it leaves until all cells are put together."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from eunomia_testbed.metrics.frames import Frames, frames_of
+from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.results.writing import write_parquet, write_text
+from eunomia_testbed.running.plan import Cell, Plan
+from eunomia_testbed.simulator import Progress, simulate_one
+
+CELLS: Final = ".cells"
+"""The folder within a result folder where finished cells stand while others run."""
+_DONE: Final = "done.json"
+
+
+def cell_path(folder: Path, cell: Cell) -> Path:
+    """Where a cell's files stand."""
+    return folder / CELLS / cell.folder
+
+
+def is_done(folder: Path, cell: Cell) -> bool:
+    """Whether the cell has left all its files."""
+    return (cell_path(folder, cell) / _DONE).is_file()
+
+
+def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress], None] | None = None) -> None:
+    """Simulate a cell and write its tables; the last file says that it is whole."""
+    workload = plan.workload_of(cell)
+    run = simulate_one(
+        workload,
+        plan.cluster,
+        plan.profiles[cell.policy],
+        options=plan.options,
+        models=plan.models,
+        seed=cell.seed,
+        progress=progress,
+    )
+    serial = serial_seconds(workload, plan.cluster, plan.models)
+    frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label)
+    dropped: list[dict[str, object]] = [
+        {
+            "file": workload.name,
+            "line": None,
+            "rule": each.rule,
+            "value": f"{each.value} ({workload.jobs.id[each.job]})",
+        }
+        for each in run.dropped
+    ]
+    write_cell(cell_path(folder, cell), frames, dropped)
+
+
+def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> None:
+    """Write what a cell came to; what an interrupted attempt left there goes."""
+    shutil.rmtree(path, ignore_errors=True)
+    for table, frame in frames.tables.items():
+        if frame.height:
+            write_parquet(frame, path / f"{table}.parquet")
+    for plugin, frame in frames.records.items():
+        write_parquet(frame, path / "plugins" / f"{plugin}.parquet")
+    write_text(json.dumps(dropped), path / _DONE)
+
+
+def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
+    """Jobs that could not run in this cell."""
+    found: list[dict[str, object]] = json.loads((cell_path(folder, cell) / _DONE).read_text(encoding="utf-8"))
+    return found
+
+
+def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
+    """Put the tables of finished cells together, ordered by policy and seed.
+
+    Args:
+        folder: of the results.
+        cells: those that are done.
+        csv: whether CSV is written beside Parquet.
+        keep: whether cells are kept, for a run that goes on later.
+    """
+    paths = [cell_path(folder, cell) for cell in sorted(cells, key=lambda cell: (cell.label, cell.seed))]
+    names = sorted({str(file.relative_to(path)) for path in paths for file in path.rglob("*.parquet")})
+    for name in names:
+        parts = [path / name for path in paths if (path / name).is_file()]
+        if len(parts) == 1 and not keep:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            parts[0].replace(folder / name)
+        else:
+            write_parquet(pl.concat([pl.read_parquet(part) for part in parts], how="diagonal_relaxed"), folder / name)
+        if csv:
+            write_csv(folder / name)
+    if not keep:
+        shutil.rmtree(folder / CELLS, ignore_errors=True)
+
+
+def write_csv(path: Path) -> None:
+    """A Parquet file as CSV beside it."""
+    from eunomia_testbed.results.writing import replacing
+
+    with replacing(path.with_suffix(".csv")) as part:
+        pl.read_parquet(path).write_csv(part)

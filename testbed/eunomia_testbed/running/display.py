@@ -1,0 +1,148 @@
+"""Showing how many simulations go on: a bar for each policy that runs, or without a terminal a line an event."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from eunomia_testbed.running.plan import Cell, Plan
+from eunomia_testbed.running.watching import Silent
+from eunomia_testbed.simulator import Progress
+
+DRAW_SECONDS: Final = 0.1
+BAR: Final = 36
+
+
+def display(plan: Plan, *, done: int = 0) -> "Display":
+    """Show a plan on stderr: bars on a terminal, else lines.
+
+    Args:
+        plan: what runs.
+        done: how many of its cells an earlier run has done.
+    """
+    total = len(plan.cells())
+    return Bars(total, done) if sys.stderr.isatty() else Lines(total, done, _write)
+
+
+class Display(Silent):
+    """Shows nothing; the others say more."""
+
+    def close(self) -> None:
+        """Leave nothing on the screen that is not true any more."""
+
+
+class Lines(Display):
+    """A line when a cell is done.
+
+    Args:
+        total: cells of the plan.
+        done: of an earlier run.
+        write: takes a line.
+    """
+
+    def __init__(self, total: int, done: int, write: Callable[[str], None]) -> None:
+        self._total, self._done, self._write = total, done, write
+        self._began: dict[Cell, float] = {}
+        self._last: dict[Cell, Progress] = {}
+
+    def began(self, cell: Cell) -> None:
+        """Note the time."""
+        self._began[cell] = time.monotonic()
+
+    def moved(self, cell: Cell, progress: Progress) -> None:
+        """Note how far it is."""
+        self._last[cell] = progress
+
+    def ended(self, cell: Cell) -> None:
+        """Say that it is done."""
+        self._done += 1
+        took = time.monotonic() - self._began.pop(cell, time.monotonic())
+        last = self._last.pop(cell, None)
+        told = "" if last is None else f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, "
+        self._write(f"{cell.label}, seed {cell.seed}: {told}{took:.1f} s   {self._done} of {self._total} done")
+
+
+class Bars(Display):
+    """A bar for each cell that runs, drawn in place.
+
+    Args:
+        total: cells of the plan.
+        done: of an earlier run.
+    """
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total, self._done = total, done
+        self._running: dict[Cell, tuple[float, Progress | None]] = {}
+        self._drawn_at = 0.0
+        self._live: Any = None
+
+    def began(self, cell: Cell) -> None:
+        """Draw its bar."""
+        self._running[cell] = (time.monotonic(), None)
+        self._draw(now=True)
+
+    def moved(self, cell: Cell, progress: Progress) -> None:
+        """Move its bar."""
+        began, _ = self._running.get(cell, (time.monotonic(), None))
+        self._running[cell] = (began, progress)
+        self._draw()
+
+    def ended(self, cell: Cell) -> None:
+        """Take its bar away."""
+        self._running.pop(cell, None)
+        self._done += 1
+        self._draw(now=True)
+
+    def close(self) -> None:
+        """Take the display away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, *, now: bool = False) -> None:
+        moment = time.monotonic()
+        if not now and moment - self._drawn_at < DRAW_SECONDS:
+            return
+        self._drawn_at = moment
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(self._lines(moment), refresh=True)
+
+    def _lines(self, moment: float) -> Any:
+        from rich.text import Text
+
+        running = list(self._running.items())
+        lines = [bar_line(cell, moment - began, progress) for cell, (began, progress) in running]
+        if lines:
+            lines[-1] += f"     {self._done} of {self._total} done"
+        return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+
+
+def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
+    """A cell's line: its policy, a bar, how many jobs are done, the simulated time, and about how long it will take."""
+    name = cell.label if cell.seed == 0 else f"{cell.label} seed {cell.seed}"
+    finished, jobs = (0, 0) if progress is None else (progress.finished, progress.jobs)
+    part = finished / jobs if jobs else 0.0
+    halves = round(part * 2 * BAR)
+    bar = ("━" * (halves // 2) + "╸" * (halves % 2)).ljust(BAR, "─")
+    told = (
+        f"{name:<18} {bar}  {finished} of {jobs} jobs   simulated {simulated(progress.time_seconds if progress else 0)}"
+    )
+    left = f", about {seconds * (1 - part) / part:.0f} s left" if part > 0.02 else ""
+    return f"{told}{left}"
+
+
+def simulated(seconds: float) -> str:
+    """Simulated time from the first arrival: ``0d 03:07:12``."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86_400)
+    return f"{days}d {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,89 @@
+"""What a result folder was run with, as hashes: an interrupted run goes on only with the very same."""
+
+import hashlib
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from eunomia import __version__
+from eunomia.errors import InputError
+from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.workload import Workload
+
+NAME: Final = ".resume.json"
+_WORDS: Final = {
+    "version": "version of Eunomia",
+    "workload": "workload",
+    "cluster": "cluster",
+    "policies": "policies or settings",
+    "seeds": "seeds",
+    "loads": "loads",
+    "options": "options of the simulation",
+    "models": "throughputs",
+    "judging": "rho, limit or form of the tables",
+}
+
+
+def manifest_of(plan: Plan) -> dict[str, str]:
+    """What the plan's results depend on, each part by its hash."""
+    workloads = {id(workload): workload for workload in plan.workloads.values()}
+    return {
+        "version": __version__,
+        "workload": _sha(*(workload_hash(workload) for workload in workloads.values())),
+        "cluster": _sha(plan.cluster_text),
+        "policies": _sha(*(f"{name}\n{profile.resolved()}" for name, profile in plan.profiles.items())),
+        "seeds": " ".join(map(str, plan.seeds)),
+        "loads": " ".join(f"{load:g}" for load in plan.loads),
+        "options": _sha(re.sub(r" at 0x[0-9a-f]+", "", repr(plan.options))),
+        "models": "none" if plan.models is None else hashlib.sha256(pickle.dumps(plan.models)).hexdigest(),
+        "judging": f"{plan.rho} {plan.unfair_above:g} {plan.csv}",
+    }
+
+
+def write_manifest(folder: Path, manifest: dict[str, str]) -> None:
+    """Leave the manifest in the folder."""
+    (folder / NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
+    """Compare a folder's manifest with what is to be run now.
+
+    Raises:
+        InputError: the folder has none, or something else is to be run.
+    """
+    path = folder / NAME
+    rule = "--resume must name a folder that an interrupted simulation left"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise InputError(rule, value=f"{folder}, without {NAME}", place="--out") from error
+    others = [word for key, word in _WORDS.items() if found.get(key) != manifest[key]]
+    if others:
+        rule = "--resume must go on with the same command on the same files"
+        raise InputError(rule, value=f"another {', '.join(others)}", place=str(folder))
+
+
+def workload_hash(workload: Workload) -> str:
+    """SHA-256 of all that a workload holds."""
+    digest = hashlib.sha256()
+    for part in (workload.users, workload.apps, workload.jobs):
+        for name in part.__dataclass_fields__:
+            digest.update(f"\0{name}\0".encode())
+            column = getattr(part, name)
+            if isinstance(column, np.ndarray) and column.dtype != object:
+                digest.update(np.ascontiguousarray(column).data)
+            elif column is not None:
+                digest.update("\0".join(map(str, column)).encode())
+    for rest in (workload.models, sorted(workload.regimes.items()), sorted(workload.searches.items())):
+        digest.update(repr(rest).encode())
+    if workload.exclusive_seconds is not None:
+        digest.update(np.ascontiguousarray(workload.exclusive_seconds).data)
+    return digest.hexdigest()
+
+
+def _sha(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()

@@ -1,0 +1,196 @@
+"""A whole plan: the folder, its cells, the tables put together, the summary and the report."""
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+from eunomia_testbed.results.facts import RunFacts, versions_of
+from eunomia_testbed.results.folder import ResultFolder
+from eunomia_testbed.results.writing import write_text
+from eunomia_testbed.running.cell_files import CELLS, assemble, dropped_of, is_done
+from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
+from eunomia_testbed.running.plan import Cell, Plan, labels_by_load
+from eunomia_testbed.running.pool import processes_for, run_cells
+from eunomia_testbed.running.watching import Silent, Watch
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PACKAGES: Final = ("eunomia", "numpy", "polars", "highspy")
+
+
+@value
+class Outcome:
+    """What became of a plan.
+
+    Attributes:
+        ended: ``interrupted``: by Ctrl-C; what was finished is kept.
+        dropped: rows of traces that were not used, jobs that could not run here.
+    """
+
+    folder: Path
+    ended: Literal["finished", "interrupted"]
+    done: int
+    cells: int
+    dropped: int
+    report: Path | None
+
+
+def run_plan(
+    plan: Plan,
+    out: Path,
+    *,
+    processes: int | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    report: bool = True,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Run every cell that is not done yet, and write the folder.
+
+    Args:
+        plan: what to run.
+        out: the folder; it must not exist, but for ``overwrite`` and ``resume``.
+        processes: how many; None: as many as are worth it.
+        overwrite: whether an earlier run's folder is replaced.
+        resume: whether an interrupted run's folder is gone on with.
+        report: whether ``report.html`` is written.
+        watch: hears how it goes.
+
+    Raises:
+        InputError: the plan or the folder does not do; nothing was changed.
+        EunomiaError: a simulation failed, or the disk is full; what was finished before is kept.
+    """
+    plan.check()
+    manifest = manifest_of(plan)
+    folder = _open(out, plan, manifest, overwrite=overwrite, resume=resume)
+    facts = _facts(plan)
+    folder.write_facts(facts)
+    write_manifest(folder.path, manifest)
+    cells = plan.cells()
+    whole = resume and _is_whole(folder.path)
+    left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
+    ended: Literal["finished", "interrupted"] = "finished"
+    try:
+        run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch or Silent())
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    finally:
+        done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
+        if not whole:
+            _finish(folder, plan, done, complete=len(done) == len(cells))
+    folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended=ended))
+    page = None
+    if done:
+        folder.write_summary()
+        page = _report(folder.path) if report else None
+    dropped = _count_dropped(folder.path)
+    return Outcome(folder=folder.path, ended=ended, done=len(done), cells=len(cells), dropped=dropped, report=page)
+
+
+def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:
+    if overwrite and resume:
+        raise InputError("--resume and --overwrite must not be given together", value="both")
+    if resume and out.exists():
+        check_manifest(out, manifest)
+        return ResultFolder(path=out, csv=plan.csv)
+    return ResultFolder.create(out, overwrite=overwrite, csv=plan.csv)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether every cell of the folder was put together."""
+    return (path / "summary.csv").is_file() and not (path / CELLS).exists()
+
+
+def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
+    """Put together what is there, so that it can be read; cells stay where others are still to come."""
+    if not done:
+        return
+    write_text(_dropped_csv(folder.path, plan, done), folder.path / "dropped.csv")
+    assemble(folder.path, done, csv=plan.csv, keep=not complete)
+
+
+def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:
+    import csv
+
+    workloads = {id(workload): workload for workload in plan.workloads.values()}
+    rows = [(each.file, each.line, each.rule, each.value) for w in workloads.values() for each in w.dropped]
+    unfit = [(each["file"], "", each["rule"], each["value"]) for cell in done for each in dropped_of(path, cell)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "line", "rule", "value"])
+    writer.writerows(rows)
+    writer.writerows(dict.fromkeys(unfit))
+    return text.getvalue()
+
+
+def _count_dropped(path: Path) -> int:
+    import csv
+
+    file = path / "dropped.csv"
+    if not file.is_file():
+        return 0
+    with file.open(encoding="utf-8", newline="") as stream:
+        return max(0, sum(1 for _ in csv.reader(stream)) - 1)
+
+
+def _facts(plan: Plan) -> RunFacts:
+    texts = {label: plan.profiles[label].resolved() for label in plan.profiles}
+    cells = plan.cells()
+    notes = [note for workload in plan.workloads.values() for note in workload.notes]
+    return RunFacts(
+        kind="simulate",
+        command=plan.command,
+        seeds=plan.seeds,
+        profiles={cell.label: texts[cell.policy] for cell in cells},
+        cluster=plan.cluster_text,
+        machine=f"{plan.cluster.gpus} GPUs on {len(plan.cluster.machines)} machines, simulated",
+        slots=plan.cluster.gpus,
+        clock="virtual",
+        rho=plan.rho,
+        unfair_above=plan.unfair_above,
+        loads=labels_by_load(cells),
+        notes=tuple(dict.fromkeys(notes)),
+        inputs=plan.inputs,
+        versions=versions_of(*_PACKAGES),
+        started_at=_utc(),
+    )
+
+
+def _report(path: Path) -> Path:
+    from eunomia_testbed.report import write_report
+
+    with _no_interrupts():
+        return write_report(path)
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hear no Ctrl-C meanwhile, in the main thread."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def deciding_seconds(timings: "pl.DataFrame", policy: str, seed: int) -> float | None:
+    """CPU seconds of the arbiter in one cell: all of ``step``; None: not measured."""
+    mine = timings.filter((timings["policy"] == policy) & (timings["seed"] == seed) & (timings["stage"] == "step"))
+    return float(mine["cpu_seconds"].sum()) if mine.height else None

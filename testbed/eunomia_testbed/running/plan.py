@@ -1,0 +1,115 @@
+"""What is to be run: policies, seeds and loads, as cells that do not depend on each other."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from eunomia.cluster import Cluster
+from eunomia.errors import InputError
+from eunomia.profiles import Profile
+from eunomia.shapes import builds, value
+from eunomia_testbed.metrics.fairness import UNFAIR_RHO
+from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.results.facts import InputFile
+from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.workload import Workload
+
+
+@value
+class Cell:
+    """One simulation: a policy with a seed, at a load."""
+
+    policy: str
+    seed: int
+    load: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """What tables call its policy: with the load behind it where that is not 1."""
+        return self.policy if self.load == 1.0 else f"{self.policy} x{self.load:g}"
+
+    @property
+    def folder(self) -> str:
+        """A name for its files, different for each cell of a plan."""
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", self.policy)
+        return f"{plain}-x{self.load:g}-seed{self.seed}"
+
+
+@builds
+class Plan:
+    """All that is to be run, and on what.
+
+    Attributes:
+        workloads: by seed; the same object under all of them, or one generated with each.
+        profiles: by name, in the order in which policies are shown.
+        loads: factors by which jobs arrive faster.
+        rho: the kind of rho to be judged by.
+        csv: whether tables are written as CSV too.
+    """
+
+    workloads: Mapping[int, Workload]
+    cluster: Cluster
+    cluster_text: str
+    profiles: Mapping[str, Profile]
+    loads: tuple[float, ...] = (1.0,)
+    options: SimulationOptions = SimulationOptions()
+    models: PerformanceModel | None = None
+    rho: str = "themis"
+    unfair_above: float = UNFAIR_RHO
+    csv: bool = False
+    inputs: tuple[InputFile, ...] = ()
+    command: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds, in order."""
+        return tuple(self.workloads)
+
+    def cells(self) -> list[Cell]:
+        """Every cell: policy by policy, then load by load, then seed by seed."""
+        return [
+            Cell(policy=policy, seed=seed, load=load)
+            for policy in self.profiles
+            for load in self.loads
+            for seed in self.workloads
+        ]
+
+    def workload_of(self, cell: Cell) -> Workload:
+        """What the cell runs."""
+        return sped_up(self.workloads[cell.seed], cell.load)
+
+    @property
+    def jobs(self) -> int:
+        """Jobs of one cell, at most."""
+        return max((workload.size for workload in self.workloads.values()), default=0)
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            InputError: nothing to run, or two cells of one name.
+        """
+        cells = self.cells()
+        if not cells:
+            raise InputError("a simulation must have at least one policy and one seed", value="none")
+        names = [cell.folder for cell in cells]
+        if len(set(names)) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise InputError("policies must have different names", value=", ".join(twice), place="--policy")
+        for load in self.loads:
+            if not 0.0 < load < float("inf"):
+                raise InputError("load must be a positive factor", value=f"{load:g}", place="--load")
+
+
+def sped_up(workload: Workload, load: float) -> Workload:
+    """The same jobs, arriving faster by this factor."""
+    if load == 1.0:
+        return workload
+    jobs = dataclasses.replace(workload.jobs, arrival_seconds=workload.jobs.arrival_seconds / load)
+    apps = dataclasses.replace(workload.apps, arrival_seconds=workload.apps.arrival_seconds / load)
+    return dataclasses.replace(workload, jobs=jobs, apps=apps)
+
+
+def labels_by_load(cells: Sequence[Cell]) -> dict[str, float]:
+    """By label the load, where it is not 1."""
+    return {cell.label: cell.load for cell in cells if cell.load != 1.0}

@@ -1,0 +1,145 @@
+"""Running cells one after the other here, or side by side in processes of their own: the results are the same."""
+
+import contextlib
+import functools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from eunomia.errors import EunomiaError
+from eunomia_testbed.running.cell_files import run_cell
+from eunomia_testbed.running.plan import Cell, Plan
+from eunomia_testbed.running.portable import can_travel, packed
+from eunomia_testbed.running.watching import Watch
+from eunomia_testbed.running.worker import hand_over, raised
+from eunomia_testbed.simulator import Progress
+
+WORTH_A_PROCESS = 4_000
+"""Jobs of all cells below which starting processes takes longer than it saves."""
+
+
+def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
+    """How many processes to use: as many as asked for or as there are CPUs, but no more than cells.
+
+    One, which is this process, where little is to be done or the plugins are known to this process alone.
+    """
+    if len(cells) < 2 or not can_travel(plan) or (asked is None and plan.jobs * len(cells) < WORTH_A_PROCESS):
+        return 1
+    return max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
+
+
+def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> None:
+    """Run the cells and leave their files.
+
+    Args:
+        plan: of which these are cells.
+        cells: to be run.
+        folder: of the results.
+        processes: 1: here.
+        watch: hears how it goes.
+
+    Raises:
+        EunomiaError: what a cell raised; the cells that were done stay.
+    """
+    if processes == 1:
+        for cell in cells:
+            watch.began(cell)
+            run_cell(plan, cell, folder, functools.partial(watch.moved, cell))
+            watch.ended(cell)
+        return
+    _Pool(plan, cells, folder, watch).run(processes)
+
+
+class _Pool:
+    """Hands cells to worker processes until all are done or one fails."""
+
+    def __init__(self, plan: Plan, cells: Sequence[Cell], folder: Path, watch: Watch) -> None:
+        self._cells = plan.cells()
+        numbers = {cell: number for number, cell in enumerate(self._cells)}
+        self._left = iter([numbers[cell] for cell in cells])
+        self._open = len(cells)
+        self._plan, self._folder, self._watch = packed(plan), folder, watch
+        self._news: queue.SimpleQueue[tuple[subprocess.Popen[bytes], dict[str, Any] | None]] = queue.SimpleQueue()
+        self._busy: dict[int, int] = {}
+
+    def run(self, processes: int) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(processes):
+                worker = stack.enter_context(_worker())
+                threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+                try:
+                    hand_over(_input(worker), self._plan, self._folder)
+                except BrokenPipeError as error:
+                    raise _died(worker, self._cells[0]) from error
+                self._give(worker)
+            while self._open:
+                self._hear(*self._news.get())
+
+    def _hear(self, worker: "subprocess.Popen[bytes]", told: dict[str, Any] | None) -> None:
+        if told is None:
+            if worker.pid in self._busy:
+                raise _died(worker, self._cells[self._busy[worker.pid]])
+            return
+        cell = self._cells[told["cell"]]
+        if "error" in told:
+            raise raised(told["error"])
+        if "progress" in told:
+            finished, jobs, seconds = told["progress"]
+            self._watch.moved(cell, Progress(finished=finished, jobs=jobs, time_seconds=seconds))
+            return
+        self._watch.ended(cell)
+        self._open -= 1
+        del self._busy[worker.pid]
+        self._give(worker)
+
+    def _give(self, worker: "subprocess.Popen[bytes]") -> None:
+        number = next(self._left, None)
+        if number is None:
+            _input(worker).close()
+            return
+        self._busy[worker.pid] = number
+        self._watch.began(self._cells[number])
+        _input(worker).write(f"{number}\n".encode())
+        _input(worker).flush()
+
+    def _listen(self, worker: "subprocess.Popen[bytes]") -> None:
+        for line in worker.stdout or ():
+            self._news.put((worker, json.loads(line)))
+        self._news.put((worker, None))
+
+
+@contextlib.contextmanager
+def _worker() -> Iterator["subprocess.Popen[bytes]"]:
+    """A worker that is gone at the end; in a session of its own, so that Ctrl-C is for us alone to hear."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "eunomia_testbed.running.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": paths, "POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    try:
+        yield worker
+    finally:
+        if worker.poll() is None and worker.stdin is not None and not worker.stdin.closed:
+            worker.kill()
+        worker.wait()
+
+
+def _input(worker: "subprocess.Popen[bytes]") -> BinaryIO:
+    if worker.stdin is None:
+        raise EunomiaError("a worker must have an input")
+    return worker.stdin  # type: ignore[return-value]
+
+
+def _died(worker: "subprocess.Popen[bytes]", cell: Cell) -> EunomiaError:
+    code = worker.wait()
+    value = f"process {worker.pid} ended by signal {-code}" if code < 0 else f"process {worker.pid} ended with {code}"
+    return EunomiaError("a simulation must not be killed", value=value, place=f"{cell.label}, seed {cell.seed}")

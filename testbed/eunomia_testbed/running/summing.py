@@ -1,0 +1,46 @@
+"""Over seeds: a row a policy, each metric with its 95 % interval."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from eunomia_testbed.metrics.intervals import Interval, interval
+
+COMPARED: Final = (
+    "makespan_seconds", "jct_mean_seconds", "jct_median_seconds", "jct_p95_seconds", "jct_p99_seconds", "rho_worst",
+    "rho_mean", "rho_unfair_share", "rho_jain", "utilization", "slots_in_use_share", "slot_seconds",
+    "placement_score_mean", "queue_length_mean", "cluster_efficiency_mean", "blocking_index_mean",
+    "lease_extension_share", "restarts", "migrations", "wait_seconds",
+)  # fmt: skip
+"""The metrics that policies are compared by."""
+
+
+def over_seeds(metrics: pl.DataFrame) -> pl.DataFrame:
+    """A row a policy: ``seeds``, then of each metric its mean, ``..._low`` and ``..._high`` (null for one seed).
+
+    Args:
+        metrics: a row a policy and seed, as in ``summary.csv``.
+    """
+    rows: list[dict[str, object]] = []
+    for policy in metrics["policy"].unique(maintain_order=True):
+        mine = metrics.filter(pl.col("policy") == policy)
+        row: dict[str, object] = {"policy": policy, "seeds": mine.height}
+        for name in COMPARED:
+            found = mean_of(mine, name)
+            row[name] = None if found is None else found.mean
+            row[f"{name}_low"] = None if found is None else found.low
+            row[f"{name}_high"] = None if found is None else found.high
+        rows.append(row)
+    floats = {f"{name}{end}": pl.Float64() for name in COMPARED for end in ("", "_low", "_high")}
+    return pl.DataFrame(rows, schema={"policy": pl.String(), "seeds": pl.Int64(), **floats})
+
+
+def mean_of(metrics: pl.DataFrame, name: str) -> Interval | None:
+    """Mean and interval of what is known of a metric over the rows."""
+    return interval(known(metrics[name].to_list()))
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    """The values that are known."""
+    return [float(each) for each in values if each is not None]
