@@ -133,6 +133,7 @@ BESIDE: Mapping[str, Mapping[str, object]] = {
         "stages.refiners": ["divide"],
     },
     "random": {"stages.valuation": "fifo"},
+    "app_order": {"plugins.app_order.by": "remaining_service"},
     "marginal_gain": {
         "stages.elasticity": "range",
         "stages.valuation": "slaq",
