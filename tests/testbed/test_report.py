@@ -20,7 +20,7 @@ from eunomia.verdicts import Reason
 from eunomia_testbed.report import render, write_report
 from eunomia_testbed.report.page import SCRIPTS, embed
 from eunomia_testbed.report.thin import thin
-from eunomia_testbed.report.waiting import waiting_by_app
+from eunomia_testbed.report.waiting import waiting_by_app, waits_with_apps
 from eunomia_testbed.report.words import REASONS, duration
 from eunomia_testbed.results import ResultFolder, RunData
 from eunomia_testbed.results.tables import (
@@ -37,7 +37,7 @@ from eunomia_testbed.results.tables import (
     schema_of,
 )  # fmt: skip
 
-ALL_PARTS = ["verdict", "held", "fairness", "searches", "decisions", "provenance"]
+ALL_PARTS = ["verdict", "held", "fairness", "speed", "cluster", "searches", "decisions", "provenance"]
 NODE = shutil.which("node")
 
 
@@ -65,6 +65,11 @@ def data_of(page: str) -> Any:
     return json.loads(Elements(page).scripts[0])
 
 
+def part_of(page: str, name: str, at: int = 0) -> Any:
+    """What a part of the page draws, of the run at this place."""
+    return data_of(page)["parts"][name]["views"][at]["data"]
+
+
 def parts_of(page: str) -> list[str]:
     sections = [attributes["id"] for tag, attributes in Elements(page).found if tag == "section"]
     assert sections == list(data_of(page)["parts"])
@@ -85,6 +90,8 @@ def test_a_whole_run_shows_every_part(sample: RunData) -> None:
         ("verdict", ["apps", "jobs"]),
         ("held", ["segments", "leases"]),
         ("fairness", ["rho", "apps", "jobs"]),
+        ("speed", ["apps", "jobs"]),
+        ("cluster", ["apps", "jobs", "leases", "waits", "queue", "users", "segments", "rounds"]),
         ("searches", ["metrics"]),
     ],
 )
@@ -114,15 +121,11 @@ def test_every_table_alone_gives_a_page(sample: RunData) -> None:
 
 
 def test_leases_alone_give_bars(sample: RunData) -> None:
-    held = data_of(render(without(sample, "segments")))["parts"]["held"]["data"]
-    assert len(held["bars"]) == sample.leases.height
-    assert {bar[5] for bar in held["bars"]} == {"run"}
-
-
-def test_above_64_slots_there_is_no_gantt_chart(sample: RunData) -> None:
-    wide = pl.concat([sample.leases.with_columns(machine=pl.lit(f"m{at}")) for at in range(17)])
-    shown = parts_of(render(dataclasses.replace(without(sample, "segments"), leases=wide)))
-    assert "held" not in shown
+    held = part_of(render(without(sample, "segments")), "held")
+    assert sum(held["bars"]["length"]) == pytest.approx(
+        (sample.leases["end_seconds"] - sample.leases["start_seconds"]).sum(), abs=0.1
+    )
+    assert held["bars"]["activities"] == ["run"]
 
 
 def test_the_page_needs_no_network(sample: RunData) -> None:
@@ -194,7 +197,7 @@ def test_a_large_run_stays_below_5_mb(tmp_path: Path) -> None:
     )
     folder.write_record("p", [{"round": at, "app": apps[at % 200], "c": 0.5} for at in range(50_000)], **key)
     report = write_report(folder.path)
-    assert parts_of(report.read_text()) == ["verdict", "held", "fairness", "searches", "decisions", "provenance"]
+    assert parts_of(report.read_text()) == ALL_PARTS
     assert report.stat().st_size <= 5_000_000
 
 
@@ -289,12 +292,12 @@ def test_waiting_is_counted_by_reason_and_own_pauses_are_left_out(tmp_path: Path
         [WaitRow(job=job, start_seconds=a, end_seconds=b, reason=reason, plugin="x") for job, a, b, reason in waits],
         **key,
     )
-    waiting = waiting_by_app(RunData.load(folder.path))["a"]
+    waiting = waiting_by_app(waits_with_apps(RunData.load(folder.path)))["a"]
     assert (waiting.seconds, waiting.reason, waiting.reason_seconds) == (11.0, "outbid", 6.0)
 
 
 def notes(run: RunData) -> Iterator[str]:
-    yield from data_of(render(run))["parts"]["held"]["data"]["notes"]
+    yield from part_of(render(run), "held")["notes"]
 
 
 def test_a_bar_tells_why_its_job_waited_afterwards(sample: RunData) -> None:
@@ -307,7 +310,7 @@ def test_a_bar_tells_why_its_job_waited_afterwards(sample: RunData) -> None:
 
 
 def test_best_so_far_only_gets_better_and_counts_slot_time(sample: RunData) -> None:
-    for panel in data_of(render(sample))["parts"]["searches"]["data"]["panels"]:
+    for panel in part_of(render(sample), "searches")["panels"]:
         spent, values = [point[0] for point in panel["best"]], [point[1] for point in panel["best"]]
         assert spent == sorted(spent)
         assert values == sorted(values)
@@ -316,7 +319,7 @@ def test_best_so_far_only_gets_better_and_counts_slot_time(sample: RunData) -> N
 
 
 def test_a_pause_breaks_a_curve_once_for_each_restart(sample: RunData) -> None:
-    for panel in data_of(render(sample))["parts"]["searches"]["data"]["panels"]:
+    for panel in part_of(render(sample), "searches")["panels"]:
         for curve in panel["curves"]:
             starts = sample.segments.filter((pl.col("job") == curve["job"]) & (pl.col("activity") == "start"))
             assert sum(point[3] for point in curve["points"]) <= starts["start_seconds"].n_unique()

@@ -41,7 +41,8 @@ def test_page_works_in_a_browser(write_sample: Callable[..., Path], tmp_path: Pa
     found = opened(write_report(write_sample(tmp_path / "run")))
     assert found["errors"] == []
     assert found["broken"] == 0
-    assert found["drawings"] == 1 + 2 + 5 + 1  # slots, fairness, four searches and their best, payments
+    # slots; fairness; JCT and sizes; slots, queue, slot time, reasons; four searches and their best; payments
+    assert found["drawings"] == 1 + 2 + 2 + 4 + 5 + 1
     assert found["tables"] >= 7
     assert re.search(r"run for [\d.]+ s", found["tip"])
     assert "box7, slot 0" in found["tip"]

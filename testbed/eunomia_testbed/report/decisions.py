@@ -5,23 +5,24 @@ from __future__ import annotations
 import polars as pl
 
 from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, table_of
+from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
-from eunomia_testbed.results.run_data import RunData
 
-MOST_ROWS = 2000
+MOST_ROWS = 1500
 
 
-def decisions(run: RunData) -> Part | None:
+def decisions(view: View) -> Part | None:
     """The part; None where there were no rounds and no plugin left a record."""
+    run, most = view.run, view.most(MOST_ROWS)
     if run.rounds.is_empty() and not run.records:
         return None
-    tables = [_record(name, frame) for name, frame in run.records.items() if frame.height]
+    tables = [_record(name, frame, most) for name, frame in run.records.items() if frame.height]
     if run.rounds.height:
-        shown = run.rounds.sort("round").head(MOST_ROWS)
-        tables.append(table_of(shown, f"Rounds, {run.rounds.height}", folded=bool(tables)))
+        shown = run.rounds.sort("round").head(most)
+        tables.append(table_of(shown, _of("Rounds", run.rounds.height, most), folded=True))
     if run.timings.height:
         tables.append(_timings(run.timings))
-    payments = [_payments(name, frame) for name, frame in run.records.items()]
+    payments = [_payments(name, frame, most) for name, frame in run.records.items()]
     return Part(
         name="decisions",
         title="Decisions",
@@ -31,15 +32,20 @@ def decisions(run: RunData) -> Part | None:
     )
 
 
-def _record(name: str, frame: pl.DataFrame) -> Table:
+def _of(title: str, rows: int, shown: int) -> str:
+    """Such as ``Rounds, 292``, or ``Rounds, the first 1500 of 9000``."""
+    return f"{title}, {rows}" if rows <= shown else f"{title}, the first {shown} of {rows}"
+
+
+def _record(name: str, frame: pl.DataFrame, most: int) -> Table:
     rounds = f", {count(frame['round'].n_unique(), 'round')}" if "round" in frame.columns else ""
-    shown = frame.head(MOST_ROWS)
+    shown = frame.head(most)
     if "c" in shown.columns:
         shown = shown.with_columns((1 - pl.col("c")).alias("pays 1 - c"))
     return table_of(shown, f"Record of {name}{rounds}")
 
 
-def _payments(name: str, frame: pl.DataFrame) -> Json:
+def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
     """Points (seconds or round, app, share paid, slots won) of a record with a hidden payment ``c`` by app."""
     if not {"round", "app", "c"} <= set(frame.columns):
         return None
@@ -53,7 +59,7 @@ def _payments(name: str, frame: pl.DataFrame) -> Json:
             row.get("won_slots"),
             row["round"],
         ]
-        for row in paid.head(MOST_ROWS).iter_rows(named=True)
+        for row in paid.head(most).iter_rows(named=True)
     ]
     return {"plugin": name, "timed": timed, "points": points} if points else None
 

@@ -4,65 +4,85 @@ from __future__ import annotations
 
 import polars as pl
 
-from eunomia_testbed.report.part import Column, Json, Part, Table, rounded
+from eunomia_testbed.report.curves import distribution
+from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
+from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.report.thin import thin
+from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
-from eunomia_testbed.results.run_data import RunData
-from eunomia_testbed.results.summary import apps_or_jobs
+from eunomia_testbed.results.counting import apps_or_jobs, rho_column
 
-MOST_POINTS, MOST_LINES, WORST = 300, 100, 10
+MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
+KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
+"""The kinds of ρ by their columns; a run is judged by one of them."""
 
 
-def fairness(run: RunData) -> Part | None:
+def fairness(view: View) -> Part | None:
     """The part; None where no ρ is known."""
-    final = apps_or_jobs(run).filter(pl.col("rho").is_not_null()).sort("rho", "app", descending=[True, False])
-    lines = _lines(run, final)
+    run = view.run
+    judged = apps_or_jobs(run)
+    kind = rho_column(run)
+    final = judged.with_columns(pl.col(kind).fill_nan(None).alias("rho"), pl.col("rho").alias("rho_themis"))
+    final = final.filter(pl.col("rho").is_not_null()).sort("rho", "app", descending=[True, False])
+    lines = _lines(view, final)
     if final.is_empty() and not lines:
         return None
+    named = final.head(MOST_DOTS if final.height <= MOST_DOTS else WORST)
     return Part(
         name="fairness",
         title="Fairness",
         question="Who was treated unfairly, when, and why?",
         data={
-            "final": [[app, rounded(rho)] for app, rho in final.select("app", "rho").iter_rows()],
+            "count": final.height,
+            "kind": KINDS[kind],
+            "above": final.filter(pl.col("rho") > 1.0).height,
+            "final": [[app, rounded(rho)] for app, rho in named.select("app", "rho").iter_rows()],
+            "distribution": distribution(numbers(final["rho"])),
             "lines": lines,
         },
-        tables=[_worst(run, final.head(WORST))] if final.height else [],
+        tables=[_worst(view, final.head(WORST), kind)] if final.height else [],
     )
 
 
-def _lines(run: RunData, final: pl.DataFrame) -> list[Json]:
+def _lines(view: View, final: pl.DataFrame) -> list[Json]:
     """Points (seconds, ρ, slots) by app; of very many apps only the worst."""
-    names = run.rho["app"].unique().sort().to_list()
-    if len(names) > MOST_LINES:
-        names = final["app"].head(MOST_LINES).sort().to_list()
-    return [{"app": app, "points": _points(run.rho.filter(pl.col("app") == app))} for app in names]
+    rho, most = view.run.rho, view.most(MOST_LINES)
+    if rho["app"].n_unique() > most:
+        rho = rho.filter(pl.col("app").is_in(final["app"].head(most).to_list()))
+    ordered = rho.sort("app", "time_seconds", maintain_order=True).select("app", "time_seconds", "rho", "slots")
+    by_app = ordered.partition_by("app", maintain_order=True, include_key=True)
+    return [{"app": rows["app"][0], "points": _points(rows.drop("app"), view.most(MOST_POINTS))} for rows in by_app]
 
 
-def _points(rows: pl.DataFrame) -> list[Json]:
-    columns = rows.sort("time_seconds").select("time_seconds", "rho", "slots")
-    points = [(rounded(time, 3), rounded(rho), slots) for time, rho, slots in columns.iter_rows()]
-    return thin(points, at_most=MOST_POINTS)
+def _points(rows: pl.DataFrame, most: int) -> list[Json]:
+    points = [(rounded(time, 3), rounded(rho), slots) for time, rho, slots in rows.iter_rows()]
+    return thin(points, at_most=most)
 
 
-def _worst(run: RunData, worst: pl.DataFrame) -> Table:
-    waited = waiting_by_app(run)
+def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
+    others = {("rho_themis" if name == "rho" else name): label for name, label in KINDS.items() if name != kind}
+    others = {name: "Themis' ρ" if name == "rho_themis" else label for name, label in others.items()}
+    waited = waiting_by_app(view.waits, worst["app"].to_list())
+    named = view.run.jobs.filter(pl.col("app").is_in(worst["app"].to_list()))
+    sizes = dict(named.group_by("app").agg(pl.col("slots_asked").max()).iter_rows())
     rows: list[list[Json]] = []
-    for app, rho, jct in worst.select("app", "rho", "jct_seconds").iter_rows():
-        why = waited.get(app)
+    for row in worst.iter_rows(named=True):
+        why = waited.get(row["app"])
         spent = [why.seconds, why.words, why.reason_seconds, why.plugin] if why else [None, None, None, None]
-        rows.append([rounded(each) for each in [app, rho, jct, *spent]])
-    return Table(
-        title="Worst off, with the reason for which they waited longest",
-        columns=[
-            Column(label="app", kind="app"),
-            Column(label="ρ", kind="number", digits=3),
-            Column(label="JCT", kind="seconds", digits=1),
-            Column(label="waited", kind="seconds", digits=1, hint="its jobs' waiting added up, own pauses left out"),
-            Column(label="longest because"),
-            Column(label="for", kind="seconds", digits=1),
-            Column(label="says", kind="code", hint="the plugin that gave the reason"),
-        ],
-        rows=rows,
-        app=0,
+        asked = [row["user"], sizes.get(row["app"]), *(row.get(name) for name in others), row["jct_seconds"]]
+        rows.append([rounded(each) for each in [row["app"], row["rho"], *asked, *spent]])
+    columns = [
+        Column(label="app", kind="app"),
+        Column(label=KINDS[kind], kind="number", digits=3, hint="what this run is judged by"),
+        Column(label="user"),
+        Column(label="slots asked", kind="number", hint="the largest gang of its jobs"),
+        *(Column(label=label, kind="number", digits=3) for label in others.values()),
+        Column(label="JCT", kind="seconds", digits=1),
+        Column(label="waited", kind="seconds", digits=1, hint="its jobs' waiting added up, own pauses left out"),
+        Column(label="longest because"),
+        Column(label="for", kind="seconds", digits=1),
+        Column(label="says", kind="code", hint="the plugin that gave the reason"),
+    ]
+    return kept_columns(
+        Table(title="Worst off, with the reason for which they waited longest", columns=columns, rows=rows, app=0)
     )

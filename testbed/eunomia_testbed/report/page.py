@@ -5,48 +5,94 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+import polars as pl
+
+from eunomia.shapes import value
+from eunomia_testbed.report.cluster import cluster
 from eunomia_testbed.report.decisions import decisions
 from eunomia_testbed.report.fairness import fairness
-from eunomia_testbed.report.part import Json, Part
+from eunomia_testbed.report.part import Json, Part, Table
+from eunomia_testbed.report.policies import policies
 from eunomia_testbed.report.provenance import provenance
 from eunomia_testbed.report.searches import searches
+from eunomia_testbed.report.speed import speed
 from eunomia_testbed.report.verdict import verdict
+from eunomia_testbed.report.view import Whole, whole_of
 from eunomia_testbed.report.who_held_what import who_held_what
 from eunomia_testbed.report.words import count
 from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import Summary
 
-PARTS: Final[Sequence[Callable[[RunData], Part | None]]] = (
-    verdict,
-    who_held_what,
-    fairness,
-    searches,
-    decisions,
-    provenance,
+PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
+    lambda whole, _: [verdict(view) for view in whole.views],
+    lambda whole, _: [policies(whole)],
+    lambda whole, until: [who_held_what(view, until) for view in whole.views],
+    lambda whole, _: [fairness(view) for view in whole.views],
+    lambda whole, _: [speed(view) for view in whole.views],
+    lambda whole, until: [cluster(view, until) for view in whole.views],
+    lambda whole, _: [searches(view) for view in whole.views],
+    lambda whole, _: [decisions(view) for view in whole.views],
+    lambda whole, _: [provenance(whole.run)],
 )
-"""The parts in the order of the page; each answers None where the run has no data for it."""
+"""The parts in the order of the page: one for each run that the page shows, or one for all of them.
 
-SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "table.js", "held.js", "fairness.js", "searches.js",
-                  "decisions.js", "page.js")  # fmt: skip
+Each is None where there is no data for it.
+"""
+
+SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "bars.js", "policy.js", "table.js", "held.js",
+                  "heat.js", "policies.js", "fairness.js", "speed.js", "cluster.js", "searches.js", "decisions.js",
+                  "page.js")  # fmt: skip
 """The scripts in the order in which they are joined into one."""
 
+MOST_NAMES: Final = 2_000
+COLOURED: Final = 18
 
-def render(run: RunData) -> str:
-    """The page of a run; of several policies or seeds the first, until the page can compare them."""
-    one = run.only(*run.runs()[0]) if run.runs() else run
-    parts = [part for part in (make(one) for make in PARTS) if part is not None]
-    title = _title(run)
+
+@value
+class Section:
+    """A part of the page: as it looks for each run, or once for all of them."""
+
+    first: Part
+    views: tuple[Part | None, ...]
+    of_all: bool
+
+
+def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> str:
+    """The page of a run of one policy or several, with one seed or several.
+
+    Args:
+        run: its tables.
+        counted: summaries by policy and seed, where they have been counted already.
+    """
+    whole = whole_of(run, counted)
+    until = _until(whole)
+    sections = list(_sections(whole, until))
+    data = {
+        "apps": _app_names(whole, sections),
+        "appCount": whole.app_count,
+        "span": [0.0, until],
+        "policies": list(whole.policies),
+        "first": whole.first,
+        "runs": [
+            {"name": name, "policy": view.policy, "seed": view.seed}
+            for name, view in zip(whole.names, whole.views, strict=True)
+        ],
+        "parts": {
+            each.first.name: {"ofAll": each.of_all, "views": [_data(part) for part in each.views]} for each in sections
+        },
+    }
     return _TEMPLATE.format(
-        title=html.escape(title),
-        subtitle=html.escape(_subtitle(run)),
+        title=html.escape(_title(run)),
+        subtitle=html.escape(_subtitle(whole)),
         style=_asset("report.css"),
-        links="".join(f'<a href="#{part.name}">{html.escape(part.title)}</a>' for part in parts),
-        sections="\n".join(_section(part) for part in parts) or "<p>This run left no data.</p>",
-        data=embed({"apps": _app_names(one), "span": _span(one), "parts": {part.name: _data(part) for part in parts}}),
+        links="".join(f'<a href="#{each.first.name}">{html.escape(each.first.title)}</a>' for each in sections),
+        sections="\n".join(_section(each, whole.first) for each in sections) or "<p>This run left no data.</p>",
+        data=embed(data),
         script="\n".join(_asset(name) for name in SCRIPTS),
     )
 
@@ -57,7 +103,11 @@ def write_report(folder: Path) -> Path:
     Raises:
         InputError: no such folder, or a table in it is not as this version writes it.
     """
-    page = render(RunData.load(folder))
+    return write_page(render(RunData.load(folder)), folder)
+
+
+def write_page(page: str, folder: Path) -> Path:
+    """Put a page into a folder as ``report.html``, in one move; returns the file."""
     target = folder / "report.html"
     part = target.with_name(".report.html.part")
     part.write_text(page, encoding="utf-8")
@@ -71,29 +121,74 @@ def embed(data: Json) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _section(part: Part) -> str:
+def _sections(whole: Whole, until: float) -> Iterator[Section]:
+    for make in PARTS:
+        made = make(whole, until)
+        first = next((part for part in made if part is not None), None)
+        if first is not None:
+            yield Section(first=first, views=tuple(made), of_all=len(made) == 1)
+
+
+def _section(section: Section, first: int) -> str:
+    part, shown = section.first, 0 if section.of_all else first
     return (
         f'<section id="{part.name}" aria-labelledby="{part.name}-title"><h2 id="{part.name}-title" tabindex="-1">'
-        f'{html.escape(part.title)}</h2><p class="asks">{html.escape(part.question)}</p>{part.html}'
-        f'<div class="drawn"></div><div class="tables"></div></section>'
+        f'{html.escape(part.title)}</h2><p class="asks">{html.escape(part.question)}</p>'
+        f"{''.join(_view(each, hidden=at != shown) for at, each in enumerate(section.views))}</section>"
     )
 
 
-def _data(part: Part) -> Json:
-    return {"data": part.data, "tables": [dataclasses.asdict(table) for table in part.tables]}
+def _view(part: Part | None, *, hidden: bool) -> str:
+    """One run's look at a part; all but one are hidden until they are chosen."""
+    inner = part.html if part is not None else '<p class="asks">This run left nothing for this part.</p>'
+    marked = " hidden" if hidden else ""
+    return f'<div class="view"{marked}>{inner}<div class="drawn"></div><div class="tables"></div></div>'
 
 
-def _app_names(run: RunData) -> list[str]:
-    """Every app by name: its place in the list gives its colour."""
-    frames = (run.apps, run.jobs, run.leases, run.segments)
-    return sorted({str(app) for frame in frames for app in frame["app"].unique()})
+def _data(part: Part | None) -> Json:
+    if part is None:
+        return None
+    return {"data": part.data, "tables": [_table(table) for table in part.tables]}
 
 
-def _span(run: RunData) -> list[float]:
-    """From the first arrival to the last moment that any table knows."""
-    ends = (run.segments["end_seconds"], run.leases["end_seconds"], run.rho["time_seconds"], run.rounds["time_seconds"])
-    last = [end.max() for end in ends]
-    return [0.0, round(max((float(end) for end in last if isinstance(end, int | float)), default=1.0), 3)]
+def _table(table: Table) -> Json:
+    """The table's fields, without the copies of every cell that ``asdict`` makes."""
+    fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
+    return fields | {"columns": [dataclasses.asdict(column) for column in table.columns]}
+
+
+def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
+    """Every app by name: its place in the list gives its colour. Of very many those with colours, and those named."""
+    run = whole.run
+    frames = next(([frame] for frame in (run.apps, run.jobs) if frame.height), [run.leases, run.segments, run.rho])
+    names: list[str] = pl.concat([frame["app"].unique() for frame in frames]).unique().drop_nulls().sort().to_list()
+    if len(names) <= MOST_NAMES:
+        return names
+    return sorted({*names[:COLOURED], *_named(sections)})
+
+
+def _named(sections: Sequence[Section]) -> Iterator[str]:
+    """Apps in tables that can be filtered by them."""
+    for part in (part for section in sections for part in section.views if part is not None):
+        for table in part.tables:
+            if table.app is not None:
+                yield from (str(row[table.app]) for row in table.rows if row[table.app] is not None)
+
+
+def _until(whole: Whole) -> float:
+    """From the first arrival to the last moment that any table of a shown run knows."""
+    last = [
+        end.max()
+        for run in (view.run for view in whole.views)
+        for end in (
+            run.segments["end_seconds"],
+            run.leases["end_seconds"],
+            run.rho["time_seconds"],
+            run.rounds["time_seconds"],
+            run.jobs["finish_seconds"],
+        )
+    ]
+    return round(max((float(end) for end in last if isinstance(end, int | float)), default=1.0), 3) or 1.0
 
 
 def _title(run: RunData) -> str:
@@ -103,17 +198,16 @@ def _title(run: RunData) -> str:
     return run.facts.kind if policies in ("", run.facts.kind) else f"{run.facts.kind}: {policies}"
 
 
-def _subtitle(run: RunData) -> str:
-    if run.facts is None:
+def _subtitle(whole: Whole) -> str:
+    facts = whole.run.facts
+    if facts is None:
         return ""
-    facts = run.facts
-    seeds = f"{'seed' if len(facts.seeds) == 1 else 'seeds'} {', '.join(map(str, facts.seeds))}"
-    shown = (
-        f"shown: {' seed '.join(map(str, run.runs()[0]))} of {count(len(run.runs()), 'run')}"
-        if len(run.runs()) > 1
-        else ""
-    )
-    return "   ·   ".join(filter(None, [facts.machine, seeds, facts.started_at, shown]))
+    several = len(facts.seeds) > 5
+    listed = f"{facts.seeds[0]} to {facts.seeds[-1]}" if several else ", ".join(map(str, facts.seeds))
+    seeds = f"{'seed' if len(facts.seeds) == 1 else 'seeds'} {listed}"
+    runs, shown = len(whole.summaries), len(whole.views)
+    told = f"{count(runs, 'run')}, {shown} of them to look at one by one" if shown < runs else ""
+    return "   ·   ".join(filter(None, [facts.machine, seeds, told, facts.started_at]))
 
 
 def _asset(name: str) -> str:
@@ -136,7 +230,8 @@ _TEMPLATE: Final = """<!DOCTYPE html>
 <h1>Eunomia <span>{title}</span></h1>
 <p class="subtitle">{subtitle}</p>
 </header>
-<div class="bar"><nav aria-label="Parts">{links}</nav><div id="legend" role="group" aria-label="Apps"></div></div>
+<div class="bar"><nav aria-label="Parts">{links}</nav><div id="runs" role="group" aria-label="Run that is shown"></div>
+<div id="legend" role="group" aria-label="Apps"></div></div>
 <noscript><p>The drawings and tables need JavaScript; the run's folder holds the same as Parquet files.</p></noscript>
 <main>
 {sections}

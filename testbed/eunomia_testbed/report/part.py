@@ -11,7 +11,7 @@ import polars as pl
 Json: TypeAlias = Any
 """What goes to the page as JSON: the scripts under ``assets`` say what they read."""
 
-Kind: TypeAlias = Literal["text", "app", "code", "number", "seconds", "percent", "flag"]
+Kind: TypeAlias = Literal["text", "app", "policy", "code", "number", "seconds", "percent", "flag"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,17 @@ def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
         app=kept.index("app") if "app" in kept else None,
         group=kept.index("round") if "round" in kept and "app" in kept else None,
         folded=folded,
+    )
+
+
+def kept_columns(table: Table) -> Table:
+    """The table without columns in which nothing is known."""
+    kept = [at for at in range(len(table.columns)) if any(row[at] is not None for row in table.rows)]
+    return dataclasses.replace(
+        table,
+        columns=[table.columns[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in table.rows],
+        app=kept.index(table.app) if table.app in kept else None,
     )
 
 

@@ -10,7 +10,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.tables import TABLES
 
-MOST_TABLE_BYTES, MOST_BYTES = 300_000, 1_500_000
+MOST_TABLE_BYTES, MOST_BYTES = 250_000, 1_000_000
 """Tables up to this size each, and all together, are put into the page; the others stay in the folder."""
 
 
@@ -41,6 +41,8 @@ def _facts(facts: RunFacts) -> str:
         ("versions", html.escape(", ".join(f"{name} {version}" for name, version in facts.versions.items()))),
         ("inputs", "<br>".join(f"<code>{html.escape(f'{each.sha256}  {each.path}')}</code>" for each in facts.inputs)),
     ]
+    pairs += [("loads", ", ".join(f"{html.escape(name)} × {load:g}" for name, load in facts.loads.items()))]
+    pairs += [("notes", "<br>".join(html.escape(note) for note in facts.notes))]
     listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in pairs if value)
     texts = [*((f"profile {name}", text) for name, text in facts.profiles.items()), ("cluster", facts.cluster)]
     return f"<dl>{listed}</dl>" + "".join(_text(title, text) for title, text in texts if text)

@@ -11,9 +11,10 @@ import polars as pl
 
 from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, rounded_all
 from eunomia_testbed.report.thin import thin
+from eunomia_testbed.report.view import View
 from eunomia_testbed.results.run_data import RunData
 
-MOST_POINTS, MOST_CURVES, MOST_TRIALS = 120, 400, 2_000
+MOST_POINTS, MOST_CURVES, MOST_TRIALS, MOST_PANELS = 120, 400, 2_000, 60
 
 
 class Search(NamedTuple):
@@ -24,20 +25,22 @@ class Search(NamedTuple):
     mode: str
 
 
-def searches(run: RunData) -> Part | None:
+def searches(view: View) -> Part | None:
     """The part; None where no app logged the metric that it looks for."""
+    run = view.run
     logged = {str(app) for app in run.metrics["app"].unique()}
     found = [search for search in _searches(run) if search.app in logged]
     if not found:
         return None
     slot_time = _SlotTime(run)
-    most = max(MOST_CURVES // len(found), 1)
+    found = found[: view.most(MOST_PANELS)]
+    most = max(int(MOST_CURVES * view.share) // len(found), 1)
     return Part(
         name="searches",
         title="Searches",
         question="Did stopping early pay off?",
         data={"panels": [_panel(run, search, slot_time, most) for search in found]},
-        tables=[_gains(run, found), _trials(run)] if run.trials.height else [],
+        tables=[_gains(run, found), _trials(run, view.most(MOST_TRIALS))] if run.trials.height else [],
     )
 
 
@@ -170,11 +173,11 @@ def _gains(run: RunData, found: list[Search]) -> Table:
     )
 
 
-def _trials(run: RunData) -> Table:
+def _trials(run: RunData, most: int) -> Table:
     columns = run.trials.select("app", "job", "params", "state", "rung", "iterations", "metric", "best")
     rows = [
         [app, job, params_in_words(params), state, rung, iterations, rounded(metric), best]
-        for app, job, params, state, rung, iterations, metric, best in columns.head(MOST_TRIALS).iter_rows()
+        for app, job, params, state, rung, iterations, metric, best in columns.head(most).iter_rows()
     ]
     return Table(
         title=f"Trials, {run.trials.height}",

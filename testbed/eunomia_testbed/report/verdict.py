@@ -8,12 +8,17 @@ from typing import Literal
 
 import polars as pl
 
-from eunomia_testbed.report.part import Column, Json, Part, Table, rounded
+from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
+from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.report.words import count, duration, percent
+from eunomia_testbed.results.counting import apps_or_jobs, rho_column
 from eunomia_testbed.results.run_data import RunData
-from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary, apps_or_jobs, summary_of
+from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
+FEW_APPS, MOST_APPS = 16, 600
+"""Up to so many apps the table stands open, by name; of very many the worst are listed."""
+RHO_NAMES = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
@@ -27,25 +32,26 @@ class Statement:
     because: str
 
 
-def verdict(run: RunData) -> Part | None:
+def verdict(view: View) -> Part | None:
     """The part, or None for a run without apps and jobs."""
-    if not run.runs():
+    run, summary = view.run, view.summary
+    if not summary.apps:
         return None
-    summary = summary_of(run, *run.runs()[0])
-    statements = [_finished(run, summary), _fair(run, summary), _busy(summary), _cost(summary), _trust(run, summary)]
+    statements = [_finished(run, summary), _fair(view), _busy(summary), _cost(summary), _trust(run, summary)]
+    statements.append(_which(view))
     return Part(
         name="verdict",
         title="Verdict",
         question="Is this run good, and can it be trusted?",
         html='<ul class="statements">' + "".join(_markup(each) for each in statements if each is not None) + "</ul>",
-        tables=[_app_table(run)],
+        tables=[_app_table(view)],
     )
 
 
 def _finished(run: RunData, summary: Summary) -> Statement:
     done = summary.apps_finished == summary.apps
     interrupted = run.facts is not None and run.facts.ended == "interrupted"
-    answer = f"All {summary.apps} apps finished" if done else f"{summary.apps_finished} of {summary.apps} apps finished"
+    answer = f"{_share(summary.apps_finished, summary.apps)} apps finished"
     because = [f"the last after {duration(summary.makespan_seconds)}"] if summary.makespan_seconds is not None else []
     if summary.jct_mean_seconds is not None:
         because.append(
@@ -58,25 +64,35 @@ def _finished(run: RunData, summary: Summary) -> Statement:
     return Statement(mark=mark, question="Did all finish?", answer=answer, because=_sentence(because))
 
 
-def _fair(run: RunData, summary: Summary) -> Statement | None:
+def _share(done: int, total: int) -> str:
+    """Such as ``All 4`` or ``3 of 4``."""
+    return f"All {total:,}" if done == total else f"{done:,} of {total:,}"
+
+
+def _fair(view: View) -> Statement | None:
+    run, summary = view.run, view.summary
     if summary.rho_worst is None or summary.rho_above_1_share is None:
         return None
     app = summary.rho_worst_app or ""
-    above = round(summary.rho_above_1_share * apps_or_jobs(run)["rho"].drop_nulls().len())
-    because = [
-        f"{above or 'none'} of {count(summary.apps, 'app')} above 1, which is slower than on an equal share of its own"
-    ]
-    waited = waiting_by_app(run).get(app)
+    above = round(summary.rho_above_1_share * apps_or_jobs(run)[rho_column(run)].drop_nulls().len())
+    slower = f"{above:,}" if above else "none"
+    because = [f"{slower} of {count(summary.apps, 'app')} above 1, which is slower than on an equal share of its own"]
+    waited = waiting_by_app(view.waits, [app]).get(app)
     if waited is not None:
         because.append(
             f"the jobs of {app} waited {duration(waited.seconds)} in all, "
             f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
     mark: Literal["good", "poor", "bad"] = (
-        "good" if summary.rho_worst <= UNFAIR_RHO else "poor" if summary.rho_worst <= 1.5 else "bad"
+        "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
     )
-    answer = f"Worst ρ {summary.rho_worst:.2f}, {app}"
+    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}, {app}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+
+
+def unfair_above(run: RunData) -> float:
+    """The ρ above which the run counts an app as treated unfairly."""
+    return UNFAIR_RHO if run.facts is None else run.facts.unfair_above
 
 
 def _busy(summary: Summary) -> Statement | None:
@@ -84,7 +100,8 @@ def _busy(summary: Summary) -> Statement | None:
         return None
     because = [f"{count(summary.slots or 0, 'slot')}, {duration(summary.slot_seconds)} of slot time held"]
     if summary.run_share is not None:
-        because.append(f"of that {percent(summary.run_share)} ran and {percent(summary.idle_share)} stood idle")
+        idle = f" and {percent(summary.idle_share)} stood idle" if summary.idle_share is not None else ""
+        because.append(f"of that {percent(summary.run_share)} ran{idle}")
     return Statement(
         mark="good" if summary.slots_in_use_share >= 0.9 else "poor" if summary.slots_in_use_share >= 0.6 else "bad",
         question="Were the slots busy?",
@@ -94,19 +111,17 @@ def _busy(summary: Summary) -> Statement | None:
 
 
 def _cost(summary: Summary) -> Statement | None:
-    if summary.run_share is None:
-        return None
-    named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
-    cost = sum(share for _, share in named)
     counted = [
         (summary.suspensions, "suspension", ""),
         (summary.restarts, "restart", ""),
         (summary.iterations_lost, "iteration", " done twice"),
     ]
-    because = [
-        ", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held",
-        ", ".join(count(number, noun) + after for number, noun, after in counted if number is not None),
-    ]
+    changes = ", ".join(count(number, noun) + after for number, noun, after in counted if number is not None)
+    if summary.run_share is None or summary.start_share is None:
+        return _uncounted(summary, changes)
+    named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
+    cost = sum(share for _, share in named)
+    because = [", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held", changes]
     return Statement(
         mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
         question="What did sharing cost?",
@@ -115,10 +130,23 @@ def _cost(summary: Summary) -> Statement | None:
     )
 
 
+def _uncounted(summary: Summary, changes: str) -> Statement | None:
+    """Where nobody measured what slots did under their leases, the changes are told."""
+    if summary.restarts is None:
+        return None
+    answer = count(summary.restarts, "restart")
+    return Statement(
+        mark="plain",
+        question="What did sharing cost?",
+        answer=answer.capitalize(),
+        because=_sentence([changes, "their time was not counted apart"]),
+    )
+
+
 def _trust(run: RunData, summary: Summary) -> Statement | None:
     if run.leases.is_empty():
         return None
-    twice = f"{summary.slots_held_twice or 'no'} slot{'s' if summary.slots_held_twice > 1 else ''} held twice"
+    twice = f"{count(summary.slots_held_twice, 'slot') if summary.slots_held_twice else 'no slot'} held twice"
     faults = count(summary.faults, "fault")
     because = [f"{count(run.leases.height, 'lease')} checked over {count(summary.rounds, 'round')}"]
     return Statement(
@@ -126,6 +154,19 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
         question="Can it be trusted?",
         answer=f"{twice}, {faults}".capitalize(),
         because=_sentence(because),
+    )
+
+
+def _which(view: View) -> Statement | None:
+    """Where policies are compared: which to take, and whether it is the one that is looked at."""
+    if view.choice is None:
+        return None
+    this = view.choice.policy == view.policy
+    return Statement(
+        mark="good" if this else "plain",
+        question="Which policy?",
+        answer=f"Take {view.choice.policy}" + (", this one" if this else ""),
+        because=_sentence([view.choice.because]),
     )
 
 
@@ -142,21 +183,30 @@ def _markup(statement: Statement) -> str:
     )
 
 
-def _app_table(run: RunData) -> Table:
-    """A row for each app, as the demo prints it at its end."""
-    waited = waiting_by_app(run)
+def _app_table(view: View) -> Table:
+    """A row for each app, as the demo prints it at its end; of very many, those with the worst ρ."""
+    run, most = view.run, view.most(MOST_APPS)
+    judged, kind = apps_or_jobs(run), rho_column(run)
+    shown = judged.sort("app") if judged.height <= FEW_APPS else judged.sort(
+        pl.col(kind).fill_nan(None), "app", descending=[True, False], nulls_last=True
+    ).head(most)  # fmt: skip
+    names = shown["app"].to_list()
+    waited = waiting_by_app(view.waits, names)
     best = {str(row["app"]): row for row in run.trials.filter(pl.col("best")).iter_rows(named=True)}
-    by_app = run.jobs.group_by("app").agg(pl.col("restarts").sum(), pl.col("iterations_lost").sum(), pl.len())
+    mine = run.jobs.filter(pl.col("app").is_in(names)) if judged.height > most else run.jobs
+    by_app = mine.group_by("app").agg(pl.col("restarts").sum(), pl.col("iterations_lost").sum(), pl.len())
     jobs = {str(row["app"]): row for row in by_app.iter_rows(named=True)}
     rows: list[list[Json]] = []
-    for row in apps_or_jobs(run).sort("app").iter_rows(named=True):
-        app, mine, top = row["app"], jobs.get(row["app"], {}), best.get(row["app"], {})
+    for row in shown.iter_rows(named=True):
+        app, mine_jobs, top = row["app"], jobs.get(row["app"], {}), best.get(row["app"], {})
         waiting = waited.get(app)
-        facts = [app, row.get("tuner"), row["state"], row["rho"], row["jct_seconds"], row["slot_seconds"]]
-        facts += [waiting.seconds if waiting else None, mine.get("len"), top.get("metric"), top.get("job")]
-        rows.append([rounded(each) for each in [*facts, mine.get("restarts"), mine.get("iterations_lost")]])
+        facts = [app, row.get("user"), row.get("tuner"), row["state"], row[kind], row["jct_seconds"]]
+        facts += [row["slot_seconds"], waiting.seconds if waiting else None, mine_jobs.get("len")]
+        facts += [top.get("metric"), top.get("job"), mine_jobs.get("restarts"), mine_jobs.get("iterations_lost")]
+        rows.append([rounded(each) for each in facts])
     columns = [
         Column(label="app", kind="app"),
+        Column(label="user"),
         Column(label="tuner"),
         Column(label="state"),
         Column(label="ρ", kind="number", digits=2, hint="finish-time fairness: above 1 is slower than on a share"),
@@ -169,7 +219,6 @@ def _app_table(run: RunData) -> Table:
         Column(label="restarts", kind="number"),
         Column(label="done twice", kind="number", hint="iterations after the last checkpoint, done again"),
     ]
-    kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
-    return Table(
-        title="Apps", columns=[columns[at] for at in kept], rows=[[row[at] for at in kept] for row in rows], app=0
-    )
+    title = "Apps" if judged.height <= most else f"Apps, the {len(rows)} with the worst ρ of {judged.height:,}"
+    table = Table(title=title, columns=columns, rows=rows, app=0, folded=judged.height > FEW_APPS)
+    return kept_columns(table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+import polars as pl
+
+from eunomia.shapes import value
+from eunomia_testbed.report.sums import sums_by
 from eunomia_testbed.report.words import reason_in_words
 from eunomia_testbed.results.run_data import RunData
 
@@ -13,7 +15,7 @@ OWN_CHOICE = "paused_by_app"
 """The tuner's own pauses are no waiting: nobody kept the slots from the job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Waiting:
     """Job-seconds that an app waited in all, and the longest reason with the plugin that gave it."""
 
@@ -28,25 +30,32 @@ class Waiting:
         return reason_in_words(self.reason)
 
 
-def app_of_job(run: RunData) -> dict[str, str]:
-    """The app of every job; a job that no table knows belongs to the app before the last slash of its name."""
-    known = {str(job): str(app) for job, app in run.jobs.select("job", "app").iter_rows()}
-    unknown = (str(job) for job in run.waits["job"].unique().sort())
-    return {job: job.rpartition("/")[0] or job for job in unknown} | known
+def waits_with_apps(run: RunData) -> pl.DataFrame:
+    """The waits that ended, without own pauses, each with its ``seconds``, ``app`` and ``user``.
+
+    A job that no table knows belongs to the app before the last slash of its name.
+    """
+    ended = run.waits.filter(pl.col("end_seconds").is_not_null() & (pl.col("reason") != OWN_CHOICE))
+    spans = ended.select("job", "reason", "plugin", (pl.col("end_seconds") - pl.col("start_seconds")).alias("seconds"))
+    known = run.jobs.select("job", "app", "user").unique("job", keep="first", maintain_order=True)
+    joined = spans.join(known, on="job", how="left", maintain_order="left")
+    before = pl.col("job").str.replace(r"/[^/]*$", "")
+    return joined.with_columns(pl.coalesce("app", before).alias("app"))
 
 
-def waiting_by_app(run: RunData) -> dict[str, Waiting]:
-    """For every app that waited: how long, and mostly why."""
-    app_of = app_of_job(run)
-    spent: dict[str, dict[tuple[str, str | None], list[float]]] = defaultdict(lambda: defaultdict(list))
-    columns = run.waits.select("job", "start_seconds", "end_seconds", "reason", "plugin")
-    for job, start, end, reason, plugin in columns.iter_rows():
-        if end is not None and reason != OWN_CHOICE:
-            spent[app_of[job]][(reason, plugin)].append(end - start)
-    return {app: _longest(by_reason) for app, by_reason in sorted(spent.items())}
+def waiting_by_app(waits: pl.DataFrame, apps: Sequence[str] | None = None) -> dict[str, Waiting]:
+    """For every app that waited (of ``apps`` alone, where they are given): how long, and mostly why.
 
-
-def _longest(by_reason: dict[tuple[str, str | None], list[float]]) -> Waiting:
-    total = {key: math.fsum(spans) for key, spans in by_reason.items()}
-    (reason, plugin), seconds = max(total.items(), key=lambda item: (item[1], item[0][0]))
-    return Waiting(seconds=math.fsum(total.values()), reason=reason, reason_seconds=seconds, plugin=plugin)
+    Args:
+        waits: of ``waits_with_apps``.
+        apps: None: all.
+    """
+    if apps is not None:
+        waits = waits.filter(pl.col("app").is_in(list(apps)))
+    by_reason = sums_by(waits, ["app", "reason", "plugin"], "seconds")
+    total = dict(sums_by(by_reason, ["app"], "seconds").select("app", "seconds").iter_rows())
+    longest = by_reason.sort("seconds", "reason", descending=True).unique("app", keep="first", maintain_order=True)
+    return {
+        app: Waiting(seconds=total[app], reason=reason, reason_seconds=seconds, plugin=plugin)
+        for app, reason, plugin, seconds in longest.sort("app").select("app", "reason", "plugin", "seconds").iter_rows()
+    }

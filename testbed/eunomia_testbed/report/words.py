@@ -41,7 +41,7 @@ def duration(seconds: float | None) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
-        return f"{days} d {hours} h"
+        return f"{days:,} d {hours} h" if days < 100 else f"{days:,} d"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
@@ -52,4 +52,4 @@ def percent(share: float | None) -> str:
 
 def count(number: int, noun: str) -> str:
     """Such as ``1 app``, ``4 apps`` or ``no apps``."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"

@@ -16,7 +16,7 @@ function hideTip() {
 }
 
 class Chart {
-  // options: title, describe, height, time (its x axis is the run's), x and y ({domain, label, format, log}),
+  // options: title, describe, height, time (its x axis is the run's), x and y ({domain, label, format, log, ticks}),
   // margin ({left, right, top, bottom}), app (if it shows one alone), wide, draw(chart)
   constructor(parent, options) {
     this.options = options;
@@ -36,14 +36,14 @@ class Chart {
   redraw() {
     const { options, margin } = this;
     this.root.hidden = isFaded(options.app);
-    if (this.root.hidden) return;
+    if (this.root.hidden || !this.root.isConnected || this.root.closest("[hidden]")) return;
     const width = Math.max(this.root.clientWidth, 260);
     const height = typeof options.height === "function" ? options.height() : options.height;
     this.width = this.root.clientWidth;
     this.area = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
     const time = options.time && options.time();
     const { left, right, top, bottom } = this.area;
-    this.x = scale(time ? chosen.zoom || run.span : options.x().domain, [left, right]);
+    this.x = scale(time ? chosen.zoom || run.span : options.x().domain, [left, right], !time && options.x().log);
     this.y = scale(options.y().domain, [bottom, top], options.y().log);
     this.marks = [];
     this.at = -1;
@@ -62,19 +62,19 @@ class Chart {
 
   axes(x, y) {
     const { left, right, top, bottom } = this.area;
-    const across = ticks(this.x.domain, (right - left) / 95);
+    const across = x.ticks || (this.zoomable ? momentTicks : ticks)(this.x.domain, (right - left) / 95);
     for (const value of across.values) {
       this.back.append(
         svg("line", { x1: this.x(value), x2: this.x(value), y1: top, y2: bottom, class: "rule" }),
-        svg("text", { x: this.x(value), y: bottom + 15, class: "tick middle" }, x.format(value, across.step)));
+        svg("text", { x: this.x(value), y: bottom + 15, class: "tick middle" }, x.format(value, x.log ? value / 10 : across.step)));
     }
-    if (x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.label));
+    if (this.options.x && x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.label));
     if (!y.format) return;
     const up = y.log ? logTicks(this.y.domain) : ticks(this.y.domain, (bottom - top) / 38);
     for (const value of up.values) {
       this.back.append(
         svg("line", { x1: left, x2: right, y1: this.y(value), y2: this.y(value), class: "rule" }),
-        svg("text", { x: left - 6, y: this.y(value) + 4, class: "tick end" }, y.format(value, up.step)));
+        svg("text", { x: left - 6, y: this.y(value) + 4, class: "tick end" }, y.format(value, y.log ? value / 10 : up.step)));
     }
     if (y.label) this.back.append(svg("text", { x: left - 36, y: top - 4, class: "label" }, y.label));
   }
@@ -95,6 +95,13 @@ class Chart {
     this.plot.append(svg("path", { d: path, stroke: hue, "stroke-dasharray": dash, ...attributes, class: "line" + faded }));
   }
 
+  // A line of a policy: the chosen run's is strong, the others' are pale; their dashes differ.
+  policyLine(points, at, attributes = {}) {
+    const path = points.map(([x, y], place) => `${place ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+    const strong = at === chosen.run ? " strong" : "";
+    this.plot.append(svg("path", { d: path, "stroke-dasharray": dashOf(run.runs[at].policy), ...attributes, class: "line policy" + strong }));
+  }
+
   dot(x, y, app, radius) {
     const faded = isFaded(app) ? " faded" : "";
     this.plot.append(svg("circle", { cx: this.x(x), cy: this.y(y), r: radius, fill: look(app).hue, class: "dot" + faded }));
@@ -108,8 +115,9 @@ class Chart {
     });
     const over = sorted.length ? Math.max(0, sorted[sorted.length - 1].at - this.area.bottom) : 0;
     for (const each of sorted) {
-      const attributes = { x: this.area.right + 6, y: each.at - over + 4, class: "name" + (isFaded(each.app) ? " faded" : "") };
-      this.front.append(svg("text", attributes, svg("tspan", { fill: look(each.app).hue }, "■ "), shorten(each.text, 14)));
+      const attributes = { x: this.area.right + 6, y: each.at - over + 4, class: "name" + (each.app && isFaded(each.app) ? " faded" : "") + (each.strong ? " strong" : "") };
+      const sample = each.app ? svg("tspan", { fill: look(each.app).hue }, "■ ") : null;
+      this.front.append(svg("text", attributes, ...[sample, shorten(each.text, 16)].filter((part) => part !== null)));
     }
   }
 
@@ -175,7 +183,7 @@ class Chart {
       return;
     }
     const mark = this.nearest(x, y);
-    this.frame.style.cursor = mark && mark.app ? "pointer" : this.zoomable ? "crosshair" : "default";
+    this.frame.style.cursor = mark && (mark.app || mark.run >= 0) ? "pointer" : this.zoomable ? "crosshair" : "default";
     this.point(mark, event.clientX, event.clientY);
   }
 
@@ -191,6 +199,7 @@ class Chart {
     } else if (from !== null) {
       const mark = this.nearest(x, y);
       if (mark && mark.app) toggleApp(mark.app);
+      else if (mark && mark.run >= 0 && mark.run !== chosen.run) choose({ run: mark.run });
       else if (!mark && chosen.app !== null) toggleApp(null);
     }
   }
@@ -203,9 +212,14 @@ class Chart {
     if (step && event.shiftKey && this.zoomable) choose({ zoom: clampZoom([from + (step * length) / 4, to + (step * length) / 4]) });
     else if (step) this.walk(step);
     else if (zooms && this.zoomable) choose({ zoom: clampZoom([from + length * zooms, to - length * zooms]) });
-    else if (event.key === "Enter" && this.marks[this.at]) toggleApp(this.marks[this.at].app || null);
+    else if (event.key === "Enter" && this.marks[this.at]) this.take(this.marks[this.at]);
     else return;
     event.preventDefault();
+  }
+
+  take(mark) {
+    if (mark.app || !(mark.run >= 0)) toggleApp(mark.app || null);
+    else choose({ run: mark.run });
   }
 
   walk(step) {

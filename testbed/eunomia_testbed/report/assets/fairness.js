@@ -1,38 +1,61 @@
-// Part 4. data: final [app, rho], worst first; lines [{app, points [seconds, rho, slots]}].
+// Part 4. data: count, above (apps above 1), final [app, rho], worst first (of many apps the worst), distribution [rho,
+// share], lines [{app, points [seconds, rho, slots]}].
 function drawFairness(parent, data) {
   const grid = html("div", { class: "grid" });
   parent.append(grid);
-  if (data.final.length) drawDistribution(grid, data.final);
+  if (data.count) {
+    const place = html("div");
+    grid.append(place);
+    drawDistribution(place, data);
+    policyKey(place);
+  }
   if (data.lines.length) drawRhoOverTime(grid, data.lines);
 }
 
-function drawDistribution(parent, final) {
+function drawDistribution(parent, { count, above, kind, final }) {
+  const curves = () => compared().map((at) => ({ at, points: (viewOf("fairness", at) || { distribution: [] }).distribution })).filter((each) => each.points.length);
   const sorted = [...final].sort((a, b) => a[1] - b[1]);
-  const named = sorted.length <= 8;
+  const named = count <= 8;
+  const worstNamed = named ? 0 : 3;
+  const ends = () => curves().flatMap(({ points }) => [points[0][0], points[points.length - 1][0]]);
+  const log = () => Math.max(...ends()) > 10;
+  const domain = () => {
+    if (log()) return [Math.max(Math.min(...ends(), 0.9) / 1.2, 0.05), Math.max(...ends()) * 1.3];
+    const [low, high] = around(ends(), [0.9, 1.1], 0.12);
+    return [Math.max(low, 0), high];
+  };
+  const shareAt = (at) => (count - final.length + at + 1) / count; // the apps that are not here are below
   new Chart(parent, {
-    title: "ρ at the end: share of apps at or below",
-    describe: `${sorted.length} apps; worst ${final[0][0]} with ${number(final[0][1], 2)}`,
-    height: 270,
+    title: `${kind} at the end: share of apps at or below`,
+    describe: `${count} apps, ${above} above 1; worst ${final[0][0]} with ${number(final[0][1], 2)}`,
+    height: 290,
     margin: { right: 24, top: 16 },
-    x: () => ({ domain: around(sorted.map(([, rho]) => rho), [0.9, 1.1], 0.12), label: "ρ", format: tick }),
+    x: () => ({ domain: domain(), label: log() ? `${kind}, logarithmic` : kind, format: tick, log: log(), ticks: log() ? logTicks(domain()) : null }),
     y: () => ({ domain: [0, 1.04], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => {
       shadeAboveOne(chart, "across");
-      let path = `M${chart.area.left} ${chart.y(0)}`;
-      sorted.forEach(([, rho], at) => {
-        path += `H${chart.x(rho)}V${chart.y((at + 1) / sorted.length)}`;
-      });
-      chart.plot.append(svg("path", { d: path + `H${chart.area.right}`, class: "line steps" }));
+      const all = curves();
+      all.sort((a, b) => (a.at === chosen.run) - (b.at === chosen.run)).forEach(({ at, points }) => chart.policyLine([...stairsOf(points, chart.x.domain[0]), [chart.x.domain[1], 1]], at));
+      if (all.length > 1) labelCurves(chart, all);
+      all.forEach(({ at, points }) => at !== chosen.run && markCurve(chart, at, points, (value, share) => [`${number(100 * share, 1)} % of apps at or below ρ ${number(value, 3)}`]));
       sorted.forEach(([app, rho], at) => {
-        const [x, y] = [chart.x(rho), chart.y((at + 1) / sorted.length)];
+        const [x, y] = [chart.x(Math.max(rho, chart.x.domain[0])), chart.y(shareAt(at))];
         const faded = isFaded(app) ? " faded" : "";
-        chart.plot.append(svg("circle", { cx: x, cy: y, r: named ? 6 : 3.5, fill: look(app).hue, class: "dot" + faded }));
-        const flip = x > (chart.area.left + chart.area.right) * 0.62;
-        if (named) chart.front.append(svg("text", { x: x + (flip ? -10 : 10), y: y + (flip ? -6 : 16), class: (flip ? "name end" : "name") + faded }, `${shorten(app, 24)} ${number(rho, 2)}`));
-        chart.mark({ x, y, app, text: [app, `ρ ${number(rho, 3)}`, `${at + 1} of ${sorted.length} apps at or below`] });
+        const worst = at >= sorted.length - worstNamed;
+        const radius = chosen.app === app ? 7 : named ? 6 : worst ? 4.5 : 2.6;
+        chart.plot.append(svg("circle", { cx: x, cy: y, r: radius, fill: look(app).hue, class: "dot" + faded }));
+        if (named || worst) labelDot(chart, x, y, `${shorten(app, 24)} ${number(rho, 2)}`, faded, named ? null : sorted.length - 1 - at);
+        chart.mark({ x, y, app, text: [app, `ρ ${number(rho, 3)}`, `${count - final.length + at + 1} of ${count} apps at or below`] });
       });
     },
   });
+}
+
+// A name beside its dot; those of the worst of many stand below each other.
+function labelDot(chart, x, y, text, faded, rank) {
+  const flip = x > (chart.area.left + chart.area.right) * 0.62;
+  const below = rank === null ? (flip ? -6 : 16) : 18 + 15 * rank;
+  chart.front.append(svg("text", { x: x + (flip ? -10 : 10), y: y + below, class: (flip ? "name halo end" : "name halo") + faded }, text));
 }
 
 function drawRhoOverTime(parent, lines) {

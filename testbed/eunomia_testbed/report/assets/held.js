@@ -1,23 +1,34 @@
-// Part 3: a row a slot, by machine. data: rows [{machine, slot}], bars [row, start, end, app, job, activity, number of
-// its note], notes,
+// Part 3: a row a slot, by machine; a heat map (heat.js) where there is `heat`. data: rows [{machine, slot}], bars as columns
+// {jobs [job, app], activities, row, start, length, job, activity, note (number of its text)}, notes, leftOut,
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
-const ROW = 30;
 const MACHINE = 18; // letters of a machine's name
+let ROW = 30;
+
+function rowHeight(rows) {
+  return rows > 40 ? 13 : rows > 16 ? 17 : 30;
+}
 
 function drawHeld(parent, data) {
+  if (data.heat) return drawHeat(parent, data.heat);
   const top = 26;
   const longest = Math.min(Math.max(...data.rows.map((row) => row.machine.length)), MACHINE);
+  const { bars } = data;
   parent.append(heldLegend());
-  new Chart(parent, {
-    describe: `${data.rows.length} slots, ${data.bars.length} bars; arrows step through them`,
-    height: () => top + data.rows.length * ROW + 22,
+  if (data.leftOut) parent.append(html("p", { class: "asks" }, `The shortest ${number(data.leftOut)} stretches are left out.`));
+  return new Chart(parent, {
+    describe: `${data.rows.length} slots, ${bars.row.length} bars; arrows step through them`,
+    height: () => top + data.rows.length * rowHeight(data.rows.length) + 22,
     margin: { left: 60 + 7 * longest, top },
     time: () => true,
     y: () => ({ domain: [data.rows.length, 0] }),
     draw: (chart) => {
+      ROW = rowHeight(data.rows.length);
       drawRows(chart, data.rows);
       drawRounds(chart, data.rounds);
-      data.bars.forEach((bar) => drawBar(chart, data, bar));
+      bars.row.forEach((row, at) => {
+        const [job, app] = bars.jobs[bars.job[at]];
+        drawBar(chart, data, [row, bars.start[at], bars.start[at] + bars.length[at], app, job, bars.activities[bars.activity[at]], bars.note[at]]);
+      });
       data.faults.forEach((fault) => drawFault(chart, fault));
     },
   });
@@ -31,13 +42,17 @@ function heldLegend() {
     item("save", "save"), item("idle", "held, idle"), item("free", "free"), html("span", {}, "▾ round"), html("span", { class: "fault" }, "✕ fault"));
 }
 
+function gap() {
+  return ROW >= 30 ? 3 : 1;
+}
+
 function drawRows(chart, rows) {
   const { left, right } = chart.area;
   rows.forEach(({ machine, slot }, at) => {
     const y = chart.y(at);
     chart.back.append(
-      svg("rect", { x: left, y: y + 3, width: right - left, height: ROW - 6, rx: 3, class: "track" }),
-      svg("text", { x: left - 8, y: y + ROW / 2 + 4, class: "tick end" }, `slot ${slot}`));
+      svg("rect", { x: left, y: y + gap(), width: right - left, height: ROW - 2 * gap(), rx: 3, class: "track" }),
+      svg("text", { x: left - 8, y: y + ROW / 2 + 4, class: ROW < 16 ? "tick end small" : "tick end" }, `slot ${slot}`));
     if (at && rows[at - 1].machine !== machine) chart.back.append(svg("line", { x1: 0, x2: right, y1: y, y2: y, class: "machine" }));
     if (!at || rows[at - 1].machine !== machine) chart.back.append(svg("text", { x: 0, y: y + ROW / 2 + 4, class: "name" }, shorten(machine, MACHINE)));
   });
@@ -45,11 +60,13 @@ function drawRows(chart, rows) {
 
 function drawRounds(chart, rounds) {
   const { top, bottom } = chart.area;
+  const [from, to] = chosen.zoom || run.span;
+  const upright = rounds.filter(([time]) => time >= from && time <= to).length <= 200;
   let labelled = -Infinity;
   for (const [time, round, trigger, free, changes, fault] of rounds) {
     const x = chart.x(time);
     if (x < chart.area.left - 1 || x > chart.area.right + 1) continue;
-    chart.plot.append(svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" }), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
+    chart.plot.append(...(upright ? [svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" })] : []), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
     if (x - labelled > 26) {
       chart.plot.append(svg("text", { x, y: top - 12, class: "tick middle" }, round));
       labelled = x;
@@ -60,7 +77,7 @@ function drawRounds(chart, rounds) {
 }
 
 function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, note]) {
-  const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + 3, bottom: chart.y(row) + ROW - 3 };
+  const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + gap(), bottom: chart.y(row) + ROW - gap() };
   if (box.right < chart.area.left || box.left > chart.area.right) return;
   const place = { x: box.left, y: box.top, width: Math.max(box.right - box.left, 0.6), height: box.bottom - box.top };
   const faded = isFaded(app) ? " faded" : "";
@@ -68,9 +85,9 @@ function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, n
   if (["start", "restore", "save"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
   const label = job.startsWith(app + "/") ? job.slice(app.length + 1) : job;
   const room = Math.min(box.right, chart.area.right) - Math.max(box.left, chart.area.left);
-  if (activity === "run" && room > label.length * 6.6 + 6) {
+  if (activity === "run" && ROW > 15 && room > label.length * 6.6 + 6) {
     const middle = (Math.min(box.right, chart.area.right) + Math.max(box.left, chart.area.left)) / 2;
-    chart.plot.append(svg("text", { x: middle, y: box.bottom - 8, fill: look(app).ink, class: "inside middle" + faded }, label));
+    chart.plot.append(svg("text", { x: middle, y: (box.top + box.bottom) / 2 + 4, fill: look(app).ink, class: "inside middle" + faded }, label));
   }
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
   const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...notes[note].split("; ")];

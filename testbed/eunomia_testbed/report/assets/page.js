@@ -1,5 +1,8 @@
 // Puts the page together: the legend, each part's drawing and tables, the downloads, the keys.
-const DRAWN = { held: drawHeld, fairness: drawFairness, searches: drawSearches, decisions: drawDecisions, provenance: drawDownloads };
+const DRAWN = {
+  policies: drawPolicies, held: drawHeld, fairness: drawFairness, speed: drawSpeed, cluster: drawCluster,
+  searches: drawSearches, decisions: drawDecisions, provenance: drawDownloads,
+};
 const MANY_APPS = 24;
 
 function drawLegend() {
@@ -7,7 +10,7 @@ function drawLegend() {
   const reset = html("button", { class: "reset", onclick: () => choose({ app: null, zoom: null }) }, "Show everything");
   const many = run.apps.length > MANY_APPS;
   const picker = html("select", { "aria-label": "Show one app alone", onchange: (event) => choose({ app: event.target.value || null }) },
-    html("option", { value: "" }, `all ${run.apps.length} apps`), ...run.apps.map((app) => html("option", { value: app }, app)));
+    html("option", { value: "" }, `all ${number(Math.max(run.appCount, run.apps.length))} apps`), ...run.apps.map((app) => html("option", { value: app }, app)));
   onChange(() => {
     picker.value = chosen.app || "";
     reset.hidden = chosen.app === null && chosen.zoom === null;
@@ -29,14 +32,35 @@ function drawDownloads(parent, { run: name, csv }) {
   if (links.length) parent.append(html("p", { class: "downloads" }, "Tables as CSV: ", ...links));
 }
 
+function drawView(name, part, at, place) {
+  const view = part.views[at];
+  if (!view) return;
+  const before = listeners.length;
+  if (view.data && DRAWN[name]) DRAWN[name](place.querySelector(".drawn"), view.data);
+  view.tables.forEach((spec) => new SortableTable(place.querySelector(".tables"), spec));
+  listeners.slice(before).forEach((listener) => listener());
+}
+
+// A part shows the chosen run; it is drawn when it is chosen for the first time.
+function drawPart(name, part) {
+  const places = [...document.getElementById(name).querySelectorAll(":scope > .view")];
+  const title = document.querySelector(`#${name} h2`);
+  const drawn = new Set();
+  onChange(() => {
+    const at = part.ofAll ? 0 : chosen.run;
+    places.forEach((place, which) => { place.hidden = which !== at; });
+    if (!part.ofAll) title.dataset.run = run.runs[at].name;
+    if (drawn.has(at)) return;
+    drawn.add(at);
+    drawView(name, part, at, places[at]);
+  });
+}
+
 function start() {
   document.body.append(patterns(), tip);
   drawLegend();
-  for (const [name, part] of Object.entries(run.parts)) {
-    const section = document.getElementById(name);
-    if (part.data && DRAWN[name]) DRAWN[name](section.querySelector(".drawn"), part.data);
-    part.tables.forEach((spec) => new SortableTable(section.querySelector(".tables"), spec));
-  }
+  drawRunPicker();
+  Object.entries(run.parts).forEach(([name, part]) => drawPart(name, part));
   document.querySelectorAll("nav a").forEach((link) => link.addEventListener("click", (event) => {
     event.preventDefault(); // the address is kept for the choice of app and time
     const title = document.getElementById(link.hash.slice(1)).querySelector("h2");

@@ -24,8 +24,10 @@ const HUES = ["#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"];
 const DARK_INK = [true, true, false, false, false, true];
 const DASHES = [null, "7 3", "2 3"];
 
+const RANKS = new Map(run.apps.map((app, rank) => [app, rank]));
+
 function look(app) {
-  const rank = run.apps.indexOf(app);
+  const rank = RANKS.has(app) ? RANKS.get(app) : -1;
   const grey = rank < 0 || (rank >= 18 && app !== chosen.app);
   const hue = grey ? "var(--grey)" : HUES[rank % 6];
   const weave = grey || rank >= 18 ? 0 : Math.floor(rank / 6);
@@ -43,7 +45,7 @@ function patterns() {
     svg("pattern", { id: `weave-${weave}-${at}`, width: 7, height: 7, patternUnits: "userSpaceOnUse" },
       svg("rect", { width: 7, height: 7, fill: hue }),
       weave === 1 ? svg("path", { d: "M0 3.5H7", class: "weft" }) : svg("circle", { cx: 3.5, cy: 3.5, r: 1.5, class: "knot" }))));
-  const hatches = { start: "M-1 1L1 -1M0 6L6 0M5 7L7 5", restore: "M-1 5L1 7M0 0L6 6M5 -1L7 1", save: "M1.5 0V6M4.5 0V6" };
+  const hatches = { start: "M-1 1L1 -1M0 6L6 0M5 7L7 5", restore: "M-1 5L1 7M0 0L6 6M5 -1L7 1", save: "M1.5 0V6M4.5 0V6", wait: "M0 1.5H6M0 4.5H6" };
   const overlays = Object.entries(hatches).map(([name, path]) =>
     svg("pattern", { id: "hatch-" + name, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, svg("path", { d: path, class: "hatch" })));
   return svg("svg", { width: 0, height: 0, class: "patterns", "aria-hidden": "true" }, svg("defs", {}, ...weaves, ...overlays));
@@ -74,6 +76,24 @@ function logTicks([from, to]) {
     [1, 2, 5].map((each) => each * 10 ** power).filter((each) => each >= from && each <= to).forEach((each) => found.push(each));
   }
   return { step: 0.1, values: found };
+}
+
+// Round moments of a time axis.
+const MOMENT_STEPS = [60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000];
+
+function momentTicks([from, to], wanted) {
+  const step = MOMENT_STEPS.find((each) => each >= (to - from) / Math.max(wanted, 1));
+  if (!step || (to - from) / Math.max(wanted, 1) < 30) return ticks([from, to], wanted);
+  const values = [];
+  for (let at = Math.ceil(from / step - 1e-9); at * step <= to; at += 1) values.push(at * step || 0); // never -0
+  return { step, values };
+}
+
+// Round times within the range, for a logarithmic axis of seconds; not more than there is room for.
+function timeTicks([from, to], wanted) {
+  const found = ROUND_TIMES.filter((each) => each >= from && each <= to);
+  const every = Math.max(1, Math.ceil(found.length / Math.max(wanted, 2)));
+  return { step: 0, values: found.filter((_, at) => at % every === 0) };
 }
 
 // A range around the values, with some room, that holds `include` too.

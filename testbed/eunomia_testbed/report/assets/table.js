@@ -15,6 +15,7 @@ class SortableTable {
       ? html("details", {}, html("summary", {}, spec.title), content, this.more)
       : html("div", {}, html("h3", {}, spec.title), content, this.more));
     onChange(() => this.redraw());
+    this.redraw();
   }
 
   head(column, at) {
@@ -67,6 +68,8 @@ class SortableTable {
   cell(value, column) {
     const text = cellText(value, column);
     if (column.kind === "app" && value !== null) return html("td", { class: "app" }, appButton(value));
+    if (column.kind === "policy") return html("td", {}, policyButton(value));
+    if (column.kind === "text" && text.length > 36) return html("td", { class: "text long", title: text }, text);
     return html("td", { class: column.kind + (value === null ? " none" : "") }, column.kind === "code" ? html("code", {}, text) : text);
   }
 }

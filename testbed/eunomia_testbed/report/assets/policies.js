@@ -1,0 +1,94 @@
+// Part 2. data: seeds, taken, frontier [policy], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
+// best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy].
+function drawPolicies(parent, data) {
+  const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
+  parent.append(html("p", { class: "key" }, data.seeds > 1 ? `Bars are means over ${data.seeds} seeds, whiskers their 95 % intervals; ● is the best.` : "One seed; ● is the best."), grid);
+  if (data.scatter) drawTrade(grid, data);
+  const small = html("div", { class: "metrics" });
+  grid.append(small);
+  data.metrics.forEach((metric) => drawMetric(small, metric));
+}
+
+function drawMetric(parent, { label, kind, digits, better, rows, best }) {
+  const unit = kind === "seconds" ? durationAxis(Math.max(...rows.map((row) => (row ? row[0] : 0)))) : null;
+  const axis = (value, step) => (kind === "percent" ? tick(100 * value, 100 * step) + " %" : tick(value, step));
+  const format = (value) => measured(value, kind, digits);
+  const bars = run.policies.map((policy, at) => {
+    const row = rows[at];
+    const runAt = run.runs.findIndex((each) => each.policy === policy);
+    if (!row) return { label: policy, parts: [{ value: 0, look: "bar" }], end: "unknown", run: runAt };
+    const spread = row[1] ? `95 % interval ${format(row[0] - row[1])} to ${format(row[0] + row[1])}` : null;
+    return {
+      label: policy, parts: [{ value: row[0], look: best[at] ? "best" : "other" }], half: row[1], end: format(row[0]) + (best[at] ? " ●" : ""),
+      strong: best[at], run: runAt, notes: [spread, kind === "seconds" ? seconds(row[0], 0) : null],
+    };
+  });
+  drawBars(parent, { title: `${label}${better === "high" ? " (more is better)" : ""}`, rows: bars, format, axis, unit });
+}
+
+// Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
+function drawTrade(parent, { taken, frontier, scatter }) {
+  const [times, rhos] = scatter;
+  const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
+  if (!shown.length) return;
+  const x = reach(shown.map((each) => each.time));
+  const y = reach(shown.map((each) => each.rho), 1);
+  const unit = durationAxis(x.domain[1]);
+  new Chart(parent, {
+    title: "Worst ρ against mean JCT: to the left is faster, below is fairer",
+    describe: `${shown.length} policies`,
+    height: 330,
+    margin: { top: 18, right: 20 },
+    x: () => ({ ...x, label: "mean JCT", format: x.log ? roundTime : unit.format, ticks: x.log ? timeTicks(x.domain, 5) : unit.round(x.domain, 5) }),
+    y: () => ({ ...y, format: tick, label: "worst ρ" }),
+    draw: (chart) => {
+      shadeAboveOne(chart, "up");
+      const edge = shown.filter((each) => frontier.includes(each.policy)).sort((a, b) => a.time[0] - b.time[0]);
+      if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
+      const labels = [];
+      shown.forEach((each) => drawTraded(chart, each, each.policy === taken, labels));
+      placeLabels(chart, labels);
+    },
+  });
+}
+
+// An axis that holds the means and, as far as they do not dwarf these, the intervals; logarithmic where means lie far apart.
+function reach(pairs, include) {
+  const means = [...pairs.map(([mean]) => mean), ...(include ? [include] : [])];
+  const [low, high] = [Math.min(...means), Math.max(...means)];
+  const log = low > 0 && high > 8 * low;
+  if (log) return { log, domain: [low / 1.5, high * 1.5] };
+  const room = Math.max(high - low, 0.05 * high);
+  const ends = pairs.flatMap(([mean, half]) => [Math.max(mean - half, low - room), Math.min(mean + half, high + room)]);
+  const [from, to] = around(ends, means, 0.14);
+  return { log, domain: [Math.max(from, 0), to] };
+}
+
+function drawTraded(chart, { policy, time, rho }, taken, labels) {
+  const [x, y] = [chart.x(time[0]), chart.y(rho[0])];
+  const least = (value) => Math.max(value, 1e-9);
+  const [left, right] = [chart.x(least(time[0] - time[1])), chart.x(time[0] + time[1])];
+  const [below, above] = [chart.y(least(rho[0] - rho[1])), chart.y(rho[0] + rho[1])];
+  const across = (value) => Math.min(Math.max(value, chart.area.left), chart.area.right);
+  const up = (value) => Math.min(Math.max(value, chart.area.top), chart.area.bottom);
+  if (time[1] || rho[1]) chart.plot.append(svg("path", { d: `M${across(left)} ${y}H${across(right)}M${x} ${up(below)}V${up(above)}`, class: "whisker pale" }));
+  chart.front.append(svg("circle", { cx: x, cy: y, r: taken ? 7 : 5, class: taken ? "point taken" : "point" }));
+  labels.push({ x, y, text: taken ? `${policy}: take this` : policy, strong: taken });
+  const half = (value, format) => (value ? ` ± ${format(value)}` : "");
+  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${duration(time[0])}${half(time[1], duration)}`, `worst ρ ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
+}
+
+// Names beside their points, each in the first place where it hides no other.
+function placeLabels(chart, labels) {
+  const taken = labels.map(({ x, y }) => ({ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }));
+  const free = (box) => box.left >= chart.area.left && box.right <= chart.area.right + 16 && box.top >= 4 && box.bottom <= chart.area.bottom && !taken.some((each) => box.left < each.right && box.right > each.left && box.top < each.bottom && box.bottom > each.top);
+  for (const { x, y, text, strong } of labels) {
+    const width = text.length * (strong ? 7.2 : 6.6) + 4;
+    const right = [4, -14, 20, -28, 34].map((dy) => ({ x: x + 11, y: y + dy, end: false }));
+    const left = [4, -14, 20, -28, 34].map((dy) => ({ x: x - 11, y: y + dy, end: true }));
+    const boxOf = (place) => ({ left: place.end ? place.x - width : place.x, right: place.end ? place.x : place.x + width, top: place.y - 11, bottom: place.y + 4 });
+    const place = [...right, ...left].find((each) => free(boxOf(each))) || (x + width + 11 > chart.area.right ? left[0] : right[0]);
+    taken.push(boxOf(place));
+    chart.front.append(svg("text", { x: place.x, y: place.y, class: "name halo" + (place.end ? " end" : "") + (strong ? " strong" : "") }, text));
+  }
+}

@@ -1,0 +1,98 @@
+"""Which policy to take, and at what price: one sentence, by a rule that stands here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from eunomia.shapes import value
+from eunomia_testbed.report.intervals import Interval, differ, interval
+from eunomia_testbed.report.words import duration, percent
+
+FAIR, FAST = "rho_worst", "jct_mean_seconds"
+"""What the choice weighs: the worst ρ, and the mean JCT."""
+
+
+@value
+class Choice:
+    """A policy, why, and the policies that are not worse than another in both respects."""
+
+    policy: str
+    because: str
+    frontier: tuple[str, ...]
+
+
+def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
+    """Weigh worst ρ against mean JCT: the smallest product of the two ratios to the best is taken.
+
+    A policy under which fewer apps finished than under another is not taken. Where no ρ is known the mean JCT decides.
+
+    Args:
+        summaries: a row a policy and seed, columns as in ``Summary``.
+        order: of the policies; the earlier wins a tie.
+    """
+    seeds = {policy: summaries.filter(pl.col("policy") == policy).sort("seed") for policy in order}
+    fast = {policy: interval(rows[FAST].to_list()) for policy, rows in seeds.items()}
+    fair = {policy: interval(rows[FAIR].to_list()) for policy, rows in seeds.items()}
+    done = {policy: _finished(rows) for policy, rows in seeds.items()}
+    able = [policy for policy in order if fast[policy] is not None and done[policy] == max(done.values())]
+    if not able:
+        return None
+    judged = all(fair[policy] is not None for policy in able)
+    times = {policy: _mean(fast[policy]) for policy in able}
+    rhos = {policy: _mean(fair[policy]) if judged else 1.0 for policy in able}
+    taken = min(able, key=lambda policy: times[policy] * rhos[policy])
+    kept = tuple(each for each in able if not any(_dominates(other, each, times, rhos) for other in able))
+    quickest = min(able, key=times.__getitem__)
+    fairest = min(able, key=rhos.__getitem__)
+    clauses = [f"not all finished under {', '.join(left)}"] if (left := [p for p in order if p not in able]) else []
+    clauses.append(_time(seeds, taken, quickest, times, _second(able, taken, times)))
+    if judged:
+        clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos)))
+    return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept)
+
+
+def _finished(rows: pl.DataFrame) -> float:
+    """Apps that finished, of all."""
+    total = int(rows["apps"].sum())
+    return int(rows["apps_finished"].sum()) / total if total else 0.0
+
+
+def _mean(found: Interval | None) -> float:
+    return found.mean if found is not None else float("inf")
+
+
+def _dominates(other: str, each: str, times: dict[str, float], rhos: dict[str, float]) -> bool:
+    """Whether another is at least as good in both respects, and better in one."""
+    return (times[other], rhos[other]) != (times[each], rhos[each]) and (
+        times[other] <= times[each] and rhos[other] <= rhos[each]
+    )
+
+
+def _second(able: Sequence[str], taken: str, values: dict[str, float]) -> str:
+    """The best of the others; itself where there is none."""
+    return min((policy for policy in able if policy != taken), key=values.__getitem__, default=taken)
+
+
+def _time(seeds: dict[str, pl.DataFrame], taken: str, best: str, times: dict[str, float], second: str) -> str:
+    mean = f"mean JCT {duration(times[taken])}"
+    if taken == best:
+        behind = f" ({second}: {duration(times[second])})" if second != taken else ""
+        return f"{mean}, the shortest{_noise(seeds, FAST, taken, second)}{behind}"
+    more = times[taken] / times[best] - 1
+    return f"{mean}, {percent(more)} longer than under {best}, the shortest{_noise(seeds, FAST, taken, best)}"
+
+
+def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, float], second: str) -> str:
+    worst = f"worst ρ {rhos[taken]:.2f}"
+    if taken == best:
+        behind = f" ({second}: {rhos[second]:.2f})" if second != taken else ""
+        return f"{worst}, the lowest{_noise(seeds, FAIR, taken, second)}{behind}"
+    return f"{worst} against {rhos[best]:.2f} under {best}, the lowest{_noise(seeds, FAIR, taken, best)}"
+
+
+def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:
+    if one == other or differ(seeds[one][metric].to_list(), seeds[other][metric].to_list()):
+        return ""
+    return ", a difference within the noise of the seeds"

@@ -1,0 +1,93 @@
+"""Long curves made short for the page: distributions by their quantiles, counts over time by buckets."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from eunomia.units import Reals
+from eunomia_testbed.report.part import Json
+from eunomia_testbed.report.sums import numbers
+
+MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
+
+
+def short(values: Reals, digits: int = 6) -> list[float]:
+    """Floats cut to so many significant digits, which is what a drawing can show."""
+    with np.errstate(divide="ignore"):
+        size = np.where((values != 0) & np.isfinite(values), np.floor(np.log10(np.abs(values))), 0.0)
+    scale = 10.0 ** (digits - 1 - size)
+    cut: list[float] = (np.round(values * scale) / scale).tolist()
+    return cut
+
+
+def distribution(values: Reals) -> Json:
+    """Points (value, share at or below) of the empirical distribution, every one exact.
+
+    Above ``MOST_QUANTILES`` values, evenly spread ones and, closer and closer, those of the upper tail.
+    """
+    known = np.sort(values[np.isfinite(values)])
+    size = len(known)
+    if size > MOST_QUANTILES:
+        spread = np.linspace(1, size, MOST_QUANTILES - TAIL)
+        tail = size - np.geomspace(1, size / 10, TAIL) + 1
+        ranks = np.unique(np.round(np.concatenate([spread, tail])).astype(np.int64))
+    else:
+        ranks = np.arange(1, size + 1)
+    return [list(point) for point in zip(short(known[ranks - 1]), short(ranks / max(size, 1), 5), strict=True)]
+
+
+def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[Reals, Reals]:
+    """Moments, and how many of the spans (or how much weight) there are from each on; an end of NaN never comes."""
+    weight = np.ones(len(starts)) if weights is None else weights
+    known = np.isfinite(ends)
+    moments = np.concatenate([starts, ends[known]])
+    order = np.argsort(moments, kind="stable")
+    level = np.cumsum(np.concatenate([weight, -weight[known]])[order])
+    return last_of_each(moments[order], level)
+
+
+def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
+    """The last level of each moment; moments are in order."""
+    if not len(moments):
+        return moments, levels
+    last = np.append(moments[1:] != moments[:-1], True)
+    return moments[last], levels[last]
+
+
+def steps(moments: Reals, levels: Reals, until: float) -> Json:
+    """A level that changes at moments, as ``points`` (seconds, level).
+
+    Very many as ``bands`` (seconds, mean, lowest, highest), a row a bucket of ``width`` seconds.
+
+    Args:
+        moments: seconds, in order, each once.
+        levels: from each moment on; before the first the level is 0.
+        until: where the last level ends.
+    """
+    changed = np.append(True, levels[1:] != levels[:-1]) if len(levels) else np.zeros(0, dtype=bool)
+    moments, levels = moments[changed], levels[changed]
+    if len(moments) <= MOST_STEPS:
+        return {"points": [list(point) for point in zip(short(moments, 9), short(levels), strict=True)]}
+    edges = np.linspace(0.0, max(until, float(moments[-1])), BUCKETS + 1)
+    ends = np.append(moments[1:], edges[-1])
+    area = np.append(0.0, np.cumsum(levels * (ends - moments)))
+    mean = np.diff(np.interp(edges, np.append(moments, edges[-1]), area)) / np.diff(edges)
+    at_edge = np.concatenate([[0.0], levels])[np.searchsorted(moments, edges[:-1], side="right")]
+    merged = np.argsort(np.concatenate([edges[:-1], moments]), kind="stable")
+    all_levels = np.concatenate([at_edge, levels])[merged]
+    begins = np.flatnonzero(merged < BUCKETS)
+    low, high = np.minimum.reduceat(all_levels, begins), np.maximum.reduceat(all_levels, begins)
+    columns = (short(edges[:-1], 9), short(mean), short(low), short(high))
+    return {"bands": [list(row) for row in zip(*columns, strict=True)], "width": float(edges[1])}
+
+
+def series(frame: pl.DataFrame, time: str, column: str, until: float) -> Json:
+    """``steps`` of a column of a table over its times; None where nothing of it is known."""
+    known = frame.select(time, column).drop_nulls()
+    if known.is_empty():
+        return None
+    if not known[time].is_sorted():
+        known = known.sort(time, maintain_order=True)
+    moments, levels = last_of_each(numbers(known[time]), numbers(known[column]))
+    return steps(moments, levels, until)

@@ -1,0 +1,126 @@
+"""Use by machine over time, for clusters with more slots than a Gantt chart has rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from eunomia.cluster_file import parse_cluster
+from eunomia.errors import InputError, InputErrors
+from eunomia.shapes import builds
+from eunomia.units import Ints, Reals
+from eunomia_testbed.report.part import Json
+from eunomia_testbed.report.sums import numbers
+from eunomia_testbed.report.view import View
+
+COLUMNS: Final = 200
+MOST_ROWS: Final = 64
+MOST_STRIPES: Final = 3000
+"""Leases that are sent along, so that a chosen app can be marked; of more, none is."""
+
+
+@builds
+class Machines:
+    """The machines in the order of the drawing, with the slots of each."""
+
+    names: list[str]
+    slots: Ints
+
+    @property
+    def row_of(self) -> Ints:
+        """The row of each machine: neighbours share one where there are more machines than rows."""
+        each = -(-len(self.names) // MOST_ROWS)
+        return np.arange(len(self.names)) // each
+
+
+def heat_map(view: View, until: float) -> Json:
+    """Rows of machines with the part of their slots in use, a digit 0 to 9 and ``A`` (all) for each bucket of time."""
+    leases = _ended_by(view.run.leases, until)
+    machines = _machines(view)
+    place = pl.DataFrame({"machine": machines.names, "at": np.arange(len(machines.names))})
+    at = leases.select("machine").join(place, on="machine", how="left", maintain_order="left")["at"].to_numpy()
+    row_of = machines.row_of
+    rows = int(row_of[-1]) + 1
+    used = _used(row_of[at], numbers(leases["start_seconds"]), numbers(leases["end_seconds"]), rows, until)
+    slots = np.bincount(row_of, machines.slots, rows)
+    level = np.ceil(np.clip(used / slots[:, None], 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
+    level = np.where(used > (1 - 1e-6) * slots[:, None], 10, level)
+    texts = np.array(list("0123456789A"))[level]
+    return {
+        "rows": [
+            {"name": name, "slots": int(size), "levels": "".join(text), "used": round(float(mean), 4)}
+            for name, size, text, mean in zip(
+                _row_names(machines), slots, texts, used.mean(axis=1) / slots, strict=True
+            )
+        ],
+        "until": until,
+        "stripes": _stripes(leases, row_of[at], slots.astype(np.float64))
+        if leases.height <= view.most(MOST_STRIPES)
+        else None,
+    }
+
+
+def _used(rows: Ints, starts: Reals, ends: Reals, height: int, until: float) -> Reals:
+    """Slots in use by row and bucket of time, on average over the bucket."""
+    width = until / COLUMNS
+    level = np.zeros(height * (COLUMNS + 1))
+    for moments, sign in ((starts, 1.0), (ends, -1.0)):
+        bucket = np.clip((moments / width).astype(np.int64), 0, COLUMNS - 1)
+        rest = np.clip(bucket + 1 - moments / width, 0.0, 1.0)  # of its bucket; all of the later ones
+        cell = rows * (COLUMNS + 1) + bucket
+        level += sign * np.bincount(cell, rest, len(level))
+        level += sign * np.bincount(cell + 1, 1.0 - rest, len(level))
+    used: Reals = np.cumsum(level.reshape(height, COLUMNS + 1), axis=1)[:, :COLUMNS]
+    return used
+
+
+def _machines(view: View) -> Machines:
+    """All of the cluster's description, or, where it cannot be read, those that were ever leased."""
+    facts = view.run.facts
+    seen = view.run.leases.group_by("machine").agg((pl.col("slot").max() + 1).alias("slots"))
+    known = {str(name): int(slots) for name, slots in seen.iter_rows()}
+    if facts is not None and facts.cluster:
+        try:
+            described = parse_cluster(facts.cluster, place="cluster.toml").cluster.machines
+            if known.keys() <= {machine.name for machine in described}:
+                known = {machine.name: machine.gpus for machine in described}
+        except (InputError, InputErrors):
+            pass
+    names = sorted(known, key=_natural)
+    return Machines(names=names, slots=np.array([known[name] for name in names], dtype=np.int64))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """``m2`` before ``m10``."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _row_names(machines: Machines) -> list[str]:
+    """A machine's name, or the first and last of those that share a row."""
+    row_of = machines.row_of
+    firsts = np.flatnonzero(np.append(True, row_of[1:] != row_of[:-1]))
+    lasts = np.append(firsts[1:] - 1, len(row_of) - 1)
+    return [
+        machines.names[first] if first == last else f"{machines.names[first]} to {machines.names[last]}"
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+
+
+def _ended_by(leases: pl.DataFrame, until: float) -> pl.DataFrame:
+    """The leases, those still open ended at the end of the page."""
+    return leases.with_columns(pl.col("end_seconds").fill_null(until))
+
+
+def _stripes(leases: pl.DataFrame, rows: Ints, slots: Reals) -> Json:
+    """Row, start, end and app of every lease, those of one app side by side as one with their share of the row."""
+    named = leases.select(
+        pl.Series("row", rows), pl.col("start_seconds").round(2), pl.col("end_seconds").round(2), "app"
+    )
+    counted = named.group_by(named.columns, maintain_order=True).len()
+    return [
+        [row, start, end, app, round(count / slots[row], 3)]
+        for row, start, end, app, count in counted.sort(named.columns).iter_rows()
+    ]

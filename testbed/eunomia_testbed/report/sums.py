@@ -1,0 +1,33 @@
+"""Sums by group that come out the same every time: polars adds the rows of a group in an order that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from eunomia.units import Reals
+
+
+def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str) -> pl.DataFrame:
+    """A row for each group of ``keys``, ordered by them, with the count ``len`` and the sums of the columns ``values``.
+
+    Unknown values count as nothing.
+    """
+    if frame.is_empty():
+        return frame.select(
+            *keys, pl.lit(0, pl.Int64).alias("len"), *(pl.col(name).cast(pl.Float64) for name in values)
+        )
+    groups = frame.select(keys).unique().sort(keys, nulls_last=False).with_row_index("group")
+    joined = frame.select(*keys).join(groups, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
+    group = joined["group"].to_numpy()
+    sums = [pl.Series(name, np.bincount(group, numbers(frame[name], unknown=0.0), groups.height)) for name in values]
+    count = pl.Series("len", np.bincount(group, minlength=groups.height).astype(np.int64))
+    return groups.select(keys).with_columns(count, *sums)
+
+
+def numbers(column: pl.Series, unknown: float = float("nan")) -> Reals:
+    """The column as float64, what is unknown (null or NaN) as ``unknown``."""
+    found = column.cast(pl.Float64).to_numpy()
+    return np.asarray(found if np.isnan(unknown) else np.nan_to_num(found, nan=unknown, posinf=np.inf, neginf=-np.inf))

@@ -1,0 +1,131 @@
+"""What the parts are made from: the runs that the page shows one at a time, and how all of them compare."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from eunomia.shapes import builds
+from eunomia_testbed.report.choice import Choice, choose
+from eunomia_testbed.report.waiting import waits_with_apps
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import Summary, summary_of
+from eunomia_testbed.results.tables import TABLES
+
+MOST_RUNS, MOST_POLICIES = 6, 12
+"""Up to so many runs each can be looked at; of more, the first seed of each of the first policies."""
+
+
+@builds
+class View:
+    """One policy and seed, as the parts about a single run see it."""
+
+    run: RunData
+    policy: str
+    seed: int
+    summary: Summary
+    waits: pl.DataFrame
+    """Of ``waits_with_apps``."""
+    share: float
+    """The part of the page's limits on rows and points that this run may use."""
+    choice: Choice | None = None
+    """Which policy to take; None where there is one."""
+
+    def most(self, rows: int) -> int:
+        """How many of so many rows a page with one run would show are for this one."""
+        return max(int(rows * self.share), 20)
+
+
+@builds
+class Whole:
+    """Every policy and seed of the result."""
+
+    run: RunData
+    policies: Sequence[str]
+    """In the order of the command."""
+    summaries: pl.DataFrame
+    """A row for each policy and seed."""
+    views: Sequence[View]
+    """Those that the page shows one at a time."""
+    choice: Choice | None
+
+    @property
+    def app_count(self) -> int:
+        """How many apps were to run, the same under every policy."""
+        return max((view.summary.apps for view in self.views), default=0)
+
+    @property
+    def first(self) -> int:
+        """The view with which the page opens: of the policy to take, if there is a choice."""
+        taken = self.choice.policy if self.choice is not None else None
+        return next((at for at, view in enumerate(self.views) if view.policy == taken), 0)
+
+    @property
+    def names(self) -> list[str]:
+        """Of each view: its policy, with its seed where several seeds are shown."""
+        several = len({view.seed for view in self.views}) > 1
+        return [f"{view.policy}, seed {view.seed}" if several else view.policy for view in self.views]
+
+
+def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> Whole:
+    """Count every policy and seed once, and choose what the page shows.
+
+    Args:
+        run: of one policy or several.
+        counted: summaries by policy and seed, where they have been counted already.
+    """
+    parts = split(run) or {("", 0): run}
+    order = _in_order(run, list(dict.fromkeys(policy for policy, _ in parts)))
+    known = counted or {}
+    summaries = {key: known[key] if key in known else summary_of(part, *key) for key, part in parts.items()}
+    frame = pl.DataFrame([row.flat() for row in summaries.values()], infer_schema_length=None)
+    choice = choose(frame, order) if len(order) > 1 else None
+    shown = _shown(list(parts), order)
+    views = [
+        View(
+            run=parts[key],
+            policy=key[0],
+            seed=key[1],
+            summary=summaries[key],
+            waits=waits_with_apps(parts[key]),
+            share=1 / len(shown),
+            choice=choice,
+        )
+        for key in shown
+    ]
+    return Whole(run=run, policies=order, summaries=frame, views=views, choice=choice)
+
+
+def split(run: RunData) -> dict[tuple[str, int], RunData]:
+    """The run by policy and seed, every table passed through once."""
+    keys = run.runs()
+    if len(keys) <= 1:
+        return dict.fromkeys(keys, run)
+    tables = {name: _by_key(run.table(name)) for name in TABLES}
+    records = {name: _by_key(frame) for name, frame in run.records.items()}
+    found: dict[tuple[str, int], RunData] = {}
+    for key in keys:
+        own: dict[str, Any] = {name: rows.get(key, run.table(name).clear()) for name, rows in tables.items()}
+        own["records"] = {name: rows[key] for name, rows in records.items() if key in rows}
+        found[key] = dataclasses.replace(run, **own)
+    return found
+
+
+def _by_key(frame: pl.DataFrame) -> Mapping[Any, pl.DataFrame]:
+    return frame.partition_by("policy", "seed", as_dict=True, maintain_order=True) if frame.height else {}
+
+
+def _in_order(run: RunData, found: list[str]) -> list[str]:
+    """The policies as the command named them; those that it did not name follow."""
+    named = [policy for policy in (run.facts.profiles if run.facts is not None else {}) if policy in found]
+    return named + [policy for policy in found if policy not in named]
+
+
+def _shown(keys: list[tuple[str, int]], order: Sequence[str]) -> list[tuple[str, int]]:
+    by_policy = [[key for key in keys if key[0] == policy] for policy in order]
+    if len(keys) <= MOST_RUNS:
+        return [key for mine in by_policy for key in mine]
+    return [mine[0] for mine in by_policy[:MOST_POLICIES]]
