@@ -9,7 +9,6 @@ of computing under which the ring all-reduce hides, since gradients of the last 
 still computed. Bandwidth and latency are those of the gang's locality.
 """
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
@@ -18,7 +17,7 @@ from eunomia.errors import InputError
 from eunomia.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
-from eunomia_testbed.performance.reading import unknown
+from eunomia_testbed.performance.reading import plain, unknown
 from eunomia_testbed.performance.speeds import Setting
 from eunomia_testbed.workload.adaptation import split_model
 
@@ -164,12 +163,8 @@ class AnalyticModel:
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
     """The longest known type within what is written: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
-    plain = _plain(gpu_type)
-    return max((kind for kind in known if _plain(kind) in plain), key=len, default=None)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+    written = plain(gpu_type)
+    return max((kind for kind in known if plain(kind) in written), key=len, default=None)
 
 
 def _check(links: Links, models: Mapping[str, ModelFacts], speed: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from eunomia.errors import InputError
 from eunomia.shapes import value
 from eunomia.units import Locality
-from eunomia_testbed.performance.reading import unknown
+from eunomia_testbed.performance.reading import plain, unknown
 from eunomia_testbed.performance.speeds import Setting
 
 NETWORK_INTENSIVE: Final = (1.0, 1.0, 1.1, 1.3)
@@ -37,6 +37,11 @@ class DeclaredSpeeds:
         for name, model in models.items():
             _check(name, model, place)
         self._models = dict(models)
+        self._speed = {
+            name: {plain(kind): speed for kind, speed in model.speed.items()}
+            for name, model in models.items()
+            if model.speed is not None
+        }
         self.place = place
 
     @property
@@ -53,14 +58,20 @@ class DeclaredSpeeds:
         known = self._models.get(model)
         if known is None:
             raise unknown("model", model, self.models, self.place)
-        if known.speed is not None and setting.gpu_type not in known.speed:
-            raise unknown("GPU type", setting.gpu_type, sorted(known.speed), self.place)
-        speed = 1.0 if known.speed is None else known.speed[setting.gpu_type]
+        speed = self._of_type(model, setting.gpu_type)
         larger = 1.0
         if known.batch_size is not None and setting.batch_size is not None:
             larger = setting.batch_size / known.batch_size
         slowdown = known.slowdown[setting.locality] if setting.gpus > 1 else 1.0
         return setting.gpus * speed / (known.seconds_per_iteration * larger * slowdown)
+
+    def _of_type(self, model: str, gpu_type: str) -> float:
+        by_type = self._speed.get(model)
+        if by_type is None:
+            return 1.0
+        if plain(gpu_type) not in by_type:
+            raise unknown("GPU type", gpu_type, sorted(self._models[model].speed or ()), self.place)
+        return by_type[plain(gpu_type)]
 
 
 def _check(name: str, model: DeclaredModel, place: str) -> None:

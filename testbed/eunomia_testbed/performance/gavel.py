@@ -128,6 +128,15 @@ class GavelThroughputs:
             raise InputError(rule, value=said, place=self.place)
         return rate
 
+    def is_measured(self, model: str, gpus: int, gpu_type: str) -> bool:
+        """Say whether ``measured`` has a rate for these.
+
+        Raises:
+            InputError: an unknown model or GPU type.
+        """
+        curve = self._alone.get((self._kind(gpu_type, Locality.MACHINE), self._name(model, None)))
+        return curve is not None and gpus in curve.gpus and curve.at(gpus) > 0.0
+
     def _kind(self, gpu_type: str, locality: Locality) -> str:
         name = gpu_type.lower()
         if name not in self._names or name.endswith(_APART):

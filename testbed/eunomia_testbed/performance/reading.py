@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -76,3 +77,8 @@ def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputErro
     """Make the error of a name that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
     return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)
+
+
+def plain(text: str) -> str:
+    """Return letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())

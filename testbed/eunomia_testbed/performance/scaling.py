@@ -75,7 +75,15 @@ class AfsScaling:
         Raises:
             InputError: a model that the file does not have.
         """
-        return self._curve(model).at(setting.gpus)
+        return self.at(model, setting.gpus)
+
+    def at(self, model: str, gpus: int) -> float:
+        """Return iterations a second on so many GPUs.
+
+        Raises:
+            InputError: a model that the file does not have.
+        """
+        return self._curve(model).at(gpus)
 
     def _curve(self, model: str) -> Curve:
         if model not in self._curves:

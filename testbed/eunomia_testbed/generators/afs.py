@@ -1,0 +1,138 @@
+"""AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters with one of nine models drawn for each job.
+
+A job's model is drawn among those whose throughput still grows at the GPUs that it asks for (Table 4); its iterations
+are such that on these GPUs it runs as long as Philly says.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.units import Ints, Reals
+from eunomia.words import did_you_mean
+from eunomia_testbed.generators.drawing import stream
+from eunomia_testbed.generators.options import GeneratorOptions
+from eunomia_testbed.performance import AfsScaling
+from eunomia_testbed.traces import read_trace
+from eunomia_testbed.workload import Workload
+
+MOST_GPUS: Final[Mapping[str, int]] = {
+    "VggnetModel256": 8,
+    "GooglenetModel128": 20,
+    "Inception4Model256": 52,
+    "Resnet50Model128": 28,
+    "DcganModel256": 20,
+    "VideopredictionModel64": 28,
+    "ChatbotModel256": 4,
+    "DeepspeechModel64": 20,
+    "TransformerModel256": 44,
+}
+"""Table 4: the nine models and the most GPUs that are of use to them."""
+
+CLUSTERS: Final = (
+    *("0e4a51", "6c71a0", "b436b2", "e13805", "6214e9", "7f04ca"),
+    *("103959", "ee9e8c", "2869ce", "11cb48", "ed69ec"),
+)
+"""Table 3: the eleven virtual clusters, in its order."""
+
+
+class AfsOptions(GeneratorOptions):
+    """Options of ``afs``."""
+
+    trace: Path
+    """Philly's trace, as ``read_trace`` reads it."""
+    cluster: str = "2869ce"
+    """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11."""
+    scaling: Path | None = None
+    """The authors' seconds a step by GPUs. Without, a step is a second on the GPUs that the trace says."""
+    told_models: bool = False
+    """Whether to take the authors' own draw of models, where the trace holds it, instead of drawing anew."""
+    elastic: bool = True
+    """Whether a job runs on 1 GPU to its model's most; else on what the trace says. Needs ``scaling``."""
+
+
+def generate(options: AfsOptions, seed: int) -> Workload:
+    """Read one cluster of Philly's trace, and give its jobs models.
+
+    Raises:
+        InputError: a cluster that is not of Table 3, a file that cannot be read, or a job that no model fits.
+    """
+    cluster = _cluster(options.cluster)
+    scaling = None if options.scaling is None else AfsScaling.read(options.scaling)
+    workload = read_trace(options.trace, users=(cluster,), drawn_models=options.told_models)
+    if not options.told_models:
+        workload = with_drawn_models(workload, seed)
+    if scaling is not None:
+        workload = with_scaling(workload, scaling, elastic=options.elastic)
+    return dataclasses.replace(workload, name=f"afs-{cluster}-seed{seed}", source="Philly with AFS' models")
+
+
+def with_drawn_models(workload: Workload, seed: int) -> Workload:
+    """Return the workload with a model for each job, drawn among those that its gang is of use to.
+
+    Raises:
+        InputError: a job that asks for more GPUs than any model can use.
+    """
+    gpus = workload.jobs.most
+    names = np.array(list(MOST_GPUS))
+    limits = np.array(list(MOST_GPUS.values()))
+    if gpus.size and int(gpus.max()) > int(limits.max()):
+        raise InputError(f"a job must ask for at most {limits.max()} GPUs", value=str(gpus.max()), place=workload.name)
+    order = np.argsort(-limits, kind="stable")
+    fitting = np.searchsorted(-limits[order], -gpus, side="right")
+    drawn = order[(stream(seed, "models").random(gpus.size) * fitting).astype(np.int64)]
+    jobs = dataclasses.replace(workload.jobs, model=drawn.astype(np.int64))
+    return dataclasses.replace(workload, models=tuple(names.tolist()), jobs=jobs)
+
+
+def with_scaling(workload: Workload, scaling: AfsScaling, *, elastic: bool) -> Workload:
+    """Return the workload with steps of its models in place of seconds: as many as fill the trace's time.
+
+    Args:
+        workload: of durations: iterations times seconds an iteration at the GPUs asked for.
+        scaling: seconds a step of the models by GPUs.
+        elastic: whether a job can use 1 GPU to its model's most.
+
+    Raises:
+        InputError: a model that ``scaling`` does not have.
+    """
+    jobs = workload.jobs
+    most = _most(workload, scaling) if elastic else jobs.most
+    steps = jobs.iterations * jobs.seconds_per_iteration * _rates(workload, scaling, jobs.most)
+    return dataclasses.replace(
+        workload,
+        jobs=dataclasses.replace(
+            jobs,
+            least=np.ones_like(most) if elastic else jobs.least,
+            most=most,
+            iterations=steps,
+            seconds_per_iteration=1.0 / _rates(workload, scaling, most),
+        ),
+    )
+
+
+def _most(workload: Workload, scaling: AfsScaling) -> Ints:
+    by_model = np.array([scaling.most(model) for model in workload.models], dtype=np.int64)
+    return by_model[workload.jobs.model]
+
+
+def _rates(workload: Workload, scaling: AfsScaling, gpus: Ints) -> Reals:
+    pairs, rows = np.unique(np.stack([workload.jobs.model, gpus]), axis=1, return_inverse=True)
+    rates = np.array([scaling.at(workload.models[model], count) for model, count in pairs.T.tolist()])
+    found: Reals = rates[rows.reshape(-1)]
+    return found
+
+
+def _cluster(given: str) -> str:
+    if given.isdigit() and 1 <= int(given) <= len(CLUSTERS):
+        return CLUSTERS[int(given) - 1]
+    if given not in CLUSTERS:
+        raise InputError(
+            f"cluster must be one of {', '.join(CLUSTERS)}, or a number from 1 to {len(CLUSTERS)}",
+            value=f'"{given}"{did_you_mean(given, CLUSTERS)}',
+        )
+    return given

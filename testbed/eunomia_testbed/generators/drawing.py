@@ -1,0 +1,84 @@
+"""Random draws that generators share: one stream per quantity, so that one option never changes another's draws."""
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+from eunomia.units import Ints, Reals
+
+
+@value
+class Steps:
+    """A distribution as points ``(value, cumulative probability)``, linear between them."""
+
+    points: tuple[tuple[float, float], ...]
+    source: str
+
+    def at(self, uniform: Reals) -> Reals:
+        """Return the values at these cumulative probabilities; below the first point's it is the first value."""
+        values, chances = zip(*self.points, strict=True)
+        found: Reals = np.interp(uniform, chances, values)
+        return found
+
+    def cdf(self, value: Reals) -> Reals:
+        """Return the probability of at most these values."""
+        values, chances = zip(*self.points, strict=True)
+        found: Reals = np.interp(value, values, chances, left=0.0)
+        return found
+
+    @property
+    def mean(self) -> float:
+        """Its mean."""
+        total = self.points[0][0] * self.points[0][1]
+        for (low, below), (high, above) in zip(self.points, self.points[1:], strict=False):
+            total += (above - below) * (low + high) / 2.0
+        return total
+
+
+def stream(seed: int, quantity: str) -> np.random.Generator:
+    """Return the random numbers of one quantity, such as ``arrivals``; the same for the same seed everywhere.
+
+    Raises:
+        InputError: a negative seed.
+    """
+    if seed < 0:
+        raise InputError("seed must not be negative", value=str(seed))
+    return np.random.default_rng([seed, zlib.crc32(quantity.encode())])
+
+
+def poisson_arrivals(draws: np.random.Generator, count: int, mean_seconds: float) -> Reals:
+    """Return so many arrivals of a Poisson process, the first at 0; a mean of 0: all at once."""
+    gaps = draws.exponential(1.0, size=max(0, count - 1)) * mean_seconds
+    return np.concatenate([np.zeros(min(count, 1)), np.cumsum(gaps)])
+
+
+def derived_minutes(draws: np.random.Generator, count: int) -> Reals:
+    """Return durations in minutes: 10^x, x uniform in [1.5, 3] with probability 0.8 and in [3, 4] with 0.2.
+
+    Gavel (OSDI'20) and Synergy (OSDI'22, §5.1), both after Philly.
+    """
+    long = draws.random(count) >= 0.8
+    place = draws.random(count)
+    exponent: Reals = np.where(long, 3.0 + place, 1.5 + 1.5 * place)
+    return np.power(10.0, exponent)
+
+
+def picked(draws: np.random.Generator, count: int, chances: Sequence[float]) -> Ints:
+    """Return indices into ``chances``, which need not add up to 1, drawn with these probabilities."""
+    bounds = np.cumsum(np.asarray(chances, float))
+    rows = np.searchsorted(bounds / bounds[-1], draws.random(count), side="right")
+    return np.minimum(rows, len(chances) - 1).astype(np.int64)
+
+
+def check_chances(chances: Sequence[float], most: int) -> Sequence[float]:
+    """Check probabilities of an option.
+
+    Raises:
+        ValueError: none or too many of them, a negative one, or a sum that is not 1.
+    """
+    if not 0 < len(chances) <= most or min(chances) < 0.0 or abs(sum(chances) - 1.0) > 1e-6:
+        raise ValueError(f"must be 1 to {most} probabilities that add up to 1")
+    return chances

@@ -1,0 +1,145 @@
+"""Generators by name, as a command line picks them: settings in, a workload out."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia.errors import InputError
+from eunomia.options import describe, make_options
+from eunomia.shapes import value
+from eunomia.words import did_you_mean
+from eunomia_testbed.generators import afs, derived, oef, shockwave, themis
+from eunomia_testbed.generators.options import GeneratorOptions
+from eunomia_testbed.generators.themis_facts import themis_speeds
+from eunomia_testbed.performance import PerformanceModel, read_performance
+from eunomia_testbed.workload import Workload
+
+
+@value
+class Generator:
+    """A way to draw a workload."""
+
+    summary: str
+    options_type: type[GeneratorOptions]
+    generate: Callable[[Any, int], Workload]
+    """Options of that type and a seed in, the workload out."""
+    speeds: Callable[[Any], PerformanceModel | None]
+    """Options of that type in, the speeds that belong to the workload out; None: what the workload tells is all."""
+
+
+GENERATORS: Final[Mapping[str, Generator]] = {
+    "themis1": Generator(
+        summary="Themis' workload 1: many jobs an app, few GPUs a job",
+        options_type=themis.ThemisOptions,
+        generate=themis.generate_themis1,
+        speeds=lambda _: themis_speeds(),
+    ),
+    "themis2": Generator(
+        summary="Themis' workload 2: successive halving, more GPUs a job",
+        options_type=themis.Themis2Options,
+        generate=themis.generate_themis2,
+        speeds=lambda _: themis_speeds(),
+    ),
+    "gavel": Generator(
+        summary="Gavel's derived traces: 10^x minutes, Poisson arrivals, measured models",
+        options_type=derived.GavelOptions,
+        generate=derived.generate_gavel,
+        speeds=lambda options: _read(options.throughputs),
+    ),
+    "synergy": Generator(
+        summary="Synergy's derived traces: the same durations, models by task",
+        options_type=derived.SynergyOptions,
+        generate=derived.generate_synergy,
+        speeds=lambda options: _read(options.profiles),
+    ),
+    "shockwave": Generator(
+        summary="Shockwave's traces: jobs that change their batch size, same draws as the published generator",
+        options_type=shockwave.ShockwaveOptions,
+        generate=shockwave.generate,
+        speeds=lambda options: _read(options.throughputs),
+    ),
+    "afs": Generator(
+        summary="AFS' workloads: one of Philly's clusters with nine models",
+        options_type=afs.AfsOptions,
+        generate=afs.generate,
+        speeds=lambda options: _read(options.scaling),
+    ),
+    "oef": Generator(
+        summary="OEF's tenants: many jobs of one type each, speed-ups of their own",
+        options_type=oef.OefOptions,
+        generate=oef.generate,
+        speeds=lambda _: oef.oef_speeds(),
+    ),
+}
+"""By name."""
+
+
+def generate_workload(name: str, settings: Mapping[str, object] | None = None, seed: int = 0) -> Workload:
+    """Draw a workload; the same name, settings and seed give an equal one.
+
+    Args:
+        name: of ``GENERATORS``.
+        settings: options by name, as text or as values.
+        seed: at least 0.
+
+    Raises:
+        InputError: an unknown generator or option, an option out of bounds, a file of it that cannot be read, or a
+            negative seed; all bad options together.
+    """
+    options = generator_options(name, settings)
+    if seed < 0:
+        raise InputError("seed must not be negative", value=str(seed), place="--seed")
+    return generator_named(name).generate(options, seed)
+
+
+def generated_speeds(name: str, settings: Mapping[str, object] | None = None) -> PerformanceModel | None:
+    """Return the performance model that belongs to a generated workload; None: what the workload tells is all.
+
+    Args:
+        name: of ``GENERATORS``.
+        settings: the same as for the workload.
+
+    Raises:
+        InputError: see ``generate_workload``.
+    """
+    return generator_named(name).speeds(generator_options(name, settings))
+
+
+def generator_options(name: str, settings: Mapping[str, object] | None = None) -> GeneratorOptions:
+    """Check settings, and return the options that they make.
+
+    Raises:
+        InputErrors: every setting that is unknown or out of bounds.
+        InputError: no generator has this name.
+    """
+    options = make_options(
+        generator_named(name).options_type, settings or {}, place=lambda path: f"--set {'.'.join((name, *path))}"
+    )
+    if not isinstance(options, GeneratorOptions):
+        raise TypeError(f"options of {name} are no GeneratorOptions")
+    return options
+
+
+def generator_named(name: str) -> Generator:
+    """Return a generator.
+
+    Raises:
+        InputError: no generator has this name.
+    """
+    if name not in GENERATORS:
+        rule = f"a generator must be one of {', '.join(GENERATORS)}"
+        raise InputError(rule, value=f'"{name}"{did_you_mean(name, list(GENERATORS))}', place="--workload")
+    return GENERATORS[name]
+
+
+def _read(path: Path | None) -> PerformanceModel | None:
+    return None if path is None else read_performance(path)
+
+
+def describe_generator(name: str) -> dict[str, dict[str, object]]:
+    """Return a generator's options with type, bounds, default and description.
+
+    Raises:
+        InputError: no generator has this name.
+    """
+    return describe(generator_named(name).options_type)

@@ -1,0 +1,24 @@
+"""What every generator's options have in common."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from eunomia.options import Duration, PluginOptions, Share
+from eunomia_testbed.generators.drawing import check_chances
+
+__all__ = ["Chances4", "Chances5", "Count", "Duration", "GeneratorOptions", "Path", "Share"]
+
+MOST_JOBS = 1_000_000
+
+
+class GeneratorOptions(PluginOptions):
+    """Base of a generator's options: frozen, nothing extra; the text under an option describes it."""
+
+
+Count = Annotated[int, Field(ge=1, le=MOST_JOBS)]
+Chances4 = Annotated[tuple[float, ...], AfterValidator(lambda given: check_chances(given, 4))]
+"""Probabilities of gangs of 1, 2, 4 and 8 GPUs."""
+Chances5 = Annotated[tuple[float, ...], AfterValidator(lambda given: check_chances(given, 5))]
+"""Probabilities of gangs of 1, 2, 4, 8 and 16 GPUs."""

@@ -1,0 +1,179 @@
+"""Themis' workloads 1 and 2 (NSDI'20, §6.1): apps that search, with the distributions of Figures 3 and 8."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from eunomia.shapes import builds
+from eunomia.units import Ints, Reals
+from eunomia_testbed.generators.drawing import picked, poisson_arrivals, stream
+from eunomia_testbed.generators.options import Count, GeneratorOptions, Share
+from eunomia_testbed.generators.searches import Rungs, draw_curves, halving_iterations
+from eunomia_testbed.generators.themis_facts import (
+    APPS,
+    DAYS,
+    GPU_SECONDS_PER_APP,
+    GPUS_PER_JOB,
+    JOBS_PER_APP,
+    MODELS,
+    NETWORK_INTENSIVE_MODELS,
+    SHARES,
+)
+from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
+
+SearchKind = Literal["none", "successive_halving", "curve_stopping"]
+DAY_SECONDS: Final = 86_400.0
+
+
+class ThemisOptions(GeneratorOptions):
+    """Options of ``themis1`` and ``themis2``; where they differ the second says so."""
+
+    apps: Count = APPS
+    """How many arrive."""
+    days: float = Field(default=DAYS, gt=0.0, le=36_500.0)
+    """In how many days on average, as a Poisson process; the paper gives no arrival times."""
+    contention: float = Field(default=1.0, gt=0.0, le=1000.0)
+    """By how much the times between arrivals are divided: 1, 2, 4."""
+    network_intensive: Share | None = None
+    """Part of the apps that are network-intensive; none given: as Table 4's models happen to be (0.68)."""
+    search: SearchKind = "none"
+    """How an app decides which of its jobs go on."""
+    shortest: float = Field(default=0.2, gt=0.0, le=1.0)
+    """Without a search: the shortest job of an app as a part of the longest, for the trace holds jobs as Hyperdrive
+    left them."""
+    spread: Share = 0.2
+    """By how much the time of an iteration differs within an app, either way: 80 to 120 s in §4.3.3."""
+    iterations: int = Field(default=1000, ge=200, le=10_000_000)
+    """Of the longest job of an app."""
+    reduction_factor: int = Field(default=2, ge=2, le=64)
+    """Of successive halving: one of so many goes on."""
+    rungs: Rungs = "equal_budget"
+    """Of successive halving: each phase has the same budget (§4.3.3), or each ends eta times later."""
+    demand: Literal["full", "growing"] = "full"
+    """Of successive halving: whether a job can use its most GPUs from the beginning (§4.3.3) or gets there (§4.3.2)."""
+    elastic: bool = True
+    """Whether a job runs on fewer GPUs than its most, too: min(|G|, job_demand_max) of §4.3.1."""
+
+
+class Themis2Options(ThemisOptions):
+    """Options of ``themis2``."""
+
+    search: SearchKind = "successive_halving"
+    """How an app decides which of its jobs go on; workload 2 follows successive halving (§6.1)."""
+
+
+@builds
+class _App:
+    """One app as drawn; what differs between its jobs are columns."""
+
+    gpus: int
+    curves: Reals
+    iterations: Ints
+    """Whole work of each job; a search may end it earlier."""
+    seconds_per_iteration: Reals
+    """On all its GPUs."""
+
+
+def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
+    """Draw workload 1: few GPUs a job, many jobs an app, each job as long as the trace has it.
+
+    Raises:
+        InputError: a negative seed.
+    """
+    return _generate(1, options, seed)
+
+
+def generate_themis2(options: Themis2Options, seed: int) -> Workload:
+    """Draw workload 2: workload 1's arrivals of the same seed, fewer jobs, more GPUs a job, successive halving.
+
+    Raises:
+        InputError: a negative seed.
+    """
+    return _generate(2, options, seed)
+
+
+def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
+    count = options.apps
+    mean = options.days * DAY_SECONDS / count / options.contention
+    arrivals = poisson_arrivals(stream(seed, "themis arrivals"), count, mean)
+    jobs = _rounded_up(JOBS_PER_APP[number].at(stream(seed, "jobs").random(count)))
+    gpus = _rounded_up(GPUS_PER_JOB[number].at(stream(seed, "gpus").random(count)))
+    work = GPU_SECONDS_PER_APP.at(stream(seed, "themis work").random(count))
+    models = draw_models(options.network_intensive, count, seed)
+    inner = stream(seed, "within apps")
+    apps = [_app(options, inner, int(jobs[row]), int(gpus[row]), float(work[row])) for row in range(count)]
+    return _laid_out(f"themis{number}-{count}-seed{seed}", options, arrivals, apps, models)
+
+
+def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
+    """Draw models of Table 4 by its mix, or by the mix within network-intensive and other models."""
+    draws = stream(seed, "models")
+    if network_intensive is None:
+        return picked(draws, count, SHARES)
+    intensive = np.array([model in NETWORK_INTENSIVE_MODELS for model in MODELS])
+    by_network = [picked(draws, count, np.where(intensive == wanted, SHARES, 0.0).tolist()) for wanted in (True, False)]
+    chosen = stream(seed, "network").random(count) < network_intensive
+    return np.where(chosen, by_network[0], by_network[1])
+
+
+def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, gpu_seconds: float) -> _App:
+    """Draw an app's jobs so that together they take so many GPU-seconds, run as the search will."""
+    pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
+    curves = draw_curves(draws, jobs)
+    lengths = options.shortest + (1.0 - options.shortest) * draws.random(jobs)
+    whole = np.full(jobs, options.iterations, dtype=np.int64)
+    if options.search == "none" or jobs == 1:
+        whole = run = np.ceil(options.iterations * lengths / lengths.max()).astype(np.int64)
+    elif options.search == "successive_halving":
+        run = halving_iterations(curves, options.iterations, options.reduction_factor, options.rungs)
+    else:
+        run = whole
+    serial = gpu_seconds / float((pace * run).sum()) * pace
+    return _App(gpus=gpus, curves=curves, iterations=whole, seconds_per_iteration=serial / gpus)
+
+
+def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence[_App], models: Ints) -> Workload:
+    count = len(apps)
+    sizes = np.array([app.iterations.size for app in apps], dtype=np.int64)
+    ids = [f"app{row:0{len(str(count - 1))}d}" for row in range(count)]
+    most = np.repeat(np.array([app.gpus for app in apps], dtype=np.int64), sizes)
+    columns = JobColumns(
+        id=[f"{ids[row]}/{job}" for row in range(count) for job in range(int(sizes[row]))],
+        app=np.repeat(np.arange(count, dtype=np.int64), sizes),
+        arrival_seconds=np.repeat(arrivals, sizes),
+        least=np.ones_like(most) if options.elastic else most.copy(),
+        most=most,
+        iterations=np.concatenate([app.iterations for app in apps]).astype(float),
+        seconds_per_iteration=np.concatenate([app.seconds_per_iteration for app in apps]),
+        model=np.repeat(models, sizes),
+    )
+    return Workload(
+        name=name,
+        users=UserColumns(id=ids, weight=np.ones(count)),
+        apps=AppColumns(id=ids, user=np.arange(count), weight=np.ones(count), arrival_seconds=arrivals),
+        jobs=columns,
+        models=MODELS,
+        searches={row: _search(options, app) for row, app in enumerate(apps)},
+        source="generated as Themis' workloads",
+    )
+
+
+def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
+    """How an app searches; without a search its jobs still have the losses that SLAQ looks at."""
+    kind = options.search if app.iterations.size > 1 else "none"
+    details: dict[str, object] = {}
+    if kind == "successive_halving":
+        details = {
+            "reduction_factor": options.reduction_factor,
+            "rungs": options.rungs,
+            "demand": options.demand,
+        }
+    curves = tuple((float(a), float(b), float(c)) for a, b, c in app.curves)
+    return SimulatedSearch(tuner=kind, options=details, curves=curves, every=max(1, options.iterations // 100))
+
+
+def _rounded_up(amount: Reals) -> Ints:
+    """Whole numbers of which no more lie at or below a point than the curve says; rounding noise is no next one."""
+    return np.ceil(amount - 1e-9).astype(np.int64)

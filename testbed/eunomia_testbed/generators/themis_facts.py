@@ -1,0 +1,65 @@
+"""Facts behind Themis' workloads 1 and 2 (NSDI'20): the distributions of Figures 3 and 8, Table 4's mix, the slowdown.
+
+The figures are pictures; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) reads off them.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from eunomia_testbed.generators.drawing import Steps
+from eunomia_testbed.performance import AnalyticModel, DeclaredModel, DeclaredSpeeds
+from eunomia_testbed.performance.declared import COMPUTE_INTENSIVE, NETWORK_INTENSIVE
+
+_SOURCE: Final = "Themis (NSDI'20), as read off by TuftsNATLab/PCS"
+
+GPUS_PER_JOB: Final[Mapping[int, Steps]] = {
+    1: Steps(points=((1, 0.75), (2, 0.98), (3, 1)), source=f"{_SOURCE}: Figure 8, workload 1"),
+    2: Steps(points=((1, 0.20), (2, 0.38), (4, 0.98), (8, 1)), source=f"{_SOURCE}: Figure 8, workload 2"),
+}
+JOBS_PER_APP: Final[Mapping[int, Steps]] = {
+    1: Steps(
+        points=((1, 0), (20, 0.23), (22, 0.35), (56, 0.55), (60, 0.69), (90, 1)),
+        source=f"{_SOURCE}: Figure 8, workload 1",
+    ),
+    2: Steps(
+        points=((1, 0), (5, 0.43), (13, 0.70), (23, 0.77), (28, 0.87), (64, 0.90), (87, 0.96), (90, 1)),
+        source=f"{_SOURCE}: Figure 8, workload 2",
+    ),
+}
+GPU_SECONDS_PER_APP: Final = Steps(
+    points=(
+        *((3_600, 0), (9_216, 0.01), (40_284, 0.11), (108_864, 0.28), (297_072, 0.35), (447_552, 0.45)),
+        *((1_028_304, 0.53), (1_291_464, 0.74), (1_696_176, 0.88), (2_176_452, 0.96), (2_625_444, 1)),
+    ),
+    source=f"{_SOURCE}: Figure 3",
+)
+
+MIX: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
+    "vision": (0.1, ("Inception-v3", "AlexNet", "ResNet-50", "VGG16", "VGG19")),
+    "language": (0.6, ("Bi-Att-Flow", "LangModel", "GNMT", "Transformer")),
+    "speech": (0.3, ("WaveNet", "DeepSpeech")),
+}
+"""Table 4: the part of each category, and its models, of which each comes as often (the paper says of them only that
+they are Gandiva's)."""
+
+MODELS: Final = tuple(model for _, models in MIX.values() for model in models)
+SHARES: Final = tuple(part / len(models) for part, models in MIX.values() for _ in models)
+NETWORK_INTENSIVE_MODELS: Final = frozenset(filter(AnalyticModel().is_network_intensive, MODELS))
+"""Those that lose more than 5 % over two servers by the analytic model: all but Inception-v3, Bi-Att-Flow, WaveNet."""
+
+APPS: Final = 85
+"""Apps of the trace that a tuning framework submitted (§2.2)."""
+DAYS: Final = 14.0
+"""Length of the snapshot (§6.1). 85 apps of the mean of Figure 3 in 14 days ask for 58 GPUs all the time; the paper
+gives about 50 (§2.2)."""
+
+
+def themis_speeds() -> DeclaredSpeeds:
+    """Speeds as Themis' simulator has them: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
+    return DeclaredSpeeds(
+        {
+            model: DeclaredModel(slowdown=NETWORK_INTENSIVE if model in NETWORK_INTENSIVE_MODELS else COMPUTE_INTENSIVE)
+            for model in MODELS
+        },
+        place="Themis' Table 4",
+    )
