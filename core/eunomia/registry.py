@@ -48,6 +48,13 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "rounding": "eunomia_plugins.refine.rounding:Rounding",
     "divide": "eunomia_plugins.refine.divide:Divide",
     "themis": "eunomia_plugins.themis.plugin:Themis",
+    "max_min_fairness": "eunomia_plugins.gavel.max_min_fairness:MaxMinFairness",
+    "finish_time_fairness": "eunomia_plugins.gavel.finish_time_fairness:FinishTimeFairness",
+    "max_sum_throughput": "eunomia_plugins.gavel.max_sum_throughput:MaxSumThroughput",
+    "min_total_duration": "eunomia_plugins.gavel.min_total_duration:MinTotalDuration",
+    "allox": "eunomia_plugins.gavel.allox:Allox",
+    "gandiva_fair": "eunomia_plugins.gavel.gandiva_fair:GandivaFair",
+    "gavel_rounds": "eunomia_plugins.gavel.rounds:GavelRounds",
 }
 """Built-in plugins: loaded by name, like a stranger's; nobody imports them."""
 

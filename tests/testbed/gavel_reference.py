@@ -96,7 +96,8 @@ def simulate(
             job.deficit = dict.fromkeys(types, 0.0)
             active.append(job)
             due = True
-        if due and active and (last == 0.0 or now - last >= rules.least_between):
+        stale = not any(job.number in share for job in active)
+        if due and active and (last == 0.0 or now - last >= rules.least_between or stale):
             for job in active:
                 for one in types:
                     owed = share.get(job.number, {}).get(one, 0.0) * (now - last)
@@ -150,22 +151,24 @@ def _serve(
     share: Mapping[int, Mapping[str, float]],
     table: Table,
 ) -> list[tuple[Job, str]]:
-    """Type by type, by priority, deficit and share; gangs that do not fit are passed over."""
+    """Type by type, by priority, deficit and share; gangs that do not fit are passed over.
+
+    Times are rounded to microseconds, so that jobs alike are not ranked by the noise of sums.
+    """
     left = dict(cluster)
     taken: set[int] = set()
     chosen: list[tuple[Job, str]] = []
     for one in walked:
         keys = {}
         for job in active:
-            part = share.get(job.number, {}).get(one, 0.0)
-            keys[job.number] = (part / job.time[one] if table[one][job.key] > 0.0 else 0.0, job.deficit[one], part)
+            part = round(share[job.number][one], 9) if job.number in share else 0.0
+            keys[job.number] = (part / round(job.time[one], 6), round(job.deficit[one], 6), part)
         for job in sorted(active, key=lambda job: keys[job.number], reverse=True):
-            if job.number in taken or table[one][job.key] <= 0.0 or job.gpus > left[one]:
-                continue
+            if job.number not in share or job.number in taken or table[one][job.key] <= 0.0 or job.gpus > left[one]:
+                continue  # who came after the solution does not run before the next one
             left[one] -= job.gpus
             taken.add(job.number)
-            if job.number in share:  # who has none yet blocks GPUs, and does not run
-                chosen.append((job, one))
+            chosen.append((job, one))
     return chosen
 
 

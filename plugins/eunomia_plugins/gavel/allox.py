@@ -1,0 +1,117 @@
+"""AlloX (EuroSys'20): the least mean JCT on several GPU types, by a matching; who runs, runs to its end."""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Allocation,
+    Claims,
+    Contract,
+    Feature,
+    Grants,
+    Menus,
+    Offer,
+    PluginOptions,
+    Share,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Verdicts,
+    hookimpl,
+)
+from eunomia.contracts import Contracts
+from eunomia.pools import owners
+from eunomia.units import Ints, Reals, Rows
+from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
+from eunomia_plugins.gavel.matching import match
+from eunomia_plugins.gavel.min_total_duration import seconds_left
+from eunomia_plugins.gavel.sharing import EVENTS
+
+
+class AlloxOptions(PluginOptions):
+    """Options of ``allox``."""
+
+    alpha: Share = 1.0
+    """Which part of the waiting jobs is matched, those that received least first: less is fairer, and slower."""
+    window: Annotated[int, Field(ge=1)] = 100
+    """The most jobs that are matched at once; the others stand behind them."""
+    solver: Literal["fast", "reference"] = "fast"
+    """``reference``: the specification in cvxpy, which is slow."""
+
+
+class Allox:
+    """Match waiting jobs to (GPU type, place in line), and start whoever is first in the lines of its type.
+
+    A gang of g GPUs stands in one line for g times as long. Where its type has no GPUs free now a job waits for them,
+    even if another type has some. On one type the matching is shortest work first.
+    """
+
+    name = "allox"
+    api = 1
+    options_type = AlloxOptions
+    contracts: ClassVar[Contracts] = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}))}
+
+    def __init__(self, options: AlloxOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Grant each waiting job its gang on the type that it was matched to, the front of the lines first."""
+        everybody = instance_of(snapshot, menus, offer, weighted=False, speeds=True)
+        waits = np.isin(everybody.jobs, offer.candidates) & ~np.isin(everybody.jobs, _holding(snapshot))
+        found = everybody.only(waits)
+        matched = _matched_first(snapshot, found, self.options)
+        kinds, order = self._match(snapshot, found, matched)
+        rest, why = left_out(snapshot, menus, offer, everybody.jobs)
+        return Allocation(
+            claims=Claims(unit=Unit.JOB, rows=found.jobs),
+            amount=Grants(
+                gpus=found.gpus.astype(np.int64), gpu_type=kinds.astype(np.int32) if offer.capacity.size > 1 else None
+            ),
+            order=order.astype(np.int32),
+            verdicts=Verdicts(rows=rest, reasons=why),
+        )
+
+    def _match(self, snapshot: Snapshot, found: Instance, matched: Ints) -> tuple[Ints, Ints]:
+        """By job its type, and the jobs in order of service; those who are not matched come last, on their best."""
+        seconds = seconds_left(found, snapshot.iterations_left(found.jobs))
+        best = found.rate.max(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            work = (seconds * found.gpus)[:, None] * np.where(found.able, best / found.rate, np.inf)
+        kinds = work.argmin(axis=1)
+        lines = found.capacity.astype(np.int64)
+        found_places = match(work[matched], lines, reference=self.options.solver == "reference")
+        kinds[matched] = found_places.gpu_type
+        ahead = _ahead(found_places.gpu_type, found_places.place, work[matched, found_places.gpu_type], lines)
+        behind = np.setdiff1d(np.arange(found.jobs.size), matched)
+        return kinds, np.concatenate([matched[np.argsort(ahead, kind="stable")], behind])
+
+
+def _holding(snapshot: Snapshot) -> Rows:
+    """Jobs that have GPUs, or are promised some."""
+    return np.unique(owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB))
+
+
+def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -> Ints:
+    """Who is matched: those that received least, and among equals the oldest."""
+    received = snapshot.ledger.jobs.received[found.jobs].sum(axis=1)
+    count = min(options.window, max(int(options.alpha * found.jobs.size), int(found.capacity.sum())))
+    return np.sort(np.argsort(received, kind="stable")[:count])
+
+
+def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
+    """By job, the part of its type's lines that is before it; who has less work goes first within a place."""
+    ahead = np.zeros(kind.size)
+    for each in np.unique(kind).tolist():
+        mine = np.flatnonzero(kind == each)
+        order = mine[np.lexsort((work[mine], -place[mine]))]
+        ahead[order] = np.arange(order.size) / lines[each]
+    return ahead

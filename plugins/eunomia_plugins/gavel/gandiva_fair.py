@@ -1,0 +1,108 @@
+"""Gandiva-fair (EuroSys'20): users have tickets for a part of each GPU type, and trade what they gain little from."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia.contracts import Contracts
+from eunomia.memos import Memo
+from eunomia.units import Ints, Reals
+from eunomia_plugins.gavel.filling import pooled_level
+from eunomia_plugins.gavel.instance import Instance
+from eunomia_plugins.gavel.programmes import spread
+from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+from eunomia_plugins.gavel.trading import trade
+
+
+class GandivaFairOptions(SharingOptions):
+    """Options of ``gandiva_fair``."""
+
+    performance: bool = True
+    """Whether a job's rates on the GPU types count; else nobody has a reason to trade."""
+    tickets: Literal["equal", "size"] = "equal"
+    """How many tickets a user has: as many as every other, or as many as its jobs ask for GPUs; and so within it."""
+    trading: Literal["on", "off"] = "on"
+    """Whether users trade GPUs of different types."""
+    among: Literal["users", "apps"] = "users"
+    """Who has tickets."""
+
+
+class GandivaFair:
+    """Tickets in proportion to weights, then trades at second prices, then each owner's GPUs among its jobs.
+
+    Owners who cannot use all of their part leave it to the others. What is left after that, for want of jobs that are
+    able to use it, is spread. It is no programme: ``solver`` changes nothing.
+    """
+
+    name = "gandiva_fair"
+    api = 1
+    options_type = GandivaFairOptions
+    contracts: ClassVar[Contracts] = GIVES_TIME
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
+
+    def __init__(self, options: GandivaFairOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Share time among all jobs, running ones too."""
+
+        def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+            apps = snapshot.jobs.app[instance.jobs]
+            among_apps = self.options.among == "apps"
+            rows = apps if among_apps else snapshot.apps.user[apps]
+            owners, owner = np.unique(rows, return_inverse=True)
+            weight = (snapshot.apps if among_apps else snapshot.users).weight[owners]
+            if not self.options.weighted:
+                weight = np.ones(owners.size)
+            return Solved(self._solve(instance, owner.ravel(), weight))
+
+        return share_time(self.name, self.options, snapshot, menus, offer, solve)
+
+    def _solve(self, instance: Instance, owner: Ints, weight: Reals) -> Reals:
+        if weight.size == 0:
+            return np.zeros(instance.rate.shape)
+        demand: Reals = np.bincount(owner, weights=instance.gpus, minlength=weight.size).astype(float)
+        sized = self.options.tickets == "size"
+        part = parts(demand, weight * demand if sized else weight, float(instance.capacity.sum()))
+        gpus = part[:, None] * instance.capacity
+        if self.options.trading == "on" and instance.capacity.size > 1:
+            gpus = trade(gpus, _speeds(instance, owner, demand))
+        share = np.zeros(instance.rate.shape)
+        for number in range(weight.size):
+            mine = owner == number
+            share[mine] = _among_jobs(instance.gpus[mine], gpus[number], sized=sized)
+        return spread(instance, np.where(instance.able, share, 0.0))
+
+
+def parts(demand: Reals, tickets: Reals, total: float) -> Reals:
+    """[owner] its part of every type: by tickets, but no more GPUs in all than it can use; others have the rest."""
+    if float(demand.sum()) <= total:
+        return demand / total
+    return pooled_level(demand, demand / tickets, total) * demand / total
+
+
+def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
+    """[owner, type] the mean speed of its jobs, by GPUs, each relative to the job's best type."""
+    best = instance.rate.max(axis=1, keepdims=True)
+    relative = instance.rate / np.where(best > 0.0, best, 1.0)
+    columns = [np.bincount(owner, weights=column * instance.gpus, minlength=demand.size) for column in relative.T]
+    found: Reals = np.column_stack(columns) / demand[:, None]
+    return found
+
+
+def _among_jobs(sizes: Reals, gpus: Reals, *, sized: bool) -> Reals:
+    """[job, type] shares of an owner's jobs of its GPUs: equally many GPUs on average, or equally much of the time."""
+    total = float(gpus.sum())
+    if total <= 0.0:
+        return np.zeros((sizes.size, gpus.size))
+    time = pooled_level(sizes, np.ones(sizes.size) if sized else sizes, total)
+    found: Reals = time[:, None] * (gpus / total)
+    return found

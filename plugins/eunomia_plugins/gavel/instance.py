@@ -1,0 +1,120 @@
+"""What a programme is about: who shares, how fast each would be on each GPU type, and what there is to share."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia import Menus, Offer, Reason, Snapshot
+from eunomia.units import Bools, Ints, Reals, Rows
+
+NOWHERE = 1e-6
+"""A rate below this part of the job's best counts as none: that is how a type on which it does not run is told."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Instance:
+    """Jobs and GPU types of one moment, a row a job. Gangs run whole, on one type at a time."""
+
+    jobs: Rows
+    gpus: Reals
+    """Size of the gang."""
+    able: Bools
+    """[job, type] whether the job may run there and fits."""
+    rate: Reals
+    """[job, type] iterations a second of the whole gang; 0: not there; 1 everywhere where nothing is known."""
+    weight: Reals
+    capacity: Reals
+    """GPUs by type."""
+
+    @property
+    def equal_rate(self) -> Reals:
+        """By job: its rate with its time spread over the types in proportion to their GPUs (Gavel §4.1, X_equal)."""
+        found: Reals = self.rate @ (self.capacity / max(float(self.capacity.sum()), 1.0))
+        return found
+
+    @property
+    def pooled(self) -> bool:
+        """Whether all types are one to everybody: one type, or every job able and equally fast on each."""
+        return self.capacity.size == 1 or bool(self.able.all() and (self.rate == self.rate[:, :1]).all())
+
+    def only(self, kept: Bools) -> "Instance":
+        """The same with some of the jobs."""
+        return Instance(
+            jobs=self.jobs[kept],
+            gpus=self.gpus[kept],
+            able=self.able[kept],
+            rate=self.rate[kept],
+            weight=self.weight[kept],
+            capacity=self.capacity,
+        )
+
+    def blind(self) -> "Instance":
+        """The same as a policy without performance sees it: types differ in nothing but who may run there."""
+        best = self.rate.max(axis=1, keepdims=True)
+        return dataclasses.replace(self, rate=np.where(self.able, np.where(best > 0.0, best, 1.0), 0.0))
+
+
+def instance_of(snapshot: Snapshot, menus: Menus, offer: Offer, *, weighted: bool, speeds: bool) -> Instance:
+    """All active jobs that could run in this cluster at the largest size on their menus.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: sizes and rates by job.
+        offer: with the cluster's GPUs by type.
+        weighted: whether the weight of its app counts for a job.
+        speeds: whether a job is able only where its menu says that it runs.
+    """
+    jobs = snapshot.active
+    gpus = menus.span(jobs)[1]
+    kind = snapshot.jobs.gpu_type[jobs]
+    types = np.arange(offer.capacity.size)
+    able: Bools = ((kind[:, None] == -1) | (kind[:, None] == types)) & (gpus[:, None] > 0)
+    able &= gpus[:, None] <= offer.capacity
+    rate = np.where(able, rates_by_type(menus, jobs, gpus, offer.capacity.size), 0.0)
+    if speeds:
+        able &= rate > 0.0
+    weight = snapshot.apps.weight[snapshot.jobs.app[jobs]] if weighted else np.ones(jobs.size)
+    whole = Instance(
+        jobs=jobs, gpus=gpus.astype(float), able=able, rate=rate, weight=weight, capacity=offer.capacity.astype(float)
+    )
+    somewhere: Bools = np.asarray(able.any(axis=1))
+    return whole.only(somewhere)
+
+
+def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
+    """[job, type] iterations a second at that size, side by side; 1 on every type where nothing is known.
+
+    A point of the type itself comes before one that holds for any type. Where the menu knows some types, and nothing
+    that holds for any, the others count as ones on which the job does not run.
+    """
+    points = menus.points
+    found = np.full((jobs.size, types), np.nan)
+    if points.gpus.size == 0:
+        return np.ones_like(found)
+    nearness = np.where(points.locality < 0, 0, points.locality)
+    order = np.lexsort((-points.basis, nearness))[::-1]  # the nearest is written last
+    curves = int(points.start.size) - 1
+    curve = menus.curve[jobs]
+    largest = np.zeros(curves + 1, np.int64)
+    largest[curve] = gpus  # the last row is of jobs that are on no menu
+    here = order[(points.gpus[order] == largest[points.curve[order]]) & ~np.isnan(points.rate[order])]
+    table = np.full((curves + 1, types + 1), np.nan)
+    table[points.curve[here], points.gpu_type[here]] = points.rate[here]  # -1, any type, is the last column
+    by_job = table[curve]
+    found = np.where(np.isnan(by_job[:, :types]), by_job[:, types:], by_job[:, :types])
+    unknown = np.isnan(found).all(axis=1)
+    found[unknown] = 1.0
+    found = np.nan_to_num(found)
+    rates: Reals = np.where(found < NOWHERE * found.max(axis=1, keepdims=True), 0.0, found)
+    return rates
+
+
+def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
+    """Active jobs that have no share, and why: they can run nowhere in this cluster, or came after the solution."""
+    rest = snapshot.active[~np.isin(snapshot.active, shares)]
+    gpus, kind = menus.span(rest)[1], snapshot.jobs.gpu_type[rest]
+    limit = np.append(offer.capacity, offer.capacity.max(initial=0))[kind]
+    why = np.full(rest.size, int(Reason.AWAITING_ROUND), np.int32)
+    why[(gpus <= 0) | (gpus > limit)] = int(Reason.NO_SIZE_FITS)
+    why[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
+    return rest, why

@@ -1,0 +1,65 @@
+"""Max-min fairness over effective throughput: the job that gains least gains as much as can be (Gavel, §4.1)."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia.contracts import Contracts
+from eunomia.memos import Memo
+from eunomia.units import Reals
+from eunomia_plugins.gavel import reference
+from eunomia_plugins.gavel.filling import fill_up
+from eunomia_plugins.gavel.instance import Instance
+from eunomia_plugins.gavel.programmes import highest_level, spread
+from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+
+
+class MaxMinFairnessOptions(SharingOptions):
+    """Options of ``max_min_fairness``."""
+
+    beyond: Literal["spread", "filled", "nothing"] = "spread"
+    """What becomes of capacity that the level leaves: all get the same part of the time more; water filling, level by
+    level; or nothing."""
+
+
+class MaxMinFairness:
+    """Maximise the least effective throughput of a job, by what it would have with an equal share of everything.
+
+    The programme's optimum is not unique. Every job gets the level, and ``beyond`` says which of the optima with it
+    is taken; jobs that are alike have equal shares.
+    """
+
+    name = "max_min_fairness"
+    api = 1
+    options_type = MaxMinFairnessOptions
+    contracts: ClassVar[Contracts] = GIVES_TIME
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
+
+    def __init__(self, options: MaxMinFairnessOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Share time among all jobs, running ones too."""
+        return share_time(self.name, self.options, snapshot, menus, offer, self._solve)
+
+    def _solve(self, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+        gain = gains(instance)
+        if self.options.solver == "reference":
+            return Solved(reference.highest_level(instance, gain)[0])
+        if self.options.beyond == "filled":
+            return Solved(fill_up(instance, gain))
+        share, _ = highest_level(instance, gain)
+        return Solved(spread(instance, share) if self.options.beyond == "spread" else share)
+
+
+def gains(instance: Instance) -> Reals:
+    """[job, type] rate over that of an equal share, times the gang's size, over the job's weight."""
+    per_gpu = instance.gpus / (instance.weight * instance.equal_rate)
+    found: Reals = instance.rate * per_gpu[:, None]
+    return found

@@ -1,0 +1,73 @@
+"""Minimum makespan: all present jobs are done as soon as can be (Gavel, §4.1; open shop scheduling, OSSP)."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia.contracts import Contracts
+from eunomia.memos import Memo
+from eunomia.units import Reals
+from eunomia_plugins.gavel import reference
+from eunomia_plugins.gavel.instance import Instance
+from eunomia_plugins.gavel.programmes import highest_level, spread
+from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+
+NEARLY_DONE = 1e-9
+"""Iterations that count as some: a job with none left must not ask for infinite speed."""
+
+
+class MinTotalDurationOptions(SharingOptions):
+    """Options of ``min_total_duration``."""
+
+    performance: bool = True
+    """Whether a job's rates on the GPU types count; else it is as fast on all as on its best."""
+
+
+class MinTotalDuration:
+    """Minimise T so that every job m does what it has left by then: throughput(m, X) T >= iterations left.
+
+    With s = 1 / T that is one linear programme, the highest common level of throughput over work; where jobs may be
+    preempted and move between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). What T leaves is
+    spread. A job that does not tell its work counts as having as much as the mean of those who do.
+    """
+
+    name = "min_total_duration"
+    api = 1
+    options_type = MinTotalDurationOptions
+    contracts: ClassVar[Contracts] = GIVES_TIME
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
+
+    def __init__(self, options: MinTotalDurationOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever something becomes free."""
+        return EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Share time among all jobs, running ones too."""
+
+        def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+            return Solved(self._solve(instance, seconds_left(instance, snapshot.iterations_left(instance.jobs))))
+
+        return share_time(self.name, self.options, snapshot, menus, offer, solve)
+
+    def _solve(self, instance: Instance, left: Reals) -> Reals:
+        speed = instance.rate / np.maximum(instance.rate.max(axis=1), NEARLY_DONE)[:, None]
+        gain = speed / left[:, None]
+        if self.options.solver == "reference":
+            return reference.highest_level(instance, gain)[0]
+        return spread(instance, highest_level(instance, gain)[0])
+
+
+def seconds_left(instance: Instance, iterations: Reals) -> Reals:
+    """[job] seconds that what is left takes on its best type; of those that do not tell, the mean of the others."""
+    seconds = iterations / np.where(instance.rate.max(axis=1) > 0.0, instance.rate.max(axis=1), 1.0)
+    known = ~np.isnan(seconds)
+    mean = float(seconds[known].mean()) if known.any() else 1.0
+    found: Reals = np.maximum(np.where(known, seconds, mean), NEARLY_DONE)
+    return found

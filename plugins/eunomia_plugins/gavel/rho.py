@@ -1,0 +1,77 @@
+"""The programme of finish-time fairness: the least rho of the job that is worst off."""
+
+import numpy as np
+
+from eunomia.units import Reals
+from eunomia_plugins.gavel.instance import Instance
+from eunomia_plugins.gavel.programmes import highest_level
+
+SAME = 1e-9
+STEPS = 50
+
+
+def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tuple[Reals, float]:
+    """Minimise max over m of (since_m + left_m / throughput(m, X)) / alone_m.
+
+    For a rho the job needs the throughput left / (rho alone - since). So a rho can be had if the highest common level
+    of throughput over need is at least 1; and the solution at any level has a worst rho of its own, from which the
+    next step goes on. Each step's rho is lower, until the level is 1 (Newton's method on the level).
+
+    Args:
+        instance: jobs and capacity.
+        left: [job] iterations.
+        alone: [job] seconds that it would take in all with its own part of the cluster.
+        since: [job] seconds since it came.
+
+    Returns:
+        [job, type] shares at which every job has that rho and nobody a lower one, and the rho.
+    """
+    if instance.gpus.size == 0:
+        return np.zeros(instance.rate.shape), 0.0
+    if instance.pooled:
+        total = float(instance.capacity.sum())
+        part, rho = _on_one_pool(instance.gpus, left / instance.rate[:, 0], alone, since, total)
+        return part[:, None] * (instance.capacity / total), rho
+    share, _ = highest_level(instance, instance.rate / left[:, None])
+    rho = _worst(instance, share, left, alone, since)
+    for _ in range(STEPS):
+        need = left / np.maximum(rho * alone - since, SAME)
+        better, level = highest_level(instance, instance.rate / need[:, None])
+        found = _worst(instance, better, left, alone, since)
+        if found >= rho * (1.0 - SAME) or level <= 1.0 + SAME:
+            break
+        share, rho = better, found
+    return share, rho
+
+
+def _worst(instance: Instance, share: Reals, left: Reals, alone: Reals, since: Reals) -> float:
+    throughput = (instance.rate * share).sum(axis=1)
+    return float(((since + left / throughput) / alone).max())
+
+
+def _on_one_pool(gpus: Reals, seconds: Reals, alone: Reals, since: Reals, total: float) -> tuple[Reals, float]:
+    """By bisection: the part of the time that a rho takes of each job falls as rho rises.
+
+    Args:
+        gpus: [job].
+        seconds: [job] that its work takes with all the time.
+        alone: as above.
+        since: as above.
+        total: GPUs.
+    """
+    low = float(((since + seconds) / alone).max())  # where somebody has all the time
+    part = seconds / (low * alone - since)
+    if float(gpus @ part) <= total:
+        return np.minimum(part, 1.0), low
+    high = 2.0 * low
+    while float(gpus @ (seconds / (high * alone - since))) > total:
+        high *= 2.0
+    while high - low > SAME * SAME * high:
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        if float(gpus @ (seconds / (middle * alone - since))) > total:
+            low = middle
+        else:
+            high = middle
+    return np.minimum(seconds / (high * alone - since), 1.0), high

@@ -1,0 +1,149 @@
+"""What the policies of the family share: when a solution is found anew, what is remembered of it, and its answer."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    Cause,
+    Claims,
+    Contract,
+    Duration,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Seconds,
+    Snapshot,
+    Stage,
+    TimeShares,
+    Triggers,
+    Unit,
+    Verdicts,
+)
+from eunomia.contracts import Contracts
+from eunomia.units import Reals
+from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
+
+EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+"""When a policy of the family asks for a round; found anew is the solution only when a job came or left."""
+GIVES_TIME: Contracts = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}))}
+Row = tuple[float, ...]
+
+
+class SharingOptions(PluginOptions):
+    """Options that all policies of the family have."""
+
+    performance: bool = False
+    """Whether a job's rates on the GPU types count; else all types are alike to it."""
+    weighted: bool = True
+    """Whether the weight of its app counts for a job; else every job weighs 1."""
+    least_between: Duration = Seconds(0.0)
+    """The least time between two solutions: a job that comes sooner waits for the next one."""
+    solver: Literal["fast", "reference"] = "fast"
+    """``reference``: the specification in cvxpy, which is slow."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """A solution by id of job, and what its policy notes beside it."""
+
+    version: ClassVar[int] = 1
+    at: float
+    """When it was found, in seconds since the start."""
+    capacity: tuple[int, ...]
+    jobs: tuple[str, ...]
+    """All who were there, with a share or without."""
+    share: dict[str, Row]
+    """By GPU type."""
+    notes: dict[str, Row]
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by id."""
+        return json.dumps([self.at, self.capacity, self.jobs, self.share, self.notes], sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Read back; there has been one version."""
+        at, capacity, jobs, share, notes = json.loads(data)
+        return cls(at=at, capacity=tuple(capacity), jobs=tuple(jobs), share=_rows(share), notes=_rows(notes))
+
+
+class Solved(NamedTuple):
+    """What a policy makes of an instance."""
+
+    share: Reals
+    """[job, type]."""
+    notes: Mapping[str, Row] = {}
+
+
+Solve = Callable[[Instance, list[str], Mapping[str, Row]], Solved]
+"""(jobs, their ids, the notes of the last solution) -> shares and notes."""
+
+
+def share_time(
+    name: str, options: SharingOptions, snapshot: Snapshot, menus: Menus, offer: Offer, solve: Solve
+) -> Allocation:
+    """Answer with the last solution, or with a new one where one is due.
+
+    Args:
+        name: of the plugin.
+        options: its options.
+        snapshot: the state of this moment.
+        menus: sizes and rates by job.
+        offer: with the cluster's GPUs by type.
+        solve: what the policy does.
+    """
+    last = snapshot.memos.of(name, Stage.ALLOCATION)
+    names = [str(job) for job in snapshot.jobs.id[snapshot.active]]
+    if isinstance(last, Shares) and not _due(last, float(snapshot.now), names, offer, options.least_between):
+        return _answer(snapshot, menus, offer, last, names)
+    found = instance_of(snapshot, menus, offer, weighted=options.weighted, speeds=options.performance)
+    able = [str(job) for job in snapshot.jobs.id[found.jobs]]
+    solved = solve(
+        found if options.performance else found.blind(), able, last.notes if isinstance(last, Shares) else {}
+    )
+    share = np.clip(solved.share, 0.0, 1.0)
+    share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+    memo = Shares(
+        at=float(snapshot.now),
+        capacity=tuple(offer.capacity.tolist()),
+        jobs=tuple(names),
+        share=dict(zip(able, map(tuple, share.tolist()), strict=True)),
+        notes=dict(solved.notes),
+    )
+    return dataclasses.replace(_answer(snapshot, menus, offer, memo, names), memo=memo)
+
+
+def _due(last: Shares, now: float, names: list[str], offer: Offer, least_between: float) -> bool:
+    """Whether a new solution is to be found.
+
+    One of the very start holds nobody up, and neither does one of which nobody is left.
+    """
+    if last.capacity != tuple(offer.capacity.tolist()):
+        return True
+    if set(names) == set(last.jobs):
+        return False
+    soon = last.at > 0.0 and now < last.at + least_between
+    return not soon or not any(name in last.share for name in names)
+
+
+def _answer(snapshot: Snapshot, menus: Menus, offer: Offer, solution: Shares, names: list[str]) -> Allocation:
+    known = np.array([name in solution.share for name in names], dtype=bool)
+    rows = snapshot.active[known]
+    share = np.array([solution.share[name] for name in names if name in solution.share])
+    rest, why = left_out(snapshot, menus, offer, rows)
+    return Allocation(
+        claims=Claims(unit=Unit.JOB, rows=rows),
+        amount=TimeShares(share=share.reshape(rows.size, offer.capacity.size), since=Seconds(solution.at)),
+        order=np.arange(rows.size, dtype=np.int32),
+        verdicts=Verdicts(rows=rest, reasons=why),
+    )
+
+
+def _rows(table: dict[str, list[float]]) -> dict[str, Row]:
+    return {job: tuple(row) for job, row in table.items()}

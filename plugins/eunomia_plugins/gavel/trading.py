@@ -1,0 +1,55 @@
+"""Gandiva-fair's trade (EuroSys'20): who gains little from fast GPUs sells them to who gains much, for slow ones."""
+
+from itertools import combinations
+
+import numpy as np
+
+from eunomia.units import Reals
+
+NOTHING = 1e-12
+
+
+def trade(gpus: Reals, speed: Reals) -> Reals:
+    """Trade GPUs of each two types until nobody gains by another trade.
+
+    Of those with slow GPUs left, the one with the highest speedup buys; the one with the lowest sells. A fast GPU costs
+    as many slow ones as the next buyer would give, the second-highest speedup; where there is no other buyer, the mean
+    of the two speedups (so the tables of OEF's equation (1) come out, which a pure second price does not reproduce).
+
+    Args:
+        gpus: [owner, type] what each begins with.
+        speed: [owner, type] how fast its jobs are.
+
+    Returns:
+        [owner, type] what each has in the end; the sums by type are the same.
+    """
+    found = gpus.astype(float).copy()
+    by_speed = np.argsort(-speed.mean(axis=0), kind="stable").tolist()
+    for fast, slow in combinations(by_speed, 2):
+        _trade_pair(found, fast, slow, speed[:, fast] / np.maximum(speed[:, slow], NOTHING))
+    return found
+
+
+def _trade_pair(gpus: Reals, fast: int, slow: int, speedup: Reals) -> None:
+    """Trade two types; ``gpus`` is changed in place. Each trade ends what a seller or a buyer has."""
+    for _ in range(2 * speedup.size):
+        sellers = np.flatnonzero(gpus[:, fast] > NOTHING)
+        buyers = np.flatnonzero(gpus[:, slow] > NOTHING)
+        if sellers.size == 0 or buyers.size == 0:
+            return
+        seller = int(sellers[speedup[sellers].argmin()])
+        buyer = int(buyers[speedup[buyers].argmax()])
+        if speedup[buyer] <= speedup[seller] * (1.0 + 1e-9):
+            return
+        others = buyers[(buyers != buyer) & (speedup[buyers] > speedup[seller] * (1.0 + 1e-9))]
+        price = float(speedup[others].max() if others.size else (speedup[buyer] + speedup[seller]) / 2.0)
+        sold = min(float(gpus[seller, fast]), float(gpus[buyer, slow]) / price)
+        gpus[seller] += _moved(gpus, fast, slow, -sold, sold * price)
+        gpus[buyer] += _moved(gpus, fast, slow, sold, -sold * price)
+        np.maximum(gpus, 0.0, out=gpus)
+
+
+def _moved(gpus: Reals, fast: int, slow: int, more_fast: float, more_slow: float) -> Reals:
+    change = np.zeros(gpus.shape[1])
+    change[fast], change[slow] = more_fast, more_slow
+    return change
