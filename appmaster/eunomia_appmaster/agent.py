@@ -14,7 +14,6 @@ import numpy as np
 from eunomia.bundles import ByBundle
 from eunomia.checking import bind
 from eunomia.cluster import Cluster
-from eunomia.errors import EunomiaError
 from eunomia.events import JobAdded
 from eunomia.forecasts import Forecast
 from eunomia.offers import Offer
@@ -24,12 +23,9 @@ from eunomia.snapshot import Measured, Snapshot
 from eunomia.stages import ElasticityStage, ValuationStage
 from eunomia.state import State
 from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
+from eunomia_appmaster.bidding import AgentError, bid_of
 from eunomia_appmaster.master.outbox import RateReport
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-
-
-class AgentError(EunomiaError):
-    """The agent cannot value offers as the profile asks."""
 
 
 @builds
@@ -103,12 +99,7 @@ class Agent:
             EunomiaError: the valuation has no bundles, or does not know the app.
         """
         snapshot = lay_out(self._cluster, self._standing, made, known)
-        menus = self._elasticity(snapshot=snapshot)
-        valuations = self._valuation(snapshot=snapshot, menus=menus, offer=_offer(made, snapshot))
-        rows = valuations.claims.rows.tolist()
-        if 0 not in rows:
-            raise AgentError("a valuation must value the app that it is asked for", value=f"rows {rows}")
-        return valuations.form(ByBundle).select([rows.index(0)])
+        return bid_of(snapshot, _offer(made, snapshot), self._elasticity, self._valuation)
 
 
 def plugins_here(registry: Registry) -> list[tuple[str, str]]:

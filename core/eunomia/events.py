@@ -260,7 +260,6 @@ ORDER: tuple[type, ...] = (
     Started,
     Resized,
     JobReported,
-    RateMeasured,
     Adapted,
     RoundEnded,
     JobsDivided,
@@ -268,6 +267,7 @@ ORDER: tuple[type, ...] = (
     AppArrived,
     JobAdded,
     JobResumed,
+    RateMeasured,
     ForecastReported,
     BidReceived,
 )

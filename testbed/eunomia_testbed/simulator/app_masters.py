@@ -32,7 +32,7 @@ class AppMaster(Protocol):
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Hear what happened to the app: ``Started``, ``Released``, ``JobsDivided`` or ``JobReported`` of its own."""
+        """Hear that a job lost its GPUs to a failure, and what it has done by its last checkpoint: ``JobReported``."""
         ...
 
     def wishes(self) -> Sequence[int]:

@@ -22,11 +22,26 @@ from eunomia.registry import Registry
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.apps import Apps
+from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.failures import FailurePlan
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
-from eunomia_testbed.simulator.outcome import AWAITED, FINISHED, REJECTED, RUNNING, WAITING, Counts, outcome
+from eunomia_testbed.simulator.outcome import (
+    AWAITED,
+    FINISHED,
+    OVER,
+    PAUSED,
+    REJECTED,
+    RUNNING,
+    WAITING,
+    Counts,
+    outcome,
+)
 from eunomia_testbed.simulator.reporting import Reporter
+from eunomia_testbed.simulator.rounds import RuledRun
+from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
@@ -41,6 +56,7 @@ INSTANT_STEPS = 1_000
 """Steps at one moment."""
 PROGRESS_STEPS = 256
 
+_MACHINES = (MachineLost, MachineBack)
 Watch = Callable[["Engine", Decision], None]
 
 
@@ -105,11 +121,15 @@ class Engine:
             app_of=self.app_of,
             leases=self.logs.leases,
         )
-        self.executor.began, self.executor.ran, self.executor.left = self._began, self._ran, self._left
+        self.executor.began, self.executor.ran, self.executor.left = self.began, self._ran, self.stood
         self.reporter = Reporter(
             workload, cluster, self.speeds, self.work, options.reports, divides=options.agents, seed=seed
         )
         self._follows_up = self.reporter.follows_up
+        self.apps = Apps(self)
+        self._bidders = Bidders(self, options.answer_seconds)
+        if options.failures is not None:
+            FailurePlan(options.failures, cluster, seed, self.agenda, self.lose, self.repair)
         self._progress, self._watch = progress, watch
         self._observers = profile.observers()
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
@@ -122,7 +142,8 @@ class Engine:
         comes = np.argsort(jobs.arrival_seconds, kind="stable").tolist()
         self._order: list[int] = [job for job in comes if self.state[job] != REJECTED]
         self._next = 0
-        self._next_arrival = self._arrival[self._order[0]] if self._order else math.inf
+        self.next_arrival = self._arrival[self._order[0]] if self._order else math.inf
+        self._left_to_do = len(self._order)
         self._alive = [0] * len(workload.apps.id)
         """By app, jobs that are not over."""
         for job, app in enumerate(self.app_of):
@@ -133,6 +154,7 @@ class Engine:
         self.app_finish = [math.nan] * len(workload.apps.id)
         self.wait_seconds = [0.0] * workload.size
         self._waits_since = [math.nan] * workload.size
+        self._has_masters = False
         self.waiting = self.waiting_gpus = self.running = 0
         self.counts = Counts()
         self._wake_at = math.inf
@@ -148,37 +170,59 @@ class Engine:
             EunomiaError: the policy makes no progress; it names policy and time.
         """
         began = time.process_time()
-        until = self.options.until
-        while (now := self._next_time()) <= until and now < math.inf:
-            self._step(now)
-            if self._idle > IDLE_STEPS and not self.running and self._next_arrival == math.inf:
-                break  # nobody will ever start
+        if self.options.rules is not None:
+            RuledRun(self, self.options.rules).run()
+        else:
+            self._run()
         self._end()
         if self.timings is not None:
             self.timings.seconds["driver"] = time.process_time() - began - self.timings.seconds.get("step", 0.0)
         return outcome(self)
 
+    def _run(self) -> None:
+        until, executor = self.options.until, self.executor
+        while (now := self._next_time()) <= until and now < math.inf:
+            self._step(now)
+            if self._idle > IDLE_STEPS and not self.running and self.next_arrival == math.inf:
+                return  # nobody will ever start
+            if not self._left_to_do and not executor.busy and not executor.urgent:
+                return
+
     def _next_time(self) -> float:
         if self.executor.urgent:
             return self.now
-        return min(self._next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
+        return min(self.next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
 
-    def _step(self, now: float) -> None:
+    def step_at(self, now: float, *, admits: bool = True) -> None:
+        """Step at a boundary of a peer's round: all that has to follow at this moment, or only what is at hand."""
+        self._step(now, admits=admits)
+        while admits and self.executor.urgent:
+            self._step(now)
+
+    def _step(self, now: float, *, admits: bool = True) -> None:
         executor = self.executor
         self._instant = self._instant + 1 if now == self.now else 0
         self.now = now
         events, executor.out, executor.urgent = executor.out, [], False
-        if not self._happen(now, events) and self._next_arrival <= now:
+        if not self._happen(now, events) and admits and self.next_arrival <= now:
             self._arrive(now, events)
-        if executor.out:  # what app masters answered to what has just happened
+        if self._has_masters:
+            self.apps.report(now, events)
+            self.apps.tell(events)
+        if executor.out:  # what followed from what has just happened
             events += executor.out
             executor.out = []
-            executor.urgent = False
+        executor.urgent = False
         free = self.cluster.gpus - executor.busy
         running, waiting, calls = self.running, self.waiting, self.arbiter.calls
         decision = self._ask(now, events)
         self._wake_at = decision.wake_at
         executor.carry_out(decision, now)
+        for offer in decision.offers:
+            self._bidders.answer(offer, now)
+        if self._has_masters or self.apps.masters:
+            self._has_masters = True
+        self.apps.divide(now)
         self._count(decision, events, free, running, waiting, calls)
         if self._watch is not None:
             self._watch(self, decision)
@@ -190,6 +234,24 @@ class Engine:
         decision = self.arbiter.step(Seconds(now), events)
         self.timings.add("step", time.process_time_ns() - began)
         return decision
+
+    # --- what others ask -------------------------------------------------------------------------------------------
+
+    def job_id(self, job: int) -> JobId:
+        """Id of a job."""
+        return JobId(self._ids[job])
+
+    def is_over(self, job: int) -> bool:
+        """Whether a job ended, well or not."""
+        return self.state[job] in OVER
+
+    def has_arrived(self, job: int) -> bool:
+        """Whether a job has come."""
+        return self._arrival[job] <= self.now
+
+    def active(self) -> list[int]:
+        """Jobs that are here and not over."""
+        return [job for job in self._order[: self._next] if self.state[job] not in OVER]
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -216,36 +278,74 @@ class Engine:
             if self._follows_up:
                 events.append(self.reporter.progress(job, now))
             return False
-        self.running -= 1
-        self._finish(job, now, events)
+        if self._has_masters and self.app_of[job] in self.apps.masters:
+            self.apps.reached(job, gpus, now, events)
+            return not work.on[job]
+        self.finish_job(job, now, events)
         return True
 
-    def _finish(self, job: int, now: float, events: list[Event]) -> None:
+    def finish_job(self, job: int, at: float, events: list[Event]) -> None:
+        """A job of an app without master is done."""
         app = self.app_of[job]
-        self.state[job] = FINISHED
-        self.finish[job] = now
-        self.counts.finished += 1
-        self._moved = self.counts.steps
+        self.close(job, FINISHED, at)
         events.append(JobFinished(job=JobId(self._ids[job])))
         self._alive[app] -= 1
         if self._alive[app] == 0:
-            self.app_finish[app] = now
+            self.app_finish[app] = at
             events.append(AppFinished(app=AppId(self.workload.apps.id[app])))
 
+    def close(self, job: int, state: str, at: float) -> None:
+        """A job is over."""
+        self._settle(job, at)
+        self.state[job] = state
+        self.finish[job] = at
+        self.counts.finished += 1
+        self._left_to_do -= 1
+        self._moved = self.counts.steps
+
+    def pause(self, job: int, now: float) -> None:
+        """A job's app master does not want it to run now."""
+        self._settle(job, now)
+        self.state[job] = PAUSED
+        self._moved = self.counts.steps
+
+    def _settle(self, job: int, now: float) -> None:
+        """Count a job out of those that wait or run."""
+        if self.state[job] == RUNNING:
+            self.running -= 1
+        elif self.state[job] == WAITING:
+            self._waits_no_more(job, now)
+
     def _arrive(self, now: float, events: list[Event]) -> None:
-        while self._next_arrival <= now:
-            job = self._order[self._next]
+        order, arrival, here, rules = self._order, self._arrival, self._here, self.options.rules
+        while self.next_arrival <= now:
+            job = order[self._next]
             self._next += 1
-            self._next_arrival = self._arrival[self._order[self._next]] if self._next < len(self._order) else math.inf
+            self.next_arrival = arrival[order[self._next]] if self._next < len(order) else math.inf
             app = self.app_of[job]
-            if not self._here[app]:
-                self._here[app] = True
-                events.append(self.reporter.arrived(app))
-            events.append(self.reporter.added(job))
+            if rules is not None:
+                self._admit(job, now, rules)
+            if self.apps.several and self.apps.speaks_for(app):
+                if not here[app]:
+                    here[app] = True
+                    self.apps.arrive(app, now, events)
+                elif self.state[job] == AWAITED:
+                    self.apps.join(job, now, events)
+            else:
+                if not here[app]:
+                    here[app] = True
+                    events.append(self.reporter.arrived(app))
+                events.append(self.reporter.added(job))
+                self.wait(job, arrival[job] if rules is not None else now)
             if not self.speeds.plain:
-                self.executor.out += self.reporter.profiled(job)
-            self.wait(job, now)
-            self._moved = self.counts.steps
+                events += self.reporter.profiled(job)
+        self._moved = self.counts.steps
+
+    def _admit(self, job: int, now: float, rules: Rules) -> None:
+        change = rules.admitted(job, now)
+        if change is not None:
+            self.work.become(job, change.iterations_left, change.seconds_per_iteration)
+            self.reporter.batch[job] = change.batch_size
 
     def wait(self, job: int, now: float) -> None:
         """A job waits from now on."""
@@ -258,20 +358,21 @@ class Engine:
 
     # --- what the executor tells -----------------------------------------------------------------------------------
 
-    def _began(self, job: int, now: float) -> None:
+    def began(self, job: int, now: float) -> None:
         """A job holds GPUs."""
-        since = self._waits_since[job]
-        if since != since:
+        if self.state[job] != WAITING:
             return
-        self.wait_seconds[job] += now - since
-        self._waits_since[job] = math.nan
-        self.waiting -= 1
-        self.waiting_gpus -= self._most[job]
+        self._waits_no_more(job, now)
         self.running += 1
         self.state[job] = RUNNING
         self._moved = self.counts.steps
         if self.start[job] != self.start[job]:
             self.start[job] = now
+
+    def _waits_no_more(self, job: int, now: float) -> None:
+        self.wait_seconds[job] += max(0.0, now - self._waits_since[job])
+        self.waiting -= 1
+        self.waiting_gpus -= self._most[job]
         if self.logs.waits is not None:
             self.logs.waits.end(job, now)
 
@@ -279,7 +380,8 @@ class Engine:
         if self._follows_up:
             self.executor.out += self.reporter.ran(job, now)
 
-    def _left(self, job: int, now: float) -> None:
+    def stood(self, job: int, now: float) -> None:
+        """A job that held GPUs holds none."""
         if self.state[job] == RUNNING:
             self.running -= 1
             self.wait(job, now)
@@ -293,7 +395,8 @@ class Engine:
         out.append(MachineLost(machine=self.cluster.machines[machine].name))
         for job in self.executor.lose(range(int(start[machine]), int(start[machine + 1])), now):
             if self.state[job] == RUNNING:
-                self._left(job, now)
+                self.apps.lost(job, now, out)
+                self.stood(job, now)
                 out.append(self.reporter.progress(job, now))
 
     def repair(self, machine: int, now: float) -> None:
@@ -356,7 +459,7 @@ class Engine:
         if stuck > STUCK_STEPS:
             rule = "a policy must make progress"
             raise EunomiaError(rule, value=f"{stuck} steps without a start, an end or an arrival", place=place)
-        idle = not events and not decision.transitions and not decision.offers
+        idle = not decision.transitions and not decision.offers and all(isinstance(one, _MACHINES) for one in events)
         self._idle = self._idle + 1 if idle else 0
 
     def _end(self) -> None:

@@ -95,6 +95,7 @@ class Executor:
         """By job, the epoch under which it runs or is about to."""
         self._saved_at = [0.0] * len(work.done)
         self._ever = [False] * len(work.done)
+        self._ready = [0.0] * gpus
         self._instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -175,6 +176,8 @@ class Executor:
         seconds = 0.0
         for job in stopped:
             seconds = max(seconds, self._save(job, now))
+        if order.job is not None and not stopped:
+            seconds = max(0.0, self._saved_at[self._rows[order.job]] - now)
         if order.job is None:
             self._unshare(order, gpus, stopped, now)
         seconds += self._takes(self.costs.release)
@@ -193,11 +196,36 @@ class Executor:
 
     def _save(self, job: int, now: float) -> float:
         """Stop a job that has not ended; return how long saving takes."""
-        self.work.stop(job, now)
+        if self.work.on[job]:
+            self.work.stop(job, now)
         self._ever[job] = True
         seconds = self._takes(self.costs.checkpoint)
         self._saved_at[job] = now + seconds
         return seconds
+
+    def stand(self, job: int, gpus: tuple[int, ...], now: float, *, saves: bool) -> None:
+        """A job's app master stops it, wherever it is: on GPUs that its master gave it, or on its own lease."""
+        ran = bool(self.work.on[job]) or self._ran_here(job)
+        if ran and saves:
+            self._save(job, now)
+        elif self.work.on[job]:
+            self.work.stop(job, now)
+        self._epoch[job] = NOBODY
+        if self._saved_at[job] > now:
+            for gpu in gpus:
+                self._ready[gpu] = self._saved_at[job]
+
+    def _ran_here(self, job: int) -> bool:
+        """Whether a job that stands has just come to its goal: it has something to save."""
+        return self.work.done[job] >= self.work.goal[job] > 0.0
+
+    def ready_at(self, gpus: tuple[int, ...]) -> float:
+        """When the last job on these GPUs has been saved."""
+        return max([self._ready[gpu] for gpu in gpus])
+
+    def standing(self) -> set[int]:
+        """Jobs that hold GPUs."""
+        return set(self.job_on) - {NOBODY}
 
     def _unshare(self, order: Transition, gpus: list[int], stopped: list[int], now: float) -> None:
         """An app's own lease loses GPUs: its master divides what is left."""
@@ -376,7 +404,7 @@ class Executor:
     def put(self, job: int, gpus: tuple[int, ...], now: float) -> None:
         """An app master puts one of its jobs on GPUs of its own leases, or takes it off them."""
         for gpu in gpus:
-            if self.job_on[gpu] != job:
+            if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
                 self._log_lease(gpu, now, "divided")
                 self.job_on[gpu], self._since[gpu] = job, now
 

@@ -86,6 +86,10 @@ class Reports:
     """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
     lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """By app id, a factor on the work that it says it has."""
+    far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """By app id, a factor on what it says that several machines slow its jobs down by (Themis §6.3)."""
+    forecast_seconds: float = 0.0
+    """An app master reports its forecast anew at most so often, beside what it bids on; 0: with every step."""
 
 
 @value
@@ -145,7 +149,7 @@ class SimulationOptions:
             if not 0.0 <= part < 1.0:
                 raise InputError(f"{name} must be at least 0 and less than 1", value=str(part))
         _at_least_zero("answer_seconds", self.answer_seconds)
-        for app, factor in self.reports.lies.items():
+        for app, factor in (*self.reports.lies.items(), *self.reports.far_lies.items()):
             if not 0.0 < factor < math.inf:
                 raise InputError("a lie must be a positive factor", value=str(factor), place=app)
         if self.failures is not None:

@@ -30,6 +30,7 @@ FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
 FAILED: Final = "failed"
 REJECTED: Final = "rejected"
+OVER: Final = frozenset({FINISHED, STOPPED, FAILED, REJECTED})
 
 
 @dataclasses.dataclass(slots=True)

@@ -48,11 +48,13 @@ class Reporter:
         factors = luck.uniform(1.0 - error, 1.0 + error, size=(2, count)) if error > 0.0 else np.ones((2, count))
         lies = np.array([reports.lies.get(app, 1.0) for app in apps.id]) if reports.lies else np.ones(count)
         self._app: list[int] = jobs.app.tolist()
+        self._far_lies = reports.far_lies
         self._work_factor: list[float] = (factors[0] * lies).tolist()
         self._time_factor: list[float] = factors[1].tolist()
         self._least: list[int] = jobs.least.tolist()
         self._most: list[int] = jobs.most.tolist()
-        self._iterations: list[float] = jobs.iterations.tolist()
+        self.batch: dict[int, float] = {}
+        """By job, a batch size that it starts with, where that is not the workload's."""
         self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
         self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
         self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
@@ -87,14 +89,22 @@ class Reporter:
             app=AppId(self._workload.apps.id[self._app[job]]),
             least=self._least[job],
             most=self._most[job],
-            iterations=self._iterations[job] * self._work_factor[self._app[job]],
+            iterations=self.whole(job),
             seconds_per_iteration=self.serial(job),
             kind=self._kind[job],
             gpu_type=None if named is None else named[job],
             cpus_per_gpu=math.nan if self._cpus is None else self._cpus[job],
             memory_gib_per_gpu=math.nan if self._memory is None else self._memory[job],
-            batch_size=math.nan if self._batch is None else self._batch[job],
+            batch_size=self.batch[job] if job in self.batch else math.nan if self._batch is None else self._batch[job],
         )
+
+    def gang(self, job: int) -> tuple[int, int]:
+        """Least and most GPUs."""
+        return self._least[job], self._most[job]
+
+    def whole(self, job: int) -> float:
+        """The job's whole work in iterations, as reported."""
+        return self._work.total[job] * self._work_factor[self._app[job]]
 
     def serial(self, job: int) -> float:
         """Serial seconds of an iteration as reported: as told, else as the model's profile tells for its gang."""
@@ -117,6 +127,12 @@ class Reporter:
                     if math.isfinite(pace) and pace != known:
                         known = pace
                         yield self._measured(job, size, kind, locality, pace)
+
+    def again(self, job: int, pace: float) -> Iterator[Event]:
+        """The rates of a job whose speed has changed for good, by type."""
+        if self._know != "declared":
+            for kind in range(len(self._cluster.gpu_types)):
+                yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
 
     # --- who runs --------------------------------------------------------------------------------------------------
 
@@ -150,7 +166,7 @@ class Reporter:
 
     def work_of(self, job: int) -> float:
         """The whole work of a job in serial GPU-seconds, as reported."""
-        return self._iterations[job] * self._work_factor[self._app[job]] * self.serial(job)
+        return self.whole(job) * self.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
         """S by locality at the job's largest gang: known with ``oracle``."""
@@ -161,7 +177,8 @@ class Reporter:
         if not all(map(math.isfinite, paces)) or paces[0] <= 0.0:
             return None
         island, machine, rack, cluster = (max(1.0, pace / paces[0]) for pace in paces)
-        return island, machine, rack, cluster
+        lie = self._far_lies.get(self._workload.apps.id[self._app[job]], 1.0)
+        return island, machine, max(1.0, rack * lie), max(1.0, cluster * lie)
 
     def _measured(self, job: int, gpus: int, kind: int, locality: Locality, pace: float) -> RateMeasured:
         return RateMeasured(

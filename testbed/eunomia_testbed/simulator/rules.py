@@ -1,8 +1,18 @@
 """The extension point for the round rules of another simulator, so that results can be held against published ones.
 
-With rules, time goes in rounds: the engine tells the arbiter what happened in the last round together with
-``RoundEnded``, carries the decision out at once, asks the rules what each job does in the round, and lets the round
-end when the rules say so. Costs, delays and failures of the options do not apply.
+With rules, time goes in rounds. At a boundary the engine tells the arbiter who ended, then everything else that
+happened in the round together with ``RoundEnded`` and those who arrived; it carries the decision out at once, asks the
+rules what each running job does in the round, and lets the round end when the rules say so. Between boundaries the
+arbiter hears nothing, wake-ups included. Costs, delays and failures of the options do not apply, and a workload's
+regimes are the rules' business (``admitted`` and ``changes``): the engine does not walk through them by itself.
+
+The order of what one boundary brings is the order of calls here::
+
+    work, round_ends        what the round comes to
+    changes                 whose batch size changes with its end
+                            step 1: JobFinished, AppFinished of those who ended (no round of the arbiter)
+    admitted                for each job that arrives, in order of arrival
+                            step 2: Released, JobReported, Adapted, RoundEnded, AppArrived, JobAdded (a round)
 """
 
 from typing import Protocol
@@ -22,12 +32,15 @@ class RoundJobs:
     """Row of the workload."""
     gpus: Ints
     gpu_type: Ints
-    """Index into the cluster's types."""
+    """Index into the cluster's types; of the first GPU."""
     iterations_left: Reals
+    """In steps of the present batch size."""
     seconds_per_iteration: Reals
     """True, of the present batch size, on the GPUs that it has."""
     fresh: Bools
     """Did not run in the round before."""
+    moved: Bools
+    """Ran in the round before, on other GPUs."""
 
 
 @builds
@@ -39,18 +52,21 @@ class Worked:
     seconds: Reals
     """From the round's beginning: when it stops making steps; a job that ends has this as its finish."""
     busy_seconds: Reals | None = None
-    """Run time that is booked for it; None: ``seconds``."""
+    """Run time that is booked for it, by the ledger too; None: ``seconds``."""
+    ends: Bools | None = None
+    """Whether it ends; None: where no iterations are left."""
 
 
 @value
 class Change:
-    """A job whose batch size changes with the round's end."""
+    """A job's batch size, and what follows from it, from now on."""
 
     job: int
     batch_size: float
     iterations_left: float
+    """In steps of this batch size."""
     seconds_per_iteration: float
-    """At its gang; the truth from now on."""
+    """At its gang: the truth from now on, on any GPUs."""
 
 
 class Rules(Protocol):
@@ -58,6 +74,10 @@ class Rules(Protocol):
 
     def begin(self, jobs: int, seed: int) -> None:
         """Hear that a run of so many jobs begins."""
+        ...
+
+    def admitted(self, job: int, now: float) -> Change | None:
+        """Hear that a job arrives with this boundary; say what it starts with, where the workload tells otherwise."""
         ...
 
     def work(self, running: RoundJobs) -> Worked:
@@ -73,5 +93,5 @@ class Rules(Protocol):
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Say whose batch size changes with this round's end, of all active jobs (rows)."""
+        """Say whose batch size changes with this round's end, of all jobs (rows) that are here and not over."""
         ...

@@ -47,25 +47,29 @@ class Work:
         self.turn = [0] * count
         self.run_seconds = [0.0] * count
         self.lost = [0.0] * count
+        self.by_rules = False
+        """Whether the rules of a peer say what is done in a round: no run then ends by itself."""
+        self._told: dict[int, float] = {}
         self._agenda = agenda
         self._every = checkpoint_every
         self._segments = segments
-        self._shares: dict[int, tuple[float | None, float | None]] = {}
         for job in workload.regimes:
             self._set_border(job)
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], *, cpus: float | None = None) -> None:
         """Let a job that stands make steps from now on."""
-        regimes = self.speeds.regimes(job)
-        regime = regimes[self.regime[job]] if regimes else None
-        pace = self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus)
+        pace = self._told[job] if self._told and job in self._told else self._pace(job, gpus, cpus)
         self.on[job] = gpus
         self.since[job] = now
         self.pace[job] = pace
         turn = self.turn[job] = self.turn[job] + 1
-        left = self.border[job] - self.done[job]
-        if pace < math.inf:
-            self._agenda.end(now + left * pace, job, turn)
+        if pace < math.inf and not self.by_rules:
+            self._agenda.end(now + (self.border[job] - self.done[job]) * pace, job, turn)
+
+    def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None) -> float:
+        regimes = self.speeds.regimes(job)
+        regime = regimes[self.regime[job]] if regimes else None
+        return self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus)
 
     def stop(self, job: int, now: float, *, at_border: bool = False) -> None:
         """Let a job that runs stand; what it did is booked."""
@@ -92,9 +96,27 @@ class Work:
         self.done[job] -= lost
         self.lost[job] += lost
 
+    def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
+        """Book what a running job did in a round of a peer's rules."""
+        if self._segments is not None:
+            self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
+        self.run_seconds[job] += ran
+        self.done[job] = self.goal[job] if ended else min(self.goal[job], self.done[job] + iterations)
+        self.since[job] = end
+        if ended:
+            self.on[job] = NOWHERE
+            self.turn[job] += 1
+
+    def become(self, job: int, iterations_left: float, pace: float) -> None:
+        """Let a job have so much left, at another speed from now on."""
+        self.total[job] = self.goal[job] = self.border[job] = self.done[job] + iterations_left
+        self._told[job] = pace
+        if self.on[job]:
+            self.pace[job] = pace
+
     def done_at(self, job: int, now: float) -> float:
         """Iterations that a job has done by now."""
-        if not self.on[job]:
+        if not self.on[job] or self.by_rules:
             return self.done[job]
         return min(self.border[job], self.done[job] + (now - self.since[job]) / self.pace[job])
 

@@ -1,0 +1,389 @@
+"""App masters in the simulated world: their events carried out, their leases divided, their forecasts told.
+
+It is the desk at which app masters ask, too (``desk.Desk``).
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from eunomia.decisions import TransitionKind
+from eunomia.errors import EunomiaError
+from eunomia.events import (
+    AppArrived,
+    AppCancelled,
+    AppFinished,
+    Event,
+    ForecastReported,
+    GpusReturned,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobResumed,
+    JobsDivided,
+)
+from eunomia.units import AppId, JobId
+from eunomia_appmaster.master.division import divide, extra_slots, unused
+from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
+from eunomia_testbed.simulator.outcome import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
+
+if TYPE_CHECKING:
+    from eunomia_testbed.simulator.engine import Engine
+
+SEARCHES = "eunomia_testbed.simulator.searches"
+IDLE_SECONDS = 1.0
+"""How long GPUs that an app cannot use stay with it before they are given back; as live."""
+
+
+class Apps:
+    """The app masters of a run. Apps of one job have none until one is needed.
+
+    Args:
+        engine: whose world it is.
+    """
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self.masters: dict[int, AppMaster] = {}
+        self._jobs: dict[int, list[int]] = {}
+        self._placed: dict[int, tuple[int, ...]] = {}
+        """By job, the GPUs of its app's own leases that its app master put it on."""
+        self._told: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._dirty: set[int] = set()
+        self._untold: set[int] = set()
+        self._idle: dict[int, tuple[int, ...]] = {}
+        self._forecasts_due = 0.0
+        workload = engine.workload
+        jobs: dict[int, list[int]] = {}
+        for job, app in enumerate(engine.app_of):
+            jobs.setdefault(app, []).append(job)
+        self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in workload.searches}
+        engine.executor.app_changed = self._changed
+
+    # --- who there is ----------------------------------------------------------------------------------------------
+
+    def speaks_for(self, app: int) -> bool:
+        """Whether an app has a master, or is to have one when it arrives."""
+        return app in self.several or app in self.masters
+
+    def arrive(self, app: int, now: float, events: list[Event]) -> None:
+        """An app of several jobs arrives."""
+        master = self._make(app)
+        self.masters[app] = master
+        self.act(app, master.arrive(now), now, events)
+        self._report(app, now, events)
+
+    def join(self, job: int, now: float, events: list[Event]) -> None:
+        """A job of an app that is here already arrives."""
+        self.act(self._engine.app_of[job], [self.added(job)], now, events)
+
+    def _make(self, app: int) -> AppMaster:
+        engine = self._engine
+        jobs = self._jobs[app] = self.several.get(app) or [
+            job for job in range(len(engine.app_of)) if engine.app_of[job] == app
+        ]
+        search = engine.workload.searches.get(app)
+        if search is not None:
+            kind = importlib.import_module(SEARCHES).SearchAppMaster
+            made: AppMaster = kind(app, jobs, self, search, seed=engine.seed * 1_000_003 + app)
+            return made
+        alive = [job for job in jobs if not engine.is_over(job)]
+        return PlainAppMaster(app, alive, self, reports=len(jobs) > 1)
+
+    def master(self, app: int) -> AppMaster:
+        """The app's master; made where there was none."""
+        if app not in self.masters:
+            self.masters[app] = self._make(app)
+        return self.masters[app]
+
+    # --- what masters do -------------------------------------------------------------------------------------------
+
+    def reached(self, job: int, gpus: tuple[int, ...], now: float, events: list[Event]) -> None:
+        """A job has come to its goal: its master says how it goes on."""
+        engine, app = self._engine, self._engine.app_of[job]
+        self.act(app, self.masters[app].reached(job, now), now, events)
+        work = engine.work
+        if engine.state[job] == RUNNING and not work.on[job]:
+            if work.done[job] >= work.goal[job]:
+                rule = "an app master must pause or end a job that has reached its goal, or set another"
+                raise EunomiaError(rule, value=str(work.goal[job]), place=engine.job_id(job))
+            work.go(job, now, gpus)
+        self._report(app, now, events)
+
+    def act(self, app: int, said: Iterable[Event], now: float, events: list[Event]) -> None:
+        """Carry out in the world what an app master says, and hand it on."""
+        for event in said:
+            if isinstance(event, JobFinished):  # one that paused and was ended at this same moment has ended, no more
+                events[:] = [one for one in events if not (isinstance(one, JobPaused) and one.job == event.job)]
+            events.append(event)
+            act = _ACTS.get(type(event))
+            if act is not None:
+                act(self, event, now)
+        self._dirty.add(app)
+
+    def _added(self, event: JobAdded, now: float) -> None:
+        self._engine.wait(self.row(event.job), now)
+
+    def _finished(self, event: JobFinished, now: float) -> None:
+        job = self.row(event.job)
+        work = self._engine.work
+        self._stand(job, now)
+        whole = work.done[job] >= work.total[job]
+        self._engine.close(job, FINISHED if whole else STOPPED, now)
+
+    def _failed(self, event: JobFailed, now: float) -> None:
+        job = self.row(event.job)
+        self._stand(job, now)
+        if event.again_in is None:
+            self._engine.close(job, FAILED, now)
+        else:
+            self._engine.pause(job, now)
+
+    def _paused(self, event: JobPaused, now: float) -> None:
+        job = self.row(event.job)
+        self._stand(job, now, saves=True)
+        self._engine.pause(job, now)
+
+    def _resumed(self, event: JobResumed, now: float) -> None:
+        job = self.row(event.job)
+        if self._engine.state[job] == PAUSED:
+            self._engine.wait(job, now)
+
+    def _over(self, event: AppFinished | AppCancelled, now: float) -> None:
+        app = self._engine.app_rows[event.app]
+        for job in self._jobs.get(app, []):
+            if not self._engine.is_over(job):
+                self._stand(job, now)
+                self._engine.close(job, STOPPED, now)
+        self._engine.app_finish[app] = now
+        self.masters.pop(app, None)
+        self._dirty.discard(app)
+        self._untold.discard(app)
+        self._engine.executor.shared.pop(app, None)
+
+    def _stand(self, job: int, now: float, *, saves: bool = False) -> None:
+        """A job makes no step any more; GPUs that its master gave it are its app's again."""
+        executor = self._engine.executor
+        gpus = self._placed.pop(job, ())
+        executor.stand(job, gpus, now, saves=saves)
+        if gpus:
+            executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
+            self._untold.add(self._engine.app_of[job])
+
+    # --- division --------------------------------------------------------------------------------------------------
+
+    def _changed(self, app: int, job: int, now: float) -> None:
+        """An app's own leases changed; a job may have lost GPUs by it."""
+        self._dirty.add(app)
+        gpus = self._placed.pop(job, None)
+        if gpus is None:
+            return
+        executor = self._engine.executor
+        executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
+        self._engine.stood(job, now)
+        self._untold.add(app)
+
+    def lost(self, job: int, now: float, events: list[Event]) -> None:
+        """A job lost GPUs with a machine, and what it had done since its last checkpoint."""
+        app = self._engine.app_of[job]
+        if job in self._placed:
+            self._changed(app, job, now)
+        if app in self.masters:
+            reported = self._engine.reporter.progress(job, now)
+            self.act(app, self.masters[app].hear(reported, now), now, events)
+
+    def divide(self, now: float) -> None:
+        """Have the masters divide what changed since; what they say is told with the next step."""
+        if not self._dirty:
+            return
+        dirty, self._dirty = sorted(self._dirty), set()
+        for app in dirty:
+            if self._engine.executor.shared.get(app):
+                self._divide(app, now)
+        if self._untold:
+            self._engine.executor.urgent = True
+
+    def _divide(self, app: int, now: float) -> None:
+        engine, executor = self._engine, self._engine.executor
+        shared = executor.shared[app]
+        master = self.master(app)
+        state = engine.state
+        jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._placed]
+        wishes = [wish(master, job, self._placed.get(job, ())) for job in jobs]
+        taken = {gpu for one in wishes for gpu in one.runs_on}
+        cluster = engine.cluster
+        free = {gpu: cluster.machines[cluster.machine[gpu]].name for gpu in sorted(shared) if gpu not in taken}
+        divided = divide(wishes, free)
+        for job, gpus in divided.items():
+            if job not in self._placed:
+                self._put(job, gpus, now)
+        left = unused(free, divided)
+        if left:
+            left = self._widen(master, [job for job in jobs if job in self._placed], left, now)
+        self._give_back(app, left, now)
+
+    def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: float) -> tuple[int, ...]:
+        """Let running jobs go on with GPUs that nobody else in the app can use, where that pays; return the rest."""
+        engine = self._engine
+        work, costs = engine.work, engine.options.costs
+        restart = costs.checkpoint + costs.start + costs.restore
+        for job in jobs:
+            gpus = self._placed[job]
+            if left and work.on[job]:
+                seconds = (work.goal[job] - work.done_at(job, now)) * work.pace[job]
+                most = master.span(job)[1]
+                more = extra_slots(
+                    size=len(gpus), most=most, free=len(left), seconds_left=seconds, restart_seconds=restart
+                )
+                if more:
+                    self._stand(job, now, saves=True)
+                    self._put(job, tuple(sorted((*gpus, *left[:more]))), now)
+                    left = left[more:]
+        return left
+
+    def _put(self, job: int, gpus: tuple[int, ...], now: float) -> None:
+        """Put a job on GPUs of its app's own leases."""
+        engine, executor = self._engine, self._engine.executor
+        self._placed[job] = gpus
+        executor.put(job, gpus, now)
+        engine.began(job, now)
+        ready = max(now, executor.ready_at(gpus)) + executor.start_seconds(job)
+
+        def runs(then: float) -> None:
+            if self._placed.get(job) is gpus and engine.state[job] == RUNNING:
+                executor.count_start(job, TransitionKind.START)
+                engine.work.go(job, then, gpus)
+                executor.ran(job, then)
+                self._untold.add(engine.app_of[job])
+
+        if ready > now:
+            engine.agenda.call(ready, runs)
+        else:
+            runs(now)
+
+    def _give_back(self, app: int, idle: tuple[int, ...], now: float) -> None:
+        """GPUs that nobody in the app can use go back after a while."""
+        if self._idle.get(app, ()) == idle:
+            return
+        self._idle[app] = idle
+        if idle:
+            self._engine.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
+
+    def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
+        if self._idle.get(app) == idle and app in self.masters:
+            held = self._engine.executor.shared.get(app, {})
+            gpus = tuple(gpu for gpu in idle if gpu in held)
+            self._idle[app] = ()
+            if gpus:
+                self._engine.executor.out.append(GpusReturned(app=self.app_id(app), gpus=gpus))
+
+    def tell(self, events: list[Event]) -> None:
+        """Add the divisions that the arbiter has not heard."""
+        if not self._untold:
+            return
+        untold, self._untold = sorted(self._untold), set()
+        for app in untold:
+            jobs = [job for job in self._jobs.get(app, ()) if job in self._placed and self._engine.work.on[job]]
+            running = {job: self._placed[job] for job in jobs}
+            if running != self._told.get(app, {}):
+                self._told[app] = running
+                events.append(
+                    JobsDivided(
+                        app=self.app_id(app),
+                        jobs=tuple(self.job_id(job) for job in running),
+                        gpus=tuple(running.values()),
+                    )
+                )
+
+    # --- forecasts -------------------------------------------------------------------------------------------------
+
+    def report(self, now: float, events: list[Event]) -> None:
+        """Have every master say what it knows of its remaining work, where that has changed."""
+        if not self.masters or now < self._forecasts_due:
+            return
+        self._forecasts_due = now + self._engine.options.reports.forecast_seconds
+        running = {self._engine.app_of[job] for job in self._placed} | {
+            self._engine.app_of[job] for job in self._engine.executor.standing()
+        }
+        for app in sorted(running & self.masters.keys()):
+            self._report(app, now, events)
+
+    def _report(self, app: int, now: float, events: list[Event]) -> None:
+        master = self.masters.get(app)
+        known = None if master is None else master.forecast(now)
+        if known is not None:
+            events.append(ForecastReported(app=self.app_id(app), forecast=known))
+
+    # --- the desk --------------------------------------------------------------------------------------------------
+
+    def app_id(self, app: int) -> AppId:
+        """See ``Desk``."""
+        return AppId(self._engine.workload.apps.id[app])
+
+    def job_id(self, job: int) -> JobId:
+        """See ``Desk``."""
+        return JobId(self._engine.job_id(job))
+
+    def row(self, job: JobId) -> int:
+        """See ``Desk``."""
+        return self._engine.rows[job]
+
+    def arrived(self, app: int) -> AppArrived:
+        """See ``Desk``."""
+        return self._engine.reporter.arrived(app)
+
+    def added(self, job: int) -> JobAdded:
+        """See ``Desk``."""
+        return self._engine.reporter.added(job)
+
+    def has_arrived(self, job: int) -> bool:
+        """See ``Desk``."""
+        return self._engine.has_arrived(job)
+
+    def gang(self, job: int) -> tuple[int, int]:
+        """See ``Desk``."""
+        return self._engine.reporter.gang(job)
+
+    def iterations_done(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._engine.work.done_at(job, self._engine.now)
+
+    def iterations(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._engine.work.total[job]
+
+    def running_gpus(self, job: int) -> int:
+        """See ``Desk``."""
+        return len(self._engine.work.on[job])
+
+    def reported_left(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._engine.reporter.left(job, self._engine.now)
+
+    def reported_serial(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._engine.reporter.serial(job)
+
+    def reported_gpu_seconds(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._engine.reporter.work_of(job)
+
+    def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
+        """See ``Desk``."""
+        return self._engine.reporter.slowdown(job)
+
+    def aim(self, job: int, iterations: float) -> None:
+        """See ``Desk``."""
+        self._engine.work.aim(job, iterations, self._engine.now)
+
+
+_ACTS: dict[type, Callable[..., None]] = {
+    JobAdded: Apps._added,
+    JobFinished: Apps._finished,
+    JobFailed: Apps._failed,
+    JobPaused: Apps._paused,
+    JobResumed: Apps._resumed,
+    AppFinished: Apps._over,
+    AppCancelled: Apps._over,
+}

@@ -1,0 +1,99 @@
+"""Offers answered as live app masters answer them: each by the profile's own valuation, on what its app may see."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eunomia.errors import EunomiaError
+from eunomia.events import BidReceived, Event, ForecastReported
+from eunomia.forecasts import Forecast
+from eunomia.offers import Offer
+from eunomia.snapshot import Snapshot
+from eunomia.stages import Stages
+from eunomia.units import NONE, OfferId
+from eunomia.valuations import Form
+from eunomia_appmaster.bidding import bid_of
+
+if TYPE_CHECKING:
+    from eunomia_testbed.simulator.engine import Engine
+
+
+class Bidders:
+    """Simulated app masters that bid.
+
+    Args:
+        engine: whose world it is.
+        seconds: from the offer to the answer.
+    """
+
+    def __init__(self, engine: "Engine", seconds: float) -> None:
+        self._engine, self._seconds = engine, seconds
+        self._stages: dict[int, Stages] = {}
+        self.silent = 0
+        """Answers that did not come, since the valuation failed."""
+
+    def answer(self, offer: Offer, now: float) -> None:
+        """Have every app that is asked answer."""
+        state = self._engine.arbiter.state
+        opened = state.open
+        if opened is None or opened.offer.id != offer.id:
+            return
+        asked = [(row, app) for row, app in sorted(opened.asked.items()) if state.apps.live.divides[row]]
+        if not asked:
+            return
+        snapshot = state.snapshot()
+        for row, app in asked:
+            self._answer(snapshot, offer, row, self._engine.app_rows[app], now)
+
+    def _answer(self, snapshot: Snapshot, offer: Offer, row: int, app: int, now: float) -> None:
+        said: list[Event] = []
+        desk = self._engine.apps
+        own = snapshot.only(row)
+        known = desk.master(app).forecast(now)
+        if known is not None:
+            said.append(ForecastReported(app=desk.app_id(app), forecast=known))
+            forecasts: Mapping[int, Forecast] = {0: known}
+            own = dataclasses.replace(own, forecasts=forecasts)
+        form = self._value(own, _made_out_to(offer, snapshot, own, row), app)
+        if form is not None:
+            said.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
+        if self._seconds > 0.0:
+            self._engine.agenda.call(now + self._seconds, lambda then: self._say(said))
+        else:
+            self._say(said)
+            self._engine.executor.urgent = True
+
+    def _say(self, said: list[Event]) -> None:
+        self._engine.executor.out += said
+
+    def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:
+        stages = self._stages.get(app)
+        if stages is None:
+            stages = self._stages[app] = self._engine.profile.stages()
+        try:
+            return bid_of(own, offer, stages.elasticity, stages.valuation)
+        except EunomiaError:
+            if self._engine.arbiter.strict:
+                raise
+            self.silent += 1  # the arbiter values a silent app from what it last reported
+            return None
+
+    def forget(self, app: int) -> None:
+        """An app is over: its plugins are not needed any more."""
+        self._stages.pop(app, None)
+
+
+def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
+    """The offer as an app sees it: its own app is row 0, its jobs have rows of their own."""
+    rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
+    mine = [job for job in offer.candidates.tolist() if snapshot.jobs.app[job] == row]
+    candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]
+    contention = offer.contention[row] if row < offer.contention.size and row != NONE else 1.0
+    return dataclasses.replace(
+        offer,
+        apps=np.zeros(1, dtype=np.int32),
+        candidates=np.array(candidates, dtype=np.int32),
+        contention=np.array([contention]),
+    )

@@ -1,0 +1,154 @@
+"""A run in rounds, as the rules of a peer have them (see ``rules``)."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eunomia.errors import EunomiaError
+from eunomia.events import Adapted, Event, JobReported, JobResumed, RoundEnded
+from eunomia.units import Bools, Ints, Reals, Seconds
+from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
+
+if TYPE_CHECKING:
+    from eunomia_testbed.simulator.engine import Engine
+
+IDLE_ROUNDS = 2_000
+"""Boundaries in a row at which nothing runs and nobody arrives, after which a run is over."""
+
+
+class RuledRun:
+    """The loop of one run.
+
+    Args:
+        engine: whose world it is.
+        rules: of the rounds.
+    """
+
+    def __init__(self, engine: "Engine", rules: Rules) -> None:
+        self.engine, self.rules, self.work = engine, rules, engine.work
+        self._before: dict[int, tuple[int, ...]] = {}
+        self._number = 0
+
+    def run(self) -> None:
+        """Run until nothing is left to happen.
+
+        Raises:
+            EunomiaError: a round that does not end later than it began.
+        """
+        engine, rules = self.engine, self.rules
+        rules.begin(engine.workload.size, engine.seed)
+        self.work.by_rules = True
+        now = rules.next_round(0.0, engine.next_arrival)
+        self._later([RoundEnded()])  # there is a round to be decided from the first moment on
+        idle = 0
+        while now <= engine.options.until and now < math.inf:
+            engine.step_at(now)
+            running = self._running(now)
+            if running.job.size == 0:
+                idle += 1
+                now = self._next(now)
+                if idle > IDLE_ROUNDS and engine.next_arrival == math.inf:
+                    break
+                continue
+            idle = 0
+            now = self._round(running)
+
+    def _next(self, now: float) -> float:
+        """Let a round pass in which nothing runs."""
+        engine = self.engine
+        if engine.next_arrival == math.inf and not engine.waiting:
+            return math.inf
+        after = self.rules.next_round(now, engine.next_arrival)
+        if not after > now:
+            raise EunomiaError("a round must begin later than the last", value=str(after), place=f"at {now} s")
+        self._before = {}
+        self._number += 1
+        self._later([RoundEnded()])
+        return after
+
+    def _running(self, now: float) -> RoundJobs:
+        """Those who run from now on."""
+        engine, work, types = self.engine, self.work, self.engine.cluster.gpu_type
+        jobs = [job for job in sorted(engine.executor.standing()) if work.on[job]]
+        on = [work.on[job] for job in jobs]
+        before = self._before
+        made = RoundJobs(
+            number=self._number,
+            began=now,
+            job=np.array(jobs, dtype=np.int64),
+            gpus=np.array([len(gpus) for gpus in on], dtype=np.int64),
+            gpu_type=np.array([int(types[gpus[0]]) for gpus in on], dtype=np.int64),
+            iterations_left=np.array([work.goal[job] - work.done[job] for job in jobs]),
+            seconds_per_iteration=np.array([work.pace[job] for job in jobs]),
+            fresh=np.array([job not in before for job in jobs], dtype=bool),
+            moved=np.array([before.get(job, gpus) != gpus for job, gpus in zip(jobs, on, strict=True)], dtype=bool),
+        )
+        self._before = dict(zip(jobs, on, strict=True))
+        return made
+
+    def _round(self, running: RoundJobs) -> float:
+        """Let a round pass; return its end."""
+        worked = self.rules.work(running)
+        end = float(self.rules.round_ends(running, worked))
+        if not end > running.began:
+            raise EunomiaError("a round must end later than it began", value=str(end), place=f"at {running.began} s")
+        engine, work = self.engine, self.work
+        ends = worked.iterations >= running.iterations_left if worked.ends is None else worked.ends
+        busy = worked.seconds if worked.busy_seconds is None else worked.busy_seconds
+        over: list[Event] = []
+        rows = zip(
+            running.job.tolist(),
+            worked.iterations.tolist(),
+            worked.seconds.tolist(),
+            busy.tolist(),
+            ends.tolist(),
+            strict=True,
+        )
+        for job, iterations, seconds, ran, ended in rows:
+            work.book(job, running.began, end, iterations, ran, ended=ended)
+            if ended:
+                engine.finish_job(job, running.began + seconds, over)
+        changed = self.rules.changes(running, worked, self._active())
+        self._number += 1
+        if over:
+            engine.executor.out += over
+            engine.step_at(end, admits=False)
+        reports = [self._reported(job, end) for job in running.job[~ends].tolist()]
+        said = [event for change in changed for event in self.change(change, end)]
+        self._later([*reports, *said, self._ended(running, busy, end, ends)])
+        return end
+
+    def _active(self) -> Ints:
+        engine = self.engine
+        return np.array(engine.active(), dtype=np.int64)
+
+    def _reported(self, job: int, now: float) -> JobReported:
+        return self.engine.reporter.progress(job, now)
+
+    def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
+        """The boundary, with who was idle for how long."""
+        lasted = end - running.began
+        left = ~ends
+        idle = [
+            (self.engine.job_id(job), Seconds(max(0.0, lasted - ran)))
+            for job, ran in zip(running.job[left].tolist(), busy[left].tolist(), strict=True)
+            if ran < lasted
+        ]
+        return RoundEnded(jobs=tuple(job for job, _ in idle), idle_seconds=tuple(seconds for _, seconds in idle))
+
+    def change(self, change: Change, now: float) -> list[Event]:
+        """Make a change true, and say so."""
+        job = change.job
+        reporter = self.engine.reporter
+        self.work.become(job, change.iterations_left, change.seconds_per_iteration)
+        name = self.engine.job_id(job)
+        return [
+            Adapted(job=name, batch_size=change.batch_size),
+            JobResumed(job=name, iterations=reporter.whole(job)),
+            reporter.progress(job, now),
+            *reporter.again(job, change.seconds_per_iteration),
+        ]
+
+    def _later(self, events: list[Event]) -> None:
+        self.engine.executor.out += events
