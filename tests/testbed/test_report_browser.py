@@ -23,11 +23,11 @@ console.error = (...words) => window.errors.push(words.join(" "));
 </script>"""
 
 
-def opened(page: Path, address: str = "") -> dict[str, Any]:
+def opened(page: Path, address: str = "", script: str = "use_report.js") -> dict[str, Any]:
     """What the page showed and did when it was used in the browser."""
     used = page.with_name("used.html")
     text = page.read_text(encoding="utf-8")
-    use = f"<script>{Path(__file__).with_name('use_report.js').read_text(encoding='utf-8')}</script>"
+    use = f"<script>{Path(__file__).with_name(script).read_text(encoding='utf-8')}</script>"
     used.write_text(text.replace("<head>", "<head>" + WATCH).replace("</body>", use + "</body>"), encoding="utf-8")
     shown = picture.browse(used, "--dump-dom", "--window-size=1240,900", address=address)
     match = re.search(r'<pre id="result">(.*?)</pre>', shown, re.DOTALL)
@@ -57,6 +57,41 @@ def test_page_works_in_a_browser(write_sample: Callable[..., Path], tmp_path: Pa
     assert found["sorted"] == sorted(found["sorted"], reverse=True)
     assert found["aria"] == "descending"
     assert found["apps"] == ["curves", "halving", "hyperband", "single"]
+
+
+@needs_browser
+def test_policies_are_compared_in_a_browser(simulated_folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text(render(RunData.load(simulated_folder)), encoding="utf-8")
+    found = opened(report, "#policy=las&seed=1", script="use_comparison.js")
+    assert found["errors"] == []
+    assert found["broken"] == 0
+    assert found["opened"] == "las, seed 1"
+    assert found["titles"] == ["las, seed 1"] * 6
+    assert found["shownViews"] == 8  # one a part
+    assert found["policyLines"] == 3
+    assert len(found["dashes"]) == 3
+    assert found["strong"] == 1
+    assert found["clicked"] == "#policy=fifo&seed=0"
+    assert found["after"] == "fifo, seed 0"
+    assert found["verdicts"][0] != found["verdicts"][1]
+    assert found["zoomed"].startswith("#from=")
+    assert len(set(found["zoomedTicks"])) == 1  # every time axis shows the same stretch
+    assert found["pointTip"].startswith("fifo")
+    assert re.fullmatch(r"#app=job-\d+(&.*)?", found["filtered"])
+    assert found["reset"] == "#policy=fifo&seed=0"
+
+
+@needs_browser
+def test_a_large_run_is_drawn_in_a_browser(large_run: RunData, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text(render(large_run), encoding="utf-8")
+    found = opened(report, script="use_large.js")
+    assert found["errors"] == []
+    assert found["broken"] == 0
+    assert 2 <= found["levels"] <= 11  # a path a level
+    assert "slots in use" in found["cellTip"]
+    assert found["everyDrawing"] == found["drawnWithContent"]
 
 
 @needs_browser

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from eunomia.shapes import value
-from eunomia_testbed.report.intervals import Interval, differ, interval
+from eunomia_testbed.metrics.intervals import Interval, interval
 from eunomia_testbed.report.words import duration, percent
 
 FAIR, FAST = "rho_worst", "jct_mean_seconds"
@@ -21,6 +21,7 @@ class Choice:
     policy: str
     because: str
     frontier: tuple[str, ...]
+    among: tuple[str, ...]
 
 
 def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
@@ -33,8 +34,8 @@ def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
         order: of the policies; the earlier wins a tie.
     """
     seeds = {policy: summaries.filter(pl.col("policy") == policy).sort("seed") for policy in order}
-    fast = {policy: interval(rows[FAST].to_list()) for policy, rows in seeds.items()}
-    fair = {policy: interval(rows[FAIR].to_list()) for policy, rows in seeds.items()}
+    fast = {policy: over_seeds(rows, FAST) for policy, rows in seeds.items()}
+    fair = {policy: over_seeds(rows, FAIR) for policy, rows in seeds.items()}
     done = {policy: _finished(rows) for policy, rows in seeds.items()}
     able = [policy for policy in order if fast[policy] is not None and done[policy] == max(done.values())]
     if not able:
@@ -50,7 +51,12 @@ def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
     clauses.append(_time(seeds, taken, quickest, times, _second(able, taken, times)))
     if judged:
         clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos)))
-    return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept)
+    return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept, among=tuple(order))
+
+
+def over_seeds(rows: pl.DataFrame, metric: str) -> Interval | None:
+    """Mean and interval of what is known of a metric of the summary; None where nothing is."""
+    return interval(rows[metric].fill_nan(None).drop_nulls().cast(pl.Float64).to_list())
 
 
 def _finished(rows: pl.DataFrame) -> float:
@@ -93,6 +99,9 @@ def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, 
 
 
 def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:
-    if one == other or differ(seeds[one][metric].to_list(), seeds[other][metric].to_list()):
+    """Said where the difference, seed by seed, cannot be told from none; a single seed has no noise to measure."""
+    pairs = seeds[one].select("seed", metric).join(seeds[other].select("seed", metric), on="seed").drop_nulls()
+    found = interval((pairs[metric] - pairs[f"{metric}_right"]).to_list())
+    if one == other or found is None or found.count == 1 or not found.holds_zero:
         return ""
     return ", a difference within the noise of the seeds"

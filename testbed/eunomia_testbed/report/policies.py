@@ -8,8 +8,8 @@ from typing import Final, Literal
 import polars as pl
 
 from eunomia.shapes import value
-from eunomia_testbed.report.choice import FAIR, FAST
-from eunomia_testbed.report.intervals import Interval, interval
+from eunomia_testbed.metrics.intervals import Interval
+from eunomia_testbed.report.choice import FAIR, FAST, over_seeds
 from eunomia_testbed.report.part import Column, Json, Kind, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.view import Whole
 from eunomia_testbed.report.words import count
@@ -54,7 +54,7 @@ def policies(whole: Whole) -> Part | None:
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
     known = [each for each in METRICS if each.name in whole.summaries.columns]
     known = [each for each in known if whole.summaries[each.name].null_count() < whole.summaries.height]
-    found = {each.name: [interval(rows[policy][each.name].to_list()) for policy in whole.policies] for each in known}
+    found = {each.name: [over_seeds(rows[policy], each.name) for policy in whole.policies] for each in known}
     seeds = max(part.height for part in rows.values())
     return Part(
         name="policies",
@@ -63,8 +63,8 @@ def policies(whole: Whole) -> Part | None:
         html=_sentence(whole),
         data={
             "seeds": seeds,
-            "taken": whole.choice.policy if whole.choice is not None else None,
-            "frontier": list(whole.choice.frontier) if whole.choice is not None else [],
+            "taken": [choice.policy for choice in whole.choices.values()],
+            "frontiers": [choice.frontier for choice in whole.choices.values()],
             "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
             "scatter": [_numbers(found[FAST]), _numbers(found[FAIR])] if FAST in found and FAIR in found else None,
         },
@@ -73,14 +73,20 @@ def policies(whole: Whole) -> Part | None:
 
 
 def _sentence(whole: Whole) -> str:
-    if whole.choice is None:
+    if not whole.choices:
         return ""
-    name = html.escape(whole.choice.policy)
-    rule = "the smallest product of worst ρ and mean JCT, each over the best"
-    return (
-        f'<p class="take"><strong>Take {name}:</strong> {html.escape(whole.choice.because)}.</p>'
-        f'<p class="asks">Chosen by {rule}, of the policies under which most finished.</p>'
-    )
+    rule = "Chosen by the smallest product of worst ρ and mean JCT, of the policies under which most finished."
+    told = [
+        f'<p class="take"><strong>{html.escape(_at(whole, load))}ake {html.escape(choice.policy)}:</strong> '
+        f"{html.escape(choice.because)}.</p>"
+        for load, choice in whole.choices.items()
+    ]
+    return f'{"".join(told)}<p class="asks">{rule}</p>'
+
+
+def _at(whole: Whole, load: float) -> str:
+    """Where there are several loads, of which the sentence is; up to the first letter of "take"."""
+    return f"At {load:g} times the load t" if len(whole.choices) > 1 else "T"
 
 
 def _bars(metric: Metric, found: list[Interval | None]) -> Json:
@@ -98,7 +104,10 @@ def _bars(metric: Metric, found: list[Interval | None]) -> Json:
 
 def _numbers(found: list[Interval | None]) -> list[Json]:
     """Mean and half an interval's width by policy; null where nothing is known."""
-    return [None if each is None else [rounded(each.mean), rounded(each.half)] for each in found]
+    return [
+        None if each is None else [rounded(each.mean), rounded(0.0 if each.high is None else each.high - each.mean)]
+        for each in found
+    ]
 
 
 def _table(

@@ -50,7 +50,8 @@ class Whole:
     """A row for each policy and seed."""
     views: Sequence[View]
     """Those that the page shows one at a time."""
-    choice: Choice | None
+    choices: Mapping[float, Choice]
+    """Which policy to take, by load; empty where no load has several policies."""
 
     @property
     def app_count(self) -> int:
@@ -60,8 +61,8 @@ class Whole:
     @property
     def first(self) -> int:
         """The view with which the page opens: of the policy to take, if there is a choice."""
-        taken = self.choice.policy if self.choice is not None else None
-        return next((at for at, view in enumerate(self.views) if view.policy == taken), 0)
+        taken = [choice.policy for choice in self.choices.values()]
+        return next((at for at, view in enumerate(self.views) if view.policy in taken), 0)
 
     @property
     def names(self) -> list[str]:
@@ -82,7 +83,7 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
     known = counted or {}
     summaries = {key: known[key] if key in known else summary_of(part, *key) for key, part in parts.items()}
     frame = pl.DataFrame([row.flat() for row in summaries.values()], infer_schema_length=None)
-    choice = choose(frame, order) if len(order) > 1 else None
+    choices = _choices(run, frame, order)
     shown = _shown(list(parts), order)
     views = [
         View(
@@ -92,11 +93,11 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
             summary=summaries[key],
             waits=waits_with_apps(parts[key]),
             share=1 / len(shown),
-            choice=choice,
+            choice=next((choice for choice in choices.values() if key[0] in choice.among), None),
         )
         for key in shown
     ]
-    return Whole(run=run, policies=order, summaries=frame, views=views, choice=choice)
+    return Whole(run=run, policies=order, summaries=frame, views=views, choices=choices)
 
 
 def split(run: RunData) -> dict[tuple[str, int], RunData]:
@@ -112,6 +113,16 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
         own["records"] = {name: rows[key] for name, rows in records.items() if key in rows}
         found[key] = dataclasses.replace(run, **own)
     return found
+
+
+def _choices(run: RunData, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Choice]:
+    """Policies are weighed against each other where they met the same load."""
+    loads = run.facts.loads if run.facts is not None else {}
+    by_load: dict[float, list[str]] = {}
+    for policy in order:
+        by_load.setdefault(loads.get(policy, 1.0), []).append(policy)
+    chosen = {load: choose(summaries, mine) for load, mine in sorted(by_load.items()) if len(mine) > 1}
+    return {load: choice for load, choice in chosen.items() if choice is not None}
 
 
 def _by_key(frame: pl.DataFrame) -> Mapping[Any, pl.DataFrame]:

@@ -1,4 +1,4 @@
-// Part 2. data: seeds, taken, frontier [policy], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
+// Part 2. data: seeds, taken [policy by load], frontiers [[policy] by load], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
 // best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy].
 function drawPolicies(parent, data) {
   const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
@@ -27,7 +27,7 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }) {
 }
 
 // Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
-function drawTrade(parent, { taken, frontier, scatter }) {
+function drawTrade(parent, { taken, frontiers, scatter }) {
   const [times, rhos] = scatter;
   const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
   if (!shown.length) return;
@@ -43,10 +43,12 @@ function drawTrade(parent, { taken, frontier, scatter }) {
     y: () => ({ ...y, format: tick, label: "worst ρ" }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
-      const edge = shown.filter((each) => frontier.includes(each.policy)).sort((a, b) => a.time[0] - b.time[0]);
-      if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
+      frontiers.forEach((frontier) => {
+        const edge = shown.filter((each) => frontier.includes(each.policy)).sort((a, b) => a.time[0] - b.time[0]);
+        if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
+      });
       const labels = [];
-      shown.forEach((each) => drawTraded(chart, each, each.policy === taken, labels));
+      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels));
       placeLabels(chart, labels);
     },
   });
