@@ -42,6 +42,16 @@ BUILT_IN: Final = (
         target="eunomia_testbed.demo.command:demo",
     ),
     Command(
+        name="simulate",
+        help="Simulate a workload on a described cluster, under one or many policies.",
+        target="eunomia_testbed.commands.simulate:simulate",
+    ),
+    Command(
+        name="compare",
+        help="Compare two simulated policies, with intervals over seeds.",
+        target="eunomia_testbed.commands.compare:compare",
+    ),
+    Command(
         name="serve",
         help="Run the arbiter and this machine's launcher.",
         target="eunomia_appmaster.commands.serve:serve",

@@ -19,7 +19,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import summarise
 from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
-from eunomia_testbed.results.writing import DiskError, replacing, write_parquet, write_text
+from eunomia_testbed.results.writing import DiskError, write_csv, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MARKS = ("run.json", "journal.sqlite")
@@ -91,8 +91,7 @@ class ResultFolder:
     def write_summary(self) -> pl.DataFrame:
         """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed."""
         summary = summarise(RunData.load(self.path))
-        with replacing(self.path / "summary.csv") as path:
-            summary.write_csv(path)
+        write_csv(summary, self.path / "summary.csv")
         return summary
 
     def _merge(self, name: str, frame: pl.DataFrame) -> None:
@@ -103,8 +102,7 @@ class ResultFolder:
             frame = pl.concat([others, frame], how="diagonal_relaxed").sort(list(KEY), maintain_order=True)
         write_parquet(frame, target)
         if self.csv:
-            with replacing(target.with_suffix(".csv")) as path:
-                frame.write_csv(path)
+            write_csv(frame, target.with_suffix(".csv"))
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:

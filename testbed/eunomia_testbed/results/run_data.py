@@ -52,7 +52,7 @@ class RunData:
             name=folder.resolve().name,
             facts=RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.exists() else None,
             records={path.stem: pl.read_parquet(path) for path in sorted(folder.glob("plugins/*.parquet"))},
-            **{table: _read(folder, table) for table in TABLES},
+            **{table: read_table(folder, table) for table in TABLES},
         )
 
     def table(self, name: str) -> pl.DataFrame:
@@ -75,7 +75,12 @@ class RunData:
         return type(self)(name=self.name, facts=self.facts, records=records, **tables)
 
 
-def _read(folder: Path, table: str) -> pl.DataFrame:
+def read_table(folder: Path, table: str) -> pl.DataFrame:
+    """One table of a folder, empty where there is none.
+
+    Raises:
+        InputError: it is not as this version writes it.
+    """
     path, schema = folder / f"{table}.parquet", schema_of(table)
     if not path.exists():
         return schema.to_frame()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +41,15 @@ def replacing(target: Path) -> Iterator[Path]:
 
 def write_parquet(frame: pl.DataFrame, target: Path) -> None:
     """Write a frame; the same frame gives the same bytes."""
+    made = io.BytesIO()  # polars' own writer calls a full disk an error of the format
+    frame.write_parquet(made, compression="zstd", compression_level=1, statistics=False)
     with replacing(target) as part:
-        frame.write_parquet(part, compression="zstd", compression_level=1, statistics=False)
+        part.write_bytes(made.getbuffer())
+
+
+def write_csv(frame: pl.DataFrame, target: Path) -> None:
+    """Write a frame as CSV."""
+    write_text(frame.write_csv(), target)
 
 
 def write_text(text: str, target: Path) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from eunomia_testbed.metrics.frames import Frames, frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
-from eunomia_testbed.results.writing import write_parquet, write_text
+from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 from eunomia_testbed.running.plan import Cell, Plan
 from eunomia_testbed.simulator import Progress, simulate_one
 
@@ -91,14 +91,6 @@ def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
         else:
             write_parquet(pl.concat([pl.read_parquet(part) for part in parts], how="diagonal_relaxed"), folder / name)
         if csv:
-            write_csv(folder / name)
+            write_csv(pl.read_parquet(folder / name), (folder / name).with_suffix(".csv"))
     if not keep:
         shutil.rmtree(folder / CELLS, ignore_errors=True)
-
-
-def write_csv(path: Path) -> None:
-    """A Parquet file as CSV beside it."""
-    from eunomia_testbed.results.writing import replacing
-
-    with replacing(path.with_suffix(".csv")) as part:
-        pl.read_parquet(path).write_csv(part)

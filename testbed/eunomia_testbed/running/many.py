@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder
 from eunomia_testbed.results.writing import write_text
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
 _PACKAGES: Final = ("eunomia", "numpy", "polars", "highspy")
 
 
-@value
+@builds
 class Outcome:
     """What became of a plan.
 
     Attributes:
+        facts: what ``run.json`` holds.
+        metrics: a row a policy and seed, as in ``summary.csv``.
         ended: ``interrupted``: by Ctrl-C; what was finished is kept.
         dropped: rows of traces that were not used, jobs that could not run here.
     """
 
     folder: Path
+    facts: RunFacts
+    metrics: "pl.DataFrame"
     ended: Literal["finished", "interrupted"]
     done: int
     cells: int
@@ -81,17 +85,26 @@ def run_plan(
         run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch or Silent())
     except KeyboardInterrupt:
         ended = "interrupted"
+    except Exception:
+        folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended="failed"))
+        raise
     finally:
         done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
         if not whole:
             _finish(folder, plan, done, complete=len(done) == len(cells))
-    folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended=ended))
-    page = None
-    if done:
-        folder.write_summary()
-        page = _report(folder.path) if report else None
-    dropped = _count_dropped(folder.path)
-    return Outcome(folder=folder.path, ended=ended, done=len(done), cells=len(cells), dropped=dropped, report=page)
+    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
+    folder.write_facts(facts)
+    metrics = folder.write_summary()
+    return Outcome(
+        folder=folder.path,
+        facts=facts,
+        metrics=metrics,
+        ended=ended,
+        done=len(done),
+        cells=len(cells),
+        dropped=_count_dropped(folder.path),
+        report=_report(folder.path) if report and done else None,
+    )
 
 
 def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:

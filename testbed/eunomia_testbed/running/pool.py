@@ -105,8 +105,11 @@ class _Pool:
             return
         self._busy[worker.pid] = number
         self._watch.began(self._cells[number])
-        _input(worker).write(f"{number}\n".encode())
-        _input(worker).flush()
+        try:
+            _input(worker).write(f"{number}\n".encode())
+            _input(worker).flush()
+        except BrokenPipeError as error:
+            raise _died(worker, self._cells[number]) from error
 
     def _listen(self, worker: "subprocess.Popen[bytes]") -> None:
         for line in worker.stdout or ():

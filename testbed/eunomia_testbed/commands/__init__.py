@@ -1,0 +1,1 @@
+"""The testbed's commands: ``eunomia simulate`` and ``eunomia compare``."""

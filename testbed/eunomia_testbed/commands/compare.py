@@ -1,0 +1,240 @@
+"""``eunomia compare``: two policies that were simulated, metric by metric, paired by seed."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import polars as pl
+import typer
+
+from eunomia.errors import InputError
+from eunomia.shapes import builds, value
+from eunomia.words import list_of
+from eunomia_testbed.metrics.intervals import Interval, interval
+from eunomia_testbed.results.facts import RunFacts
+
+
+@value
+class Metric:
+    """How a metric is compared; shares in points, others in per cent of the first."""
+
+    name: str
+    label: str
+    digits: int = 0
+    share: bool = False
+    more_is_better: bool = False
+
+
+METRICS: Final = (
+    Metric(name="jct_mean_seconds", label="mean JCT s"),
+    Metric(name="jct_p99_seconds", label="p99 JCT s"),
+    Metric(name="rho_worst", label="worst ρ", digits=2),
+    Metric(name="rho_unfair_share", label="unfair %", digits=1, share=True),
+    Metric(name="makespan_seconds", label="makespan s"),
+    Metric(name="utilization", label="in use %", digits=1, share=True, more_is_better=True),
+    Metric(name="slot_seconds", label="GPU hours"),
+    Metric(name="restarts", label="restarts"),
+)
+
+
+@builds
+class Side:
+    """One of the two: a policy of a run."""
+
+    folder: Path
+    policy: str
+    name: str
+    metrics: pl.DataFrame
+    """A row a seed."""
+    facts: RunFacts | None
+
+
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Two result folders, or FOLDER:POLICY where a folder holds several policies.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as one JSON object.")] = False,
+) -> None:
+    """Compare two simulated policies, with intervals over seeds."""
+    first, second = sides(runs)
+    seeds = sorted(set(first.metrics["seed"]) & set(second.metrics["seed"]))
+    if not seeds:
+        rule = "runs that are compared must have seeds in common"
+        raise InputError(rule, value=f"{_seeds(first)} and {_seeds(second)}")
+    rows = [_compared(metric, first, second, seeds) for metric in METRICS]
+    told = [row for row in rows if row is not None]
+    if as_json:
+        typer.echo(json.dumps(_facts(first, second, seeds, told), ensure_ascii=False))
+    else:
+        typer.echo("\n".join(_lines(first, second, seeds, told)))
+
+
+# -- which two
+
+
+def sides(runs: list[str]) -> tuple[Side, Side]:
+    """The two policies that are meant.
+
+    Raises:
+        InputError: not a result folder, or not two policies.
+    """
+    found = [side for text in runs for side in _sides(text)]
+    if len(found) != 2:
+        known = [f"{side.folder}:{side.policy}" for side in found]
+        raise InputError("a comparison must be of two policies", value=f"{len(found)}: {list_of(known)}")
+    first, second = found
+    if first.policy == second.policy:
+        names = (first.folder.name, second.folder.name)
+        if names[0] == names[1]:
+            names = (str(first.folder), str(second.folder))
+        return _renamed(first, names[0]), _renamed(second, names[1])
+    return first, second
+
+
+def _sides(text: str) -> list[Side]:
+    folder, wanted = Path(text), ""
+    if not folder.is_dir():
+        before, _, wanted = text.rpartition(":")
+        folder = Path(before or text)
+    path = folder / "summary.csv"
+    if not path.is_file():
+        rule = "a run must be a folder with a summary.csv, such as eunomia simulate leaves"
+        raise InputError(rule, value=f'"{text}"')
+    metrics = pl.read_csv(path, infer_schema_length=None)
+    policies = metrics["policy"].unique(maintain_order=True).to_list() if metrics.width else []
+    if wanted and wanted not in policies:
+        raise InputError(f"a policy of {folder} must be one of {', '.join(policies)}", value=f'"{wanted}"')
+    facts = folder / "run.json"
+    read = RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.is_file() else None
+    return [
+        Side(folder=folder, policy=policy, name=policy, metrics=metrics.filter(pl.col("policy") == policy), facts=read)
+        for policy in policies
+        if not wanted or policy == wanted
+    ]
+
+
+def _renamed(side: Side, name: str) -> Side:
+    return Side(folder=side.folder, policy=side.policy, name=name, metrics=side.metrics, facts=side.facts)
+
+
+def _seeds(side: Side) -> str:
+    return ", ".join(map(str, side.metrics["seed"].to_list())) or "none"
+
+
+# -- what is found
+
+
+@value
+class Compared:
+    """A metric of both, and by how much the second differs: relative, or in the metric's own unit for shares."""
+
+    metric: Metric
+    first: float
+    second: float
+    difference: Interval
+    verdict: str
+
+
+def _compared(metric: Metric, first: Side, second: Side, seeds: list[int]) -> Compared | None:
+    one, other = _values(first, metric.name), _values(second, metric.name)
+    pairs = [
+        (a, b)
+        for a, b in ((one.get(seed), other.get(seed)) for seed in seeds)
+        if a is not None and b is not None and (metric.share or a != 0.0 or b == 0.0)
+    ]
+    differences = [b - a if metric.share else (b / a - 1.0 if a else 0.0) for a, b in pairs]
+    found = interval(differences)
+    if found is None:
+        return None
+    means = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
+    return Compared(
+        metric=metric,
+        first=means[0],
+        second=means[1],
+        difference=found,
+        verdict=_verdict(metric, found, first.name, second.name),
+    )
+
+
+def _values(side: Side, name: str) -> Mapping[int, float | None]:
+    if name not in side.metrics.columns:
+        return {}
+    column = side.metrics[name].cast(pl.Float64, strict=False)
+    return dict(zip(side.metrics["seed"].to_list(), column.to_list(), strict=True))
+
+
+def _verdict(metric: Metric, difference: Interval, first: str, second: str) -> str:
+    """Who is better, as far as the seeds show it; with one seed there is no telling what chance does."""
+    if difference.count > 1 and difference.holds_zero:
+        return "no difference shown"
+    if difference.mean == 0.0:
+        return "equal"
+    better = second if (difference.mean > 0.0) == metric.more_is_better else first
+    return f"{better} is better" + (" (one seed)" if difference.count == 1 else "")
+
+
+# -- how it is told
+
+
+def _lines(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> list[str]:
+    heading = f"{_same(first, second)}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    label = max(33, len(heading) + 2)
+    widths = [max(8, len(side.name) + 2) for side in (first, second)]
+    against = f"{second.name} against {first.name}"
+    interval_told = " (95 % interval)" if len(seeds) > 1 else ""
+    head = f"{heading:<{label}}{first.name:>{widths[0]}}{second.name:>{widths[1]}}   {against}{interval_told}"
+    return [head, *(_line(row, label, widths) for row in rows)]
+
+
+def _line(row: Compared, label: int, widths: list[int]) -> str:
+    scale = 100.0 if row.metric.share else 1 / 3600 if row.metric.name == "slot_seconds" else 1.0
+    shown = [f"{each * scale:.{row.metric.digits}f}" for each in (row.first, row.second)]
+    both = f"{shown[0]:>{widths[0]}}{shown[1]:>{widths[1]}}"
+    return f"{row.metric.label:<{label}}{both}   {_difference(row)}   {row.verdict}"
+
+
+def _difference(row: Compared) -> str:
+    unit = "pts" if row.metric.share else "%"
+    mean = (
+        f"{row.difference.mean * 100:+6.1f} {unit:<3}" if row.metric.share else f"{row.difference.mean * 100:+6.1f} %"
+    )
+    if row.difference.low is None or row.difference.high is None:
+        return mean
+    low, high = (f"{each * 100:+.1f}" for each in (row.difference.low, row.difference.high))
+    return f"{mean} ({low:>5} to {high:>5})"
+
+
+def _same(first: Side, second: Side) -> str:
+    """What both have in common, for a comparison means something only where that is all but the policy."""
+    if first.facts is None or second.facts is None:
+        return "trace and cluster not known"
+    trace = [(each.sha256) for each in first.facts.inputs] == [(each.sha256) for each in second.facts.inputs]
+    cluster = first.facts.cluster == second.facts.cluster
+    if trace and cluster:
+        return "same trace and cluster"
+    return "ANOTHER " + " AND ".join([*([] if trace else ["TRACE"]), *([] if cluster else ["CLUSTER"])])
+
+
+def _facts(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> dict[str, Any]:
+    return {
+        "schema": "eunomia/compare@1",
+        "first": {"run": str(first.folder), "policy": first.policy},
+        "second": {"run": str(second.folder), "policy": second.policy},
+        "seeds": seeds,
+        "same": _same(first, second) == "same trace and cluster",
+        "confidence": 0.95,
+        "rows": [
+            {
+                "metric": row.metric.name,
+                "first": row.first,
+                "second": row.second,
+                "difference": row.difference.mean,
+                "low": row.difference.low,
+                "high": row.difference.high,
+                "relative": not row.metric.share,
+                "verdict": row.verdict,
+            }
+            for row in rows
+        ],
+    }

@@ -1,0 +1,42 @@
+"""Options of trace readers as ``--set trace.KEY=VALUE`` takes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from eunomia.shapes import value
+from eunomia_testbed.commands.settings import filled
+
+
+@value
+class ReaderFlags:
+    """What may be said of how a trace is read; lists are parted by commas."""
+
+    gpu_type: str = "v100"
+    models: str = ""
+    drawn_models: bool = False
+    model_seed: int = 0
+    by_group: bool = False
+    users: str = ""
+    first_jobs: int | None = None
+
+
+def reader_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Arguments of ``read_trace`` from ``KEY=VALUE`` texts.
+
+    Raises:
+        InputErrors: unknown keys and values that do not suit.
+    """
+    flags = filled(ReaderFlags, texts, "--set trace")
+    return {
+        "gpu_type": flags.gpu_type,
+        "models": _parts(flags.models),
+        "drawn_models": flags.drawn_models,
+        "seed": flags.model_seed,
+        "by_group": flags.by_group,
+        "users": _parts(flags.users),
+        "first_jobs": flags.first_jobs,
+    }
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,118 @@
+"""Values that flags take: ``KEY=VALUE`` for an option class, lists of seeds and of loads."""
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from eunomia.errors import InputError, InputErrors
+from eunomia.units import parse_duration
+from eunomia.words import did_you_mean, shown
+
+T = TypeVar("T")
+
+MOST_SEEDS: Final = 10_000
+_SECONDS: Final = "_seconds"
+_NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+
+
+def filled(kind: type[T], texts: Sequence[str], flag: str) -> T:
+    """An option class from texts ``KEY=VALUE``.
+
+    A key is a field's name, with or without ``_seconds``; a value a number, a duration, true, false or a word, as the
+    field takes it.
+
+    Raises:
+        InputErrors: unknown keys and values that do not suit, all together.
+    """
+    hints = typing.get_type_hints(kind)
+    names = {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
+    given: dict[str, Any] = {}
+    errors: list[InputError] = []
+    for text in texts:
+        key, equals, word = text.partition("=")
+        key = key.strip().replace("-", "_").removesuffix(_SECONDS)
+        if not equals or key not in names:
+            rule = f"{flag} must be KEY=VALUE with one of {', '.join(names)}"
+            errors.append(InputError(rule, value=f"{shown(text)}{did_you_mean(key, names)}", place=flag))
+            continue
+        try:
+            given[names[key]] = _value(key, word.strip(), hints[names[key]], flag)
+        except InputError as error:
+            errors.append(error)
+    if errors:
+        raise InputErrors(errors)
+    return kind(**given)
+
+
+def _fields(kind: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+def _is_plain(hint: object) -> bool:
+    return hint in (float, int, bool, str) or bool(set(typing.get_args(hint)) & {float, int, bool, str})
+
+
+def _value(key: str, word: str, hint: object, flag: str) -> object:
+    kinds = {hint, *typing.get_args(hint)}
+    if bool in kinds:
+        if word not in ("true", "false"):
+            raise InputError(f"{key} must be true or false", value=shown(word), place=flag)
+        return word == "true"
+    if int in kinds and re.fullmatch(r"[-+]?\d+", word):
+        return int(word)
+    if float in kinds:
+        return float(word) if _NUMBER.fullmatch(word) or word == "inf" else parse_duration(
+            word, name=key, place=flag, zero=True
+        )  # fmt: skip
+    if int in kinds:
+        raise InputError(f"{key} must be a whole number", value=shown(word), place=flag)
+    return word
+
+
+def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
+    """``APP=FACTOR`` texts as numbers by name.
+
+    Raises:
+        InputError: not of that form, or no positive number.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, word = text.rpartition("=")
+        if not name or not _NUMBER.fullmatch(word) or float(word) <= 0.0:
+            raise InputError(f"{flag} must be APP=FACTOR with a positive factor", value=shown(text), place=flag)
+        found[name] = float(word)
+    return found
+
+
+def seed_list(text: str) -> tuple[int, ...]:
+    """``0-4`` or ``0,3,5-7`` as numbers, each once.
+
+    Raises:
+        InputError: not of that form, a range that runs backwards, or more than ten thousand.
+    """
+    rule = "seeds must be numbers and ranges such as 0-4 or 0,3,5-7"
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if high < low or high - low >= MOST_SEEDS:
+            raise InputError(rule, value=shown(text), place="--seeds")
+        found |= dict.fromkeys(range(low, high + 1))
+    return tuple(found)
+
+
+def load_list(text: str) -> tuple[float, ...]:
+    """``1,2`` as factors, each once.
+
+    Raises:
+        InputError: no positive numbers.
+    """
+    found: dict[float, None] = {}
+    for part in text.split(","):
+        word = part.strip().removesuffix("x")
+        if not _NUMBER.fullmatch(word) or not 0.0 < float(word) < float("inf"):
+            raise InputError("load must be positive factors such as 1,2", value=shown(text), place="--load")
+        found[float(word)] = None
+    return tuple(found)

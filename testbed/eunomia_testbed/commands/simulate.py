@@ -1,0 +1,268 @@
+"""``eunomia simulate``: a workload on a described cluster under one or many policies."""
+
+import json
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eunomia.errors import InputError
+from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
+
+if TYPE_CHECKING:
+    from eunomia.profiles import Profile
+    from eunomia_testbed.running.many import Outcome
+    from eunomia_testbed.running.plan import Plan
+    from eunomia_testbed.simulator import SimulationOptions
+
+OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
+SEGMENTS_UP_TO: Final = 2_000
+"""Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
+
+
+def simulate(
+    trace: Annotated[
+        str | None, typer.Argument(help="A trace, gzipped or not; - is stdin.", show_default=False)
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Generate a workload instead: themis1, gavel, shockwave, ...")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help='Such as "4x8 V100", or a cluster file.')] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="A preset, a profile file or a plugin; may be given several times.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another value in each profile; trace.KEY is the reader's, WORKLOAD.KEY the generator's.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="All randomness follows from it.")] = 0,
+    seeds: Annotated[str | None, typer.Option(metavar="0-4", help="Several seeds, such as 0-4 or 0,3.")] = None,
+    load: Annotated[str, typer.Option(metavar="1,2", help="How many times as fast jobs arrive.")] = "1",
+    trace_format: Annotated[str | None, typer.Option("--format", help="Of the trace, where it cannot be told.")] = None,
+    throughputs: Annotated[
+        str | None, typer.Option(help="Measured throughputs, which Gavel's and Shockwave's traces need.")
+    ] = None,
+    speeds: Annotated[
+        str | None, typer.Option(help="A file or folder of measured speeds, or: analytic. How fast jobs really are.")
+    ] = None,
+    rules: Annotated[str | None, typer.Option(help="A peer's round rules: gavel.")] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="KEY=VALUE", help="One of these rules, set otherwise.")
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option("--cost", metavar="start=20s", help="What start, checkpoint, restore, migrate, ... take."),
+    ] = None,
+    failures: Annotated[
+        str | None, typer.Option(help="between=30d,repair=1h for machines that fail, or a CSV file.")
+    ] = None,
+    know: Annotated[str, typer.Option(help="What app masters know: declared, measured or oracle.")] = "declared",
+    error: Annotated[float, typer.Option(help="Relative error of what app masters report.")] = 0.0,
+    lie: Annotated[
+        list[str] | None, typer.Option("--lie", metavar="APP=2.0", help="A factor on the work that an app reports.")
+    ] = None,
+    agents: Annotated[bool, typer.Option("--agents", help="App masters answer offers with bids of their own.")] = False,
+    until: Annotated[str | None, typer.Option(metavar="30d", help="Cut off after this much simulated time.")] = None,
+    rho: Annotated[str | None, typer.Option(help="The ρ to judge by: themis, static, contention or exclusive.")] = None,
+    unfair: Annotated[float, typer.Option(help="The ρ above which an app counts as treated unfairly.")] = 1.05,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder of an interrupted run.")] = False,
+    processes: Annotated[
+        int | None, typer.Option("-j", min=1, help="Processes; by default as many as are worth it.", show_default=False)
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Write tables as CSV too.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    strict: Annotated[bool, typer.Option("--strict", help="Rows that are not used, apps left over: an error.")] = False,
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False,
+) -> int:
+    """Simulate a workload on a described cluster, under one or many policies."""
+    from eunomia.cluster_file import cluster_toml, read_cluster
+    from eunomia_testbed.commands.source import Request, read_source
+    from eunomia_testbed.running.plan import Plan
+
+    where = read_cluster(_cluster_text(cluster), place="--cluster")
+    owner = f"{workload or 'trace'}."
+    request = Request(
+        trace=trace,
+        workload=workload,
+        format=trace_format,
+        throughputs=throughputs,
+        speeds=speeds,
+        options=tuple(text.removeprefix(owner) for text in settings or () if text.startswith(owner)),
+        strict=strict,
+        by_rules=rules is not None,
+    )
+    changed = [text for text in settings or () if not text.startswith(owner)]
+    profiles = _profiles(policy or [os.environ.get("EUNOMIA_POLICY") or "themis"], changed)
+    source = read_source(request, where, seed_list(seeds) if seeds is not None else (seed,))
+    options = _options(rules, rule, cost, failures, know, error, lie, agents, until, source.jobs)
+    plan = Plan(
+        workloads=source.workloads,
+        cluster=where.cluster,
+        cluster_text=cluster_toml(where),
+        profiles=profiles,
+        loads=load_list(load),
+        options=options,
+        models=source.models,
+        rho=_kind(rho, by_rules=rules is not None),
+        unfair_above=unfair,
+        csv=csv,
+        inputs=source.inputs,
+        command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate"),
+    )
+    options.check()
+    if strict:
+        _refuse_unfit(plan)
+    shown = progress and not quiet
+    if shown:
+        _say([f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in source.notes)])
+    folder = out or Path("eunomia-out") / _new_name()
+    outcome = _run(plan, folder, processes, overwrite=overwrite, resume=resume, report=report, shown=shown)
+    return _tell(outcome, strict=strict, as_json=as_json, quiet=quiet)
+
+
+# -- what is to be run
+
+
+def _cluster_text(given: str | None) -> str:
+    text = given or os.environ.get("EUNOMIA_CLUSTER")
+    if not text:
+        rule = 'a simulation must have a cluster, such as --cluster "4x8 V100" or a cluster file'
+        raise InputError(rule, value="none", place="--cluster")
+    return text
+
+
+def _profiles(policies: list[str], settings: list[str]) -> "dict[str, Profile]":
+    from eunomia.profiles import Profile
+
+    made: dict[str, Profile] = {}
+    for policy in policies:
+        profile = Profile.load(policy, settings=settings)
+        if profile.name in made:
+            raise InputError("policies must have different names", value=f'"{profile.name}" twice', place="--policy")
+        made[profile.name] = profile
+    return made
+
+
+def _options(
+    rules: str | None,
+    rule: list[str] | None,
+    cost: list[str] | None,
+    failures: str | None,
+    know: str,
+    error: float,
+    lie: list[str] | None,
+    agents: bool,
+    until: str | None,
+    jobs: int,
+) -> "SimulationOptions":
+    from eunomia.units import parse_duration
+    from eunomia_testbed.commands.outages import failures_of
+    from eunomia_testbed.commands.peers import rules_of
+    from eunomia_testbed.simulator import Costs, Keep, Reports, SimulationOptions
+
+    if know not in ("declared", "measured", "oracle"):
+        raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
+    if rules is None and rule:
+        raise InputError("--rule must stand with --rules", value=rule[0], place="--rule")
+    return SimulationOptions(
+        costs=filled(Costs, cost or [], "--cost"),
+        failures=None if failures is None else failures_of(failures),
+        reports=Reports(know=know, error=error, lies=factors(lie or [], "--lie")),  # type: ignore[arg-type]
+        rules=None if rules is None else rules_of(rules, rule or []),
+        agents=agents,
+        keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
+        until=float("inf") if until is None else parse_duration(until, name="until", place="--until"),
+    )
+
+
+def _kind(rho: str | None, *, by_rules: bool) -> str:
+    """The kind of rho to be judged by: a peer's own where its rules hold."""
+    from eunomia_testbed.metrics.fairness import KINDS
+
+    if rho is None:
+        return "static" if by_rules else "themis"
+    if rho not in KINDS:
+        raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{rho}"', place="--rho")
+    return rho
+
+
+def _refuse_unfit(plan: "Plan") -> None:
+    """Under ``--strict`` a job that can never run here is an error."""
+    from eunomia_testbed.simulator.truth import Speeds
+
+    for workload in {id(each): each for each in plan.workloads.values()}.values():
+        for unfit in Speeds(workload, plan.cluster, plan.models).unfit()[:1]:
+            raise InputError(unfit.rule, value=unfit.value, place=f"{workload.name}, job {workload.jobs.id[unfit.job]}")
+
+
+def _new_name() -> str:
+    from eunomia_testbed.results.folder import new_folder_name
+
+    return new_folder_name("simulate", datetime.now(UTC))
+
+
+# -- running and telling
+
+
+def _run(
+    plan: "Plan", folder: Path, processes: int | None, *, overwrite: bool, resume: bool, report: bool, shown: bool
+) -> "Outcome":
+    from eunomia_testbed.running.display import display
+    from eunomia_testbed.running.many import run_plan
+
+    watch = display(plan) if shown else None
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return run_plan(
+            plan, folder, processes=processes, overwrite=overwrite, resume=resume, report=report, watch=watch
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if watch is not None:
+            watch.close()
+
+
+def _tell(outcome: "Outcome", *, strict: bool, as_json: bool, quiet: bool) -> int:
+    from eunomia_testbed.commands.table import json_rows, notes_of, table_lines
+    from eunomia_testbed.results.run_data import read_table
+
+    metrics, timings = outcome.metrics, read_table(outcome.folder, "timings")
+    if as_json:
+        rows = json_rows(metrics, timings)
+        plain = {"schema": "eunomia/simulate@1", "out": str(outcome.folder), "ended": outcome.ended}
+        told = {"report": None if outcome.report is None else str(outcome.report), "dropped": outcome.dropped}
+        typer.echo(json.dumps(plain | told | {"rows": rows}, ensure_ascii=False))
+    elif quiet:
+        typer.echo(outcome.folder)
+    else:
+        lines = [*table_lines(metrics, timings, outcome.facts), "", *notes_of(metrics, outcome.facts)]
+        lines = lines if outcome.done else []
+        lines += [f"{outcome.dropped} rows or jobs not used: dropped.csv"] if outcome.dropped else []
+        lines += [f"Results  {outcome.folder}"] + ([f"Report   {outcome.report}"] if outcome.report else [])
+        typer.echo("\n".join(lines))
+    if outcome.ended == "interrupted":
+        _say([f"interrupted: {outcome.done} of {outcome.cells} simulations are done; --resume goes on"])
+        return INTERRUPTED
+    if not strict:
+        return OK
+    whole = outcome.dropped == 0 and bool((metrics["apps_finished"] == metrics["apps"]).all())
+    return OK if whole and metrics["faults"].sum() == 0 else ANSWER_IS_NO
+
+
+def _say(lines: list[str]) -> None:
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.flush()

@@ -1,0 +1,149 @@
+"""Where a simulation's workload comes from: a trace or a generator; and how fast its jobs really are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eunomia.cluster_file import ClusterFile
+from eunomia.errors import InputError
+from eunomia.shapes import builds, value
+from eunomia.units import Locality
+from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.results.facts import InputFile, sha256_of
+from eunomia_testbed.workload import Workload
+
+if TYPE_CHECKING:
+    from eunomia_testbed.performance import Links
+
+
+@value
+class Request:
+    """What the flags say."""
+
+    trace: str | None = None
+    workload: str | None = None
+    format: str | None = None
+    throughputs: str | None = None
+    speeds: str | None = None
+    options: tuple[str, ...] = ()
+    """Of the reader or the generator, ``KEY=VALUE``."""
+    strict: bool = False
+    by_rules: bool = False
+    """Whether a peer's round rules hold, which know no placement."""
+
+
+@builds
+class Source:
+    """What is simulated, in words too.
+
+    Attributes:
+        workloads: by seed.
+        heading: how many jobs were read or generated.
+        notes: what a reader changed without dropping it.
+    """
+
+    workloads: Mapping[int, Workload]
+    models: PerformanceModel | None
+    inputs: tuple[InputFile, ...]
+    heading: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def jobs(self) -> int:
+        """Jobs of a workload, at most."""
+        return max(workload.size for workload in self.workloads.values())
+
+
+def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
+    """Read the trace, or generate a workload with each seed.
+
+    Raises:
+        InputError: both or neither are given, or what is given does not do.
+    """
+    if (request.trace is None) == (request.workload is None):
+        rule = "a simulation must have either a trace or --workload"
+        raise InputError(rule, value="neither" if request.trace is None else "both")
+    if request.trace is not None:
+        return _read(request, cluster, seeds)
+    return _generate(request, cluster, seeds)
+
+
+def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
+    from eunomia_testbed.commands.reading import reader_options
+    from eunomia_testbed.traces import read_trace
+
+    path = request.trace or "-"
+    more = reader_options(request.options)
+    workload = read_trace(path, format=request.format, throughputs=request.throughputs, strict=request.strict, **more)
+    dropped = len({(each.file, each.line) for each in workload.dropped})
+    heading = f"{workload.name}: {workload.size} jobs read, {dropped} dropped ({workload.source} format)"
+    return Source(
+        workloads=dict.fromkeys(seeds, workload),
+        models=_models(request, cluster),
+        inputs=_inputs(path, request.throughputs, request.speeds),
+        heading=heading,
+        notes=workload.notes,
+    )
+
+
+def _generate(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
+    from eunomia_testbed.generators import describe_generator, generate_workload, generated_speeds
+
+    name = request.workload or ""
+    settings: dict[str, object] = dict(parted(text) for text in request.options)
+    if request.throughputs is not None and "throughputs" in describe_generator(name):
+        settings.setdefault("throughputs", request.throughputs)
+    workloads = {seed: generate_workload(name, settings, seed) for seed in seeds}
+    sizes = sorted({workload.size for workload in workloads.values()})
+    jobs = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    apps = {len(workload.apps.id) for workload in workloads.values()}
+    of_apps = f" of {min(apps)} apps" if apps.isdisjoint(sizes) and len(apps) == 1 else ""
+    with_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"a workload for each of {len(seeds)} seeds"
+    asked = request.speeds is not None
+    return Source(
+        workloads=workloads,
+        models=_models(request, cluster) if asked else generated_speeds(name, settings),
+        inputs=_inputs(request.throughputs, request.speeds),
+        heading=f"{name}: {jobs} jobs{of_apps} generated, {with_seeds}",
+        notes=tuple(dict.fromkeys(note for workload in workloads.values() for note in workload.notes)),
+    )
+
+
+def parted(text: str) -> tuple[str, object]:
+    """``KEY=VALUE`` as both, the value still a text."""
+    key, equals, word = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError("--set must be KEY=VALUE", value=f'"{text}"', place="--set")
+    return key.strip(), word.strip()
+
+
+def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
+    """How fast jobs are: as asked for; else as the throughputs say where GPU types differ; else as the trace tells."""
+    if request.speeds == "analytic":
+        from eunomia_testbed.performance import AnalyticModel
+
+        return AnalyticModel(links=_links(cluster))
+    if request.speeds is not None:
+        from eunomia_testbed.performance import read_performance
+
+        return read_performance(request.speeds)
+    if request.throughputs is not None and len(cluster.cluster.gpu_types) > 1:
+        from eunomia_testbed.performance import GavelThroughputs
+
+        return GavelThroughputs.read(request.throughputs, placement=not request.by_rules)
+    return None
+
+
+def _links(cluster: ClusterFile) -> "Links":
+    """How the cluster's GPUs are joined: as its file says, else as the analytic model assumes."""
+    from eunomia_testbed.performance import Links
+
+    assumed = Links()
+    told = {level: gib * 1.024**3 for level, gib in cluster.bandwidth_gib.items()}
+    speeds = [told.get(level, assumed.gb_per_second[level]) for level in Locality]
+    return Links(gb_per_second=(speeds[0], speeds[1], speeds[2], speeds[3]))
+
+
+def _inputs(*paths: str | None) -> tuple[InputFile, ...]:
+    files = [Path(path) for path in paths if path is not None and path not in ("-", "analytic")]
+    return tuple(sha256_of(path) for path in files if path.is_file())

@@ -1,0 +1,89 @@
+"""The table at the end of a simulation: a row a policy, means over seeds."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from eunomia_testbed.results.facts import RunFacts
+from eunomia_testbed.running.many import deciding_seconds
+from eunomia_testbed.running.summing import known, mean_of
+
+LEGEND = {
+    "themis": "time shared / (time alone x apps over its life), Themis'",
+    "static": "time shared / (time alone x jobs per GPU), Gavel's and Shockwave's static one",
+    "contention": "time shared / (time alone x jobs per GPU over its life)",
+    "exclusive": "time shared / time alone",
+}
+
+
+def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -> list[str]:
+    """The table, policies in the order of the facts.
+
+    Args:
+        metrics: a row a policy and seed, as in ``summary.csv``.
+        timings: the table of that name.
+        facts: of the run.
+    """
+    heads = ["makespan s", "mean JCT s", "p99 JCT s", "worst ρ", f"ρ>{facts.unfair_above:g} %", "in use %"]
+    heads += ["restarts", "deciding s"]
+    done = set(metrics["policy"].to_list()) if metrics.width else set()
+    rows = [(policy, _row(metrics, timings, policy)) for policy in facts.profiles if policy in done]
+    first = max([18, *(len(policy) + 1 for policy in facts.profiles)])
+    lines = [f"{'policy':<{first}}" + "".join(f"   {head:>{_width(head)}}" for head in heads)]
+    for policy, cells in rows:
+        lines.append(
+            f"{policy:<{first}}"
+            + "".join(f"   {cell:>{_width(head)}}" for head, cell in zip(heads, cells, strict=True))
+        )
+    return [line.rstrip() for line in lines]
+
+
+def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
+    """What the table needs said beside it: which rho, how many seeds, and what went wrong."""
+    seeds = f"; means of {len(facts.seeds)} seeds" if len(facts.seeds) > 1 else ""
+    lines = [f"ρ: {LEGEND[facts.rho]}{seeds}"]
+    if metrics.is_empty():
+        return lines
+    unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
+    for row in unfinished.iter_rows(named=True):
+        left = row["apps"] - row["apps_finished"]
+        lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {row['apps']} apps did not finish")
+    faulty = metrics.filter(pl.col("faults") > 0).iter_rows(named=True)
+    lines += [f"{row['policy']}, seed {row['seed']}: {row['faults']} rounds with a fault of a plugin" for row in faulty]
+    return lines
+
+
+def _row(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> list[str]:
+    mine = metrics.filter(pl.col("policy") == policy)
+    deciding = known([deciding_seconds(timings, policy, seed) for seed in mine["seed"].to_list()])
+    return [
+        _shown(mine, "makespan_seconds", 0),
+        _shown(mine, "jct_mean_seconds", 0),
+        _shown(mine, "jct_p99_seconds", 0),
+        _shown(mine, "rho_worst", 3),
+        _shown(mine, "rho_unfair_share", 1, 100.0),
+        _shown(mine, "utilization", 1, 100.0),
+        _shown(mine, "restarts", 0),
+        _digits(sum(deciding) / len(deciding), 2) if deciding else "-",
+    ]
+
+
+def _shown(mine: pl.DataFrame, name: str, digits: int, scale: float = 1.0) -> str:
+    found = mean_of(mine, name)
+    return "-" if found is None else _digits(found.mean * scale, digits)
+
+
+def _digits(number: float, digits: int) -> str:
+    return f"{number:.{digits}f}"
+
+
+def _width(head: str) -> int:
+    return max(7, len(head))
+
+
+def json_rows(metrics: pl.DataFrame, timings: pl.DataFrame) -> Sequence[dict[str, object]]:
+    """Every metric of each policy and seed, and what deciding took."""
+    return [
+        {**row, "deciding_seconds": deciding_seconds(timings, row["policy"], row["seed"])}
+        for row in metrics.iter_rows(named=True)
+    ]
