@@ -316,6 +316,17 @@ def test_oef_speed_ups_are_the_printed_ones_and_grow_from_vgg_to_lstm():
     assert all(1.0 < gain(model, "RTX3080") < gain(model, "RTX3090") for model in MODELS)
 
 
+def test_identical_apps_differ_in_nothing():
+    workload = generate_workload("identical", {"apps": 3, "jobs": 2, "time": "1h", "least": 2})
+    jobs = workload.jobs
+    assert workload.apps.id == ["app0", "app1", "app2"]
+    assert list(jobs.id) == ["app0/0", "app0/1", "app1/0", "app1/1", "app2/0", "app2/1"]
+    assert not jobs.arrival_seconds.any()
+    assert np.all(jobs.iterations * jobs.seconds_per_iteration == pytest.approx(3600.0))
+    assert set(jobs.least.tolist()) == {2}
+    assert set(jobs.most.tolist()) == {8}
+
+
 # --- all of them ----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from eunomia.errors import InputError
 from eunomia.units import Locality
-from eunomia_testbed.performance import AnalyticModel, DeclaredModel, DeclaredSpeeds, Links, Setting
+from eunomia_testbed.performance import AnalyticModel, DeclaredModel, DeclaredSpeeds, Links, Setting, known_of
 from eunomia_testbed.performance.declared import NETWORK_INTENSIVE
 from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
 
@@ -77,6 +77,8 @@ def test_names_of_other_projects_and_batch_sizes_in_names():
     small = ANALYTIC.rate("ResNet-18 (batch size 32)", setting())
     assert small == pytest.approx(ANALYTIC.rate("ResNet-18", setting(batch_size=32.0)))
     assert small == pytest.approx(16 * ANALYTIC.rate("ResNet-18", setting()))
+    told = ["ResNet-18 (batch size 32)", "res18", "LM (batch size 5)", "LLaMA", "A3C (batch size 4)"]
+    assert known_of(ANALYTIC, told) == {"ResNet-18 (batch size 32)", "res18", "LM (batch size 5)"}
     # "Transformer (IWSLT)" is a name of its own, not a batch size
     assert ANALYTIC.facts("Transformer (IWSLT)").batch_size == 256
 

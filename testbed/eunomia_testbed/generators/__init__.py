@@ -2,6 +2,7 @@
 
 from eunomia_testbed.generators.afs import AfsOptions
 from eunomia_testbed.generators.derived import GavelOptions, SynergyOptions
+from eunomia_testbed.generators.identical import IdenticalOptions
 from eunomia_testbed.generators.names import (
     GENERATORS,
     Generator,
@@ -21,6 +22,7 @@ __all__ = [
     "AfsOptions",
     "GavelOptions",
     "Generator",
+    "IdenticalOptions",
     "OefOptions",
     "ShockwaveOptions",
     "SynergyOptions",

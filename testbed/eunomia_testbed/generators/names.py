@@ -8,7 +8,7 @@ from eunomia.errors import InputError
 from eunomia.options import describe, make_options
 from eunomia.shapes import value
 from eunomia.words import did_you_mean
-from eunomia_testbed.generators import afs, derived, oef, shockwave, themis
+from eunomia_testbed.generators import afs, derived, identical, oef, shockwave, themis
 from eunomia_testbed.generators.options import GeneratorOptions
 from eunomia_testbed.generators.themis_facts import themis_speeds
 from eunomia_testbed.performance import PerformanceModel, read_performance
@@ -69,6 +69,12 @@ GENERATORS: Final[Mapping[str, Generator]] = {
         options_type=oef.OefOptions,
         generate=oef.generate,
         speeds=lambda _: oef.oef_speeds(),
+    ),
+    "identical": Generator(
+        summary="Identical apps that arrive at once, as in Themis' experiment on truth-telling",
+        options_type=identical.IdenticalOptions,
+        generate=identical.generate,
+        speeds=lambda _: themis_speeds(),
     ),
 }
 """By name."""

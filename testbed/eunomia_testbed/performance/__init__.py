@@ -9,7 +9,7 @@ from eunomia_testbed.performance.measured import (
     SynergyProfiles,
     read_performance,
 )
-from eunomia_testbed.performance.speeds import PerformanceModel, Setting
+from eunomia_testbed.performance.speeds import PerformanceModel, Setting, known_of
 
 __all__ = [
     "AfsScaling",
@@ -22,5 +22,6 @@ __all__ = [
     "PerformanceModel",
     "Setting",
     "SynergyProfiles",
+    "known_of",
     "read_performance",
 ]

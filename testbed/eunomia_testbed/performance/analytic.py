@@ -80,8 +80,8 @@ class AnalyticModel:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that it has facts of; ``ALIASES`` are other names of some."""
-        return tuple(self._facts)
+        """The models that it has facts of, and other names of theirs."""
+        return (*self._facts, *(other for other, name in ALIASES.items() if name in self._facts))
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class AnalyticModel:
             known = self._facts.get(name) or self._facts.get(ALIASES.get(name, ""))
             if known is not None:
                 return known
-        raise unknown("model", model, self.models, _PLACE)
+        raise unknown("model", model, tuple(self._facts), _PLACE)
 
     def rate(self, model: str, setting: Setting) -> float:
         """Iterations a second.

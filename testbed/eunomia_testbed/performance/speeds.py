@@ -1,9 +1,11 @@
 """What every performance model answers: iterations a second of a model in a setting."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from eunomia.shapes import value
 from eunomia.units import Locality
+from eunomia_testbed.workload.adaptation import split_model
 
 
 @value
@@ -38,3 +40,9 @@ class PerformanceModel(Protocol):
             InputError: a model or a GPU type that it does not know.
         """
         ...
+
+
+def known_of(speeds: PerformanceModel, names: Iterable[str]) -> frozenset[str]:
+    """Return those names that a performance model has speeds of, as they stand or without their batch size."""
+    known = frozenset(speeds.models)
+    return frozenset(name for name in names if name in known or split_model(name)[0] in known)

@@ -7,7 +7,7 @@ import numpy as np
 
 from eunomia.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
-from eunomia_testbed.performance import PerformanceModel, Setting
+from eunomia_testbed.performance import PerformanceModel, Setting, known_of
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
 
@@ -37,7 +37,7 @@ class Speeds:
         self._model: list[int] = jobs.model.tolist()
         self._types = cluster.gpu_types
         self._commonest = int(np.argmax(cluster.capacity))
-        self._known = frozenset(() if models is None else models.models)
+        self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
         self.plain = models is None

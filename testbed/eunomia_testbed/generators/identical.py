@@ -1,0 +1,62 @@
+"""Identical apps that all arrive at once: for questions to which any difference between them would be noise.
+
+Themis' experiment on truth-telling (§6.3) has eight of them, with the same preferences, on one machine of 8 GPUs and 28
+of 2; how many jobs an app has, and how long they are, the paper does not say.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from eunomia.units import Seconds
+from eunomia_testbed.generators.options import Count, Duration, GeneratorOptions
+from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
+
+
+class IdenticalOptions(GeneratorOptions):
+    """Options of ``identical``."""
+
+    apps: Count = 8
+    """How many."""
+    jobs: Count = 1
+    """Of each app."""
+    gpus: Annotated[int, Field(ge=1, le=100_000)] = 8
+    """The most that a job can use."""
+    least: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """The fewest that a job runs on."""
+    time: Duration = Seconds(36_000.0)
+    """How long a job takes on all its GPUs, side by side."""
+    iterations: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    """Of a job."""
+    model: str = "VGG16"
+    """As ``themis_speeds`` or another performance model knows it."""
+
+
+def generate(options: IdenticalOptions, seed: int) -> Workload:
+    """Lay identical apps out; the seed is of no matter."""
+    count = options.apps * options.jobs
+    ids = [f"app{row:0{len(str(options.apps - 1))}d}" for row in range(options.apps)]
+    most = np.full(count, options.gpus, dtype=np.int64)
+    return Workload(
+        name=f"identical-{options.apps}",
+        users=UserColumns(id=ids, weight=np.ones(options.apps)),
+        apps=AppColumns(
+            id=ids,
+            user=np.arange(options.apps),
+            weight=np.ones(options.apps),
+            arrival_seconds=np.zeros(options.apps),
+        ),
+        jobs=JobColumns(
+            id=[f"{app}/{job}" for app in ids for job in range(options.jobs)],
+            app=np.repeat(np.arange(options.apps), options.jobs),
+            arrival_seconds=np.zeros(count),
+            least=np.full(count, min(options.least, options.gpus), dtype=np.int64),
+            most=most,
+            iterations=np.full(count, float(options.iterations)),
+            seconds_per_iteration=np.full(count, options.time / options.iterations),
+            model=np.zeros(count, dtype=np.int64),
+        ),
+        models=(options.model,),
+        source="generated as identical apps",
+    )
