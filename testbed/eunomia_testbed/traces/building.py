@@ -1,0 +1,164 @@
+"""From checked columns to a workload: the rows that are left, in order of arrival, with models where none are told."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eunomia.shapes import builds
+from eunomia.units import Bools, Ints, Reals
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.rows import MOST_SECONDS, Rows
+from eunomia_testbed.workload import Regime, Workload
+
+
+@builds
+class Jobs:
+    """Columns of single jobs, with a row a row of the file; the meanings are those of ``JobColumns``."""
+
+    ids: Sequence[str]
+    arrival_seconds: Reals
+    gpus: Ints
+    iterations: Reals
+    seconds_per_iteration: Reals | None = None
+    """None: not known."""
+    users: Sequence[str] | None = None
+    models: Sequence[str | None] | None = None
+    gpu_type: Sequence[str | None] | None = None
+    cpus_per_gpu: Reals | None = None
+    memory_gib_per_gpu: Reals | None = None
+    batch_size: Reals | None = None
+    weight: Reals | None = None
+    gpu_share: Reals | None = None
+    adaptation: Sequence[str] | None = None
+    first_batch_iterations: Reals | None = None
+    exclusive_seconds: Reals | None = None
+    regimes: Mapping[int, tuple[Regime, ...]] | None = None
+
+
+_COLUMNS = (
+    "gpu_type",
+    "cpus_per_gpu",
+    "memory_gib_per_gpu",
+    "batch_size",
+    "weight",
+    "gpu_share",
+    "adaptation",
+    "first_batch_iterations",
+    "exclusive_seconds",
+)
+
+
+def build(
+    rows: Rows, jobs: Jobs, options: ReadOptions, *, source: str, ordered: str | None = None, absolute: bool = False
+) -> Workload:
+    """Make the workload of the rows that are good.
+
+    Args:
+        rows: which are good, and what was left out.
+        jobs: their columns.
+        options: what the user said.
+        source: the format in words.
+        ordered: the column by which the format demands order; where rows are not in it, strict refuses the first.
+        absolute: whether arrivals are moments of a calendar: then the first one is made 0.
+
+    Raises:
+        InputError: strict and a row was left out or out of order, or no row is left.
+    """
+    _order(rows, jobs.arrival_seconds, options, ordered)
+    _within(rows, jobs.arrival_seconds)
+    rows.finish(strict=options.strict)
+    chosen = _chosen(rows, jobs, options)
+    models = _models(rows, jobs, options, chosen)
+    arrivals = jobs.arrival_seconds[chosen]
+    if absolute:
+        arrivals = arrivals - float(np.min(jobs.arrival_seconds[rows.good]))
+    pick = chosen.tolist()
+    speeds = np.full(rows.size, np.nan) if jobs.seconds_per_iteration is None else jobs.seconds_per_iteration
+    new = {row: number for number, row in enumerate(pick)}
+    regimes = {new[row]: value for row, value in (jobs.regimes or {}).items() if row in new}
+    return Workload.single_jobs(
+        rows.file,
+        ids=_picked(jobs.ids, pick),
+        users=None if jobs.users is None else _picked(jobs.users, pick),
+        arrival_seconds=arrivals,
+        gpus=jobs.gpus[chosen],
+        iterations=jobs.iterations[chosen],
+        seconds_per_iteration=speeds[chosen],
+        models=models,
+        **{name: _column(getattr(jobs, name), chosen) for name in _COLUMNS},
+        regimes=regimes,
+        source=source,
+        dropped=tuple(rows.dropped),
+        notes=tuple(rows.notes),
+    )
+
+
+def drawn_model(models: Sequence[str], job: str, seed: int) -> str:
+    """Draw a model for a job whose trace tells none: the same for the same id and seed, whatever else is read.
+
+    The first 8 bytes of BLAKE2b over ``<seed>/<id>``, as a big-endian number modulo the number of models. A model
+    that is listed twice comes twice as often.
+    """
+    digest = hashlib.blake2b(f"{seed}/{job}".encode(), digest_size=8).digest()
+    return models[int.from_bytes(digest, "big") % len(models)]
+
+
+def _order(rows: Rows, arrivals: Reals, options: ReadOptions, ordered: str | None) -> None:
+    times = arrivals[rows.good]
+    late = np.flatnonzero(times[1:] < np.maximum.accumulate(times)[:-1]) + 1
+    if not late.size:
+        return
+    first = int(np.flatnonzero(rows.good)[late[0]])
+    if ordered is not None and options.strict:
+        broken = np.zeros(rows.size, dtype=bool)
+        broken[first] = True
+        rows.refuse(broken, f"{ordered} must not be earlier than in a line before", lambda row: f"{arrivals[row]:g}")
+    rows.note(f"sorted by arrival: {late.size} of {times.size} rows stood too late, first line {rows.lines[first]}")
+
+
+def _within(rows: Rows, arrivals: Reals) -> None:
+    if rows.good.any():
+        first = float(np.min(arrivals[rows.good]))
+        rule = "a job must arrive within 100 years of the first"
+        rows.refuse(arrivals - first > MOST_SECONDS, rule, lambda row: f"{arrivals[row]:.15g}")
+
+
+def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
+    """Good rows that the user asked for, in order of arrival."""
+    asked: Bools = rows.good.copy()
+    if options.users:
+        wanted = set(options.users)
+        users = jobs.users if jobs.users is not None else ["all"] * rows.size
+        asked &= np.fromiter((user in wanted for user in users), dtype=bool, count=rows.size)
+    chosen = np.flatnonzero(asked)
+    chosen = chosen[np.argsort(jobs.arrival_seconds[chosen], kind="stable")]
+    if not chosen.size:
+        from eunomia.errors import InputError
+
+        raise InputError(
+            "a trace must hold jobs of the users asked for", value=", ".join(options.users), place=rows.file
+        )
+    return chosen[: options.first_jobs]
+
+
+def _models(rows: Rows, jobs: Jobs, options: ReadOptions, chosen: Ints) -> list[str | None]:
+    told: list[str | None] = [None] * chosen.size if jobs.models is None else _picked(jobs.models, chosen.tolist())
+    if not options.models or all(told):
+        return told
+    ids = _picked(jobs.ids, chosen.tolist())
+    missing = sum(model is None for model in told)
+    rows.note(f"models drawn for {missing} jobs by their id and seed {options.seed}, from {len(options.models)} models")
+    return [model or drawn_model(options.models, job, options.seed) for model, job in zip(told, ids, strict=True)]
+
+
+def _picked(column: Sequence[str] | Sequence[str | None], rows: Sequence[int]) -> list:  # type: ignore[type-arg]
+    if len(column) == len(rows) and isinstance(column, list) and all(map(int.__eq__, rows, range(len(rows)))):
+        return column
+    return [column[row] for row in rows]
+
+
+def _column(column: object, chosen: Ints) -> object:
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[chosen]
+    return _picked(column, chosen.tolist())  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""Formats of traces by name: the port that a reader answers, the built-in ones, and strangers' by hook."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import ClassVar, Final, Protocol, runtime_checkable
+
+from eunomia.checking import hooks_of
+from eunomia.errors import InputError
+from eunomia.registry import Registry
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.source import TraceSource
+from eunomia_testbed.workload import Workload
+
+READERS: Final[Mapping[str, str]] = {
+    "eunomia": "eunomia_testbed.traces.own:OwnReader",
+    "philly": "eunomia_testbed.traces.philly:PhillyReader",
+    "philly_json": "eunomia_testbed.traces.philly_json:PhillyJsonReader",
+    "openb": "eunomia_testbed.traces.openb:OpenbReader",
+    "gavel": "eunomia_testbed.traces.gavel:GavelReader",
+    "shockwave": "eunomia_testbed.traces.gavel:ShockwaveReader",
+    "synergy": "eunomia_testbed.traces.synergy:SynergyReader",
+    "helios": "eunomia_testbed.traces.helios:HeliosReader",
+    "pai": "eunomia_testbed.traces.pai:PaiReader",
+    "pollux_philly": "eunomia_testbed.traces.pollux:PolluxPhillyReader",
+    "pollux": "eunomia_testbed.traces.pollux:PolluxReader",
+    "swf": "eunomia_testbed.traces.swf:SwfReader",
+}
+"""Built-in readers as ``module:class`` by format; plugins add theirs by ``eunomia_trace_readers``."""
+
+
+@runtime_checkable
+class TraceReader(Protocol):
+    """Reads one format. Made without arguments, once for each trace."""
+
+    format: ClassVar[str]
+
+    def matches(self, name: str, head: str) -> bool:
+        """Say whether a trace is of this format; the first reader that says so reads it.
+
+        Args:
+            name: the file's name, or ``stdin``.
+            head: its first 64 KiB, unpacked, as text; ``PAR1`` of a Parquet file.
+        """
+        ...
+
+    def read(self, source: TraceSource, options: ReadOptions) -> Workload:
+        """Read a trace.
+
+        Args:
+            source: its bytes, unpacked.
+            options: what the user said.
+
+        Returns:
+            The workload, with every row that was left out in ``dropped``, and its rule.
+
+        Raises:
+            InputError: it is not of this format, no job is left, or strict and a row would be dropped.
+        """
+        ...
+
+
+def reader_formats(registry: Registry) -> dict[str, str]:
+    """Return ``module:class`` by format: the built-in readers, and those that plugins name.
+
+    A plugin that fails is left out, and a built-in format cannot be replaced.
+    """
+    import structlog
+
+    log = structlog.get_logger()
+    formats: dict[str, str] = {}
+    for item in registry.all():
+        if item.plugin is None or "eunomia_trace_readers" not in hooks_of(item.plugin):
+            continue
+        try:
+            made = registry.make(item.found.name, {}, alias=item.found.name, place=".".join)
+            formats |= {str(kind): str(target) for kind, target in made.eunomia_trace_readers().items()}
+        except Exception as error:
+            log.warning("plugin.failed", plugin=item.found.name, hook="eunomia_trace_readers", why=str(error))
+    return dict(READERS) | {kind: target for kind, target in formats.items() if kind not in READERS}
+
+
+def load_reader(name: str, formats: Mapping[str, str]) -> TraceReader:
+    """Make the reader of a format.
+
+    Raises:
+        InputError: no such format, or its package cannot be imported.
+    """
+    if name not in formats:
+        close = get_close_matches(name, formats, n=1)
+        meant = f'; did you mean "{close[0]}"?' if close else ""
+        rule = "format must be one of " + ", ".join(formats)
+        raise InputError(rule, value=f'"{name}"{meant}', place="--format")
+    module, _, attribute = formats[name].partition(":")
+    try:
+        made: TraceReader = getattr(import_module(module), attribute)()
+    except Exception as error:
+        rule = f'the reader of format "{name}" must be importable from {formats[name]}'
+        raise InputError(rule, value=str(error)) from error
+    return made

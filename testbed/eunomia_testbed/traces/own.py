@@ -1,0 +1,234 @@
+"""Eunomia's own traces, CSV or Parquet: a row a job, apps with several jobs, batch sizes over time, searches.
+
+The schema stands in ``docs/reference/traces.md``; ``writing`` writes it, and what is written reads back the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+import polars as pl
+
+from eunomia.errors import InputError
+from eunomia.units import Ints, Reals
+from eunomia_testbed.traces.building import drawn_model
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.rows import MOST_ITERATIONS, MOST_SECONDS, Rows
+from eunomia_testbed.traces.source import TraceSource
+from eunomia_testbed.traces.tables import Table, read_table, resembles
+from eunomia_testbed.workload import AppColumns, JobColumns, Regime, SimulatedSearch, UserColumns, Workload
+
+REQUIRED: Final = ("job", "arrival_seconds", "most_gpus", "iterations")
+NUMBERS: Final = {
+    "cpus_per_gpu": 0.0,
+    "memory_gib_per_gpu": 0.0,
+    "batch_size": 0.0,
+    "weight": 0.0,
+    "gpu_share": 0.0,
+    "first_batch_iterations": 0.0,
+}
+"""Optional columns of numbers of ``JobColumns``, and what they must be above."""
+MOST_WEIGHT: Final = 1e6
+
+T = TypeVar("T")
+
+
+class OwnReader:
+    """Reads what ``write_trace`` writes, and tables made by hand that have the four columns that must be there."""
+
+    format: ClassVar[str] = "eunomia"
+
+    def matches(self, name: str, head: str) -> bool:
+        """See ``TraceReader``."""
+        return head == "PAR1" or resembles(head, REQUIRED)
+
+    def read(self, source: TraceSource, options: ReadOptions) -> Workload:
+        """See ``TraceReader``."""
+        rows = Rows.of(_parquet(source) if source.is_parquet else _csv(source))
+        return _Own(rows, options).workload()
+
+
+class _Own:
+    def __init__(self, rows: Rows, options: ReadOptions) -> None:
+        self.rows, self.options = rows, options
+        self.ids = rows.ids("job")
+        self.arrivals = rows.arrivals("arrival_seconds")
+        self.most = rows.gpus("most_gpus")
+        self.least = rows.gpus("least_gpus") if self.has("least_gpus") else self.most
+        rule = "least_gpus must be at most most_gpus"
+        rows.refuse(self.least > self.most, rule, lambda row: f"{self.least[row]} of {self.most[row]}")
+        self.iterations = rows.numbers("iterations", above=0.0, most=MOST_ITERATIONS)
+        self.seconds = self.number("seconds_per_iteration", above=0.0, most=MOST_SECONDS)
+        self.numbers = {
+            name: self.number(name, above=0.0 if name == "gpu_share" else None, least=least)
+            for name, least in NUMBERS.items()
+            if self.has(name)
+        }
+        if "gpu_share" in self.numbers:
+            rows.refuse(
+                self.numbers["gpu_share"] > 1.0, "gpu_share must be at most 1", self.rows.raw("gpu_share").__getitem__
+            )
+        self.exclusive = self.number("exclusive_seconds", above=0.0, most=MOST_SECONDS)
+        self.app_weights = self.number("app_weight", above=0.0, most=MOST_WEIGHT)
+        self.user_weights = self.number("user_weight", above=0.0, most=MOST_WEIGHT)
+        self.app_arrivals = self.number("app_arrival_seconds", least=0.0, most=MOST_SECONDS)
+        self.apps = [job.rpartition("/")[0] or job for job in self.ids]
+        self.users = self.texts("user", "all")
+        self.models = self.texts("model", "")
+        self.regimes = self.parsed("regimes", _regimes)
+        self.searches = self.parsed("search", _search)
+
+    def has(self, name: str) -> bool:
+        return self.rows.frame is not None and name in self.rows.frame.columns
+
+    def number(self, name: str, **bounds: Any) -> Reals:
+        if not self.has(name):
+            return np.full(self.rows.size, np.nan)
+        return self.rows.numbers(name, optional=True, **bounds)
+
+    def texts(self, name: str, otherwise: str) -> list[str]:
+        return self.rows.text(name, otherwise=otherwise) if self.has(name) else [otherwise] * self.rows.size
+
+    def parsed(self, name: str, parse: Callable[[Any], T]) -> dict[int, T]:
+        """What stands in a column of JSON, by row; a row that cannot be read is left out."""
+        found: dict[int, T] = {}
+        for row, text in enumerate(self.texts(name, "")):
+            if not text or not self.rows.good[row]:
+                continue
+            try:
+                found[row] = parse(json.loads(text))
+            except (ValueError, TypeError, KeyError):
+                broken = np.zeros(self.rows.size, dtype=bool)
+                broken[row] = True
+                self.rows.refuse(broken, f"{name} must be JSON as the reference says", self.rows.raw(name).__getitem__)
+        return found
+
+    def workload(self) -> Workload:
+        rows, options = self.rows, self.options
+        rows.finish(strict=options.strict)
+        wanted = set(options.users)
+        asked = rows.good & np.array([not wanted or user in wanted for user in self.users])
+        if not asked.any():
+            raise InputError("a trace must hold jobs of the users asked for", value=", ".join(wanted), place=rows.file)
+        names, app_of, order = self._order(np.flatnonzero(asked))
+        users = sorted({self.users[row] for row in order.tolist()})
+        first = _first(app_of)
+        head = order[first]
+        arrivals = np.where(np.isnan(self.app_arrivals[head]), self.arrivals[head], self.app_arrivals[head])
+        place = {int(row): number for number, row in enumerate(order)}
+        kinds = self._models(order)
+        models = sorted({kind for kind in kinds if kind})
+        index = {kind: number for number, kind in enumerate(models)}
+        owner = {user: number for number, user in enumerate(users)}
+        return Workload(
+            name=rows.file,
+            users=UserColumns(id=users, weight=self._user_weights(users, order)),
+            apps=AppColumns(
+                id=names,
+                user=np.array([owner[self.users[row]] for row in head.tolist()], dtype=np.int64),
+                weight=np.nan_to_num(self.app_weights[head], nan=1.0),
+                arrival_seconds=arrivals,
+            ),
+            jobs=self._jobs(order, app_of, np.array([index.get(kind, -1) for kind in kinds], dtype=np.int64)),
+            models=tuple(models),
+            regimes={place[row]: life for row, life in self.regimes.items() if row in place},
+            searches={int(app_of[place[row]]): search for row, search in self.searches.items() if row in place},
+            exclusive_seconds=self.exclusive[order] if self.has("exclusive_seconds") else None,
+            source="Eunomia",
+            dropped=tuple(rows.dropped),
+            notes=tuple(rows.notes),
+        )
+
+    def _order(self, chosen: Ints) -> tuple[list[str], Ints, Ints]:
+        """Apps in order of arrival; by job its app; and the rows of jobs, in order of arrival, apps together."""
+        starts: dict[str, float] = {}
+        for row in chosen.tolist():
+            app, told = self.apps[row], self.app_arrivals[row]
+            came = float(self.arrivals[row] if np.isnan(told) else told)
+            starts[app] = min(starts.get(app, np.inf), came)
+        names = sorted(starts, key=lambda app: starts[app])  # the sort is stable: equal arrivals as in the file
+        number = {app: place for place, app in enumerate(names)}
+        app_of = np.array([number[self.apps[row]] for row in chosen.tolist()], dtype=np.int64)
+        order = np.lexsort((chosen, app_of, self.arrivals[chosen]))
+        kept = order[: self.options.first_jobs]
+        used = np.unique(app_of[kept])
+        return [names[app] for app in used.tolist()], np.searchsorted(used, app_of[kept]), chosen[kept]
+
+    def _models(self, order: Ints) -> list[str]:
+        rows = order.tolist()
+        kinds = [self.models[row] for row in rows]
+        missing = sum(not kind for kind in kinds)
+        if not missing or not self.options.models:
+            return kinds
+        seed, known = self.options.seed, self.options.models
+        self.rows.note(f"models drawn for {missing} jobs by their id and seed {seed}, from {len(known)} models")
+        return [kind or drawn_model(known, self.ids[row], seed) for kind, row in zip(kinds, rows, strict=True)]
+
+    def _user_weights(self, users: list[str], order: Ints) -> Reals:
+        told: dict[str, float] = {}
+        for row in order.tolist():
+            if not np.isnan(self.user_weights[row]):
+                told.setdefault(self.users[row], float(self.user_weights[row]))
+        return np.array([told.get(user, 1.0) for user in users])
+
+    def _jobs(self, order: Ints, app_of: Ints, model: Ints) -> JobColumns:
+        rows = order.tolist()
+        types = self.texts("gpu_type", "")
+        modes = self.texts("adaptation", "static")
+        return JobColumns(
+            id=[job if "/" in job else f"{job}/0" for job in (self.ids[row] for row in rows)],
+            app=app_of,
+            arrival_seconds=self.arrivals[order],
+            least=self.least[order],
+            most=self.most[order],
+            iterations=self.iterations[order],
+            seconds_per_iteration=self.seconds[order],
+            model=model,
+            gpu_type=[types[row] or None for row in rows] if self.has("gpu_type") else None,
+            adaptation=[modes[row] for row in rows] if self.has("adaptation") else None,
+            **{name: column[order] for name, column in self.numbers.items()},
+        )
+
+
+def _csv(source: TraceSource) -> Table:
+    return read_table(source, required=REQUIRED, format_name="eunomia")
+
+
+def _parquet(source: TraceSource) -> Table:
+    """A Parquet file as a table of text; its rows count from 1."""
+    try:
+        frame = pl.read_parquet(source.data).cast(pl.String)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError("a Parquet file must be whole", value=str(error).split("\n")[0], place=source.name) from error
+    missing = [name for name in REQUIRED if name not in frame.columns]
+    if missing:
+        rule = f"a trace of format eunomia must have columns {', '.join(REQUIRED)}"
+        raise InputError(rule, value=f"no {', '.join(missing)}", place=source.name)
+    return Table(file=source.name, frame=frame, lines=np.arange(1, frame.height + 1, dtype=np.int64))
+
+
+def _first(app_of: Ints) -> Ints:
+    """By app, its first job."""
+    return np.unique(app_of, return_index=True)[1].astype(np.int64)
+
+
+def _regimes(tree: Any) -> tuple[Regime, ...]:
+    """``[[iterations, batch size, seconds an iteration or null], ...]``."""
+    life = tuple(
+        Regime(
+            iterations=float(iterations),
+            batch_size=float(batch),
+            seconds_per_iteration=np.nan if seconds is None else float(seconds),
+        )
+        for iterations, batch, seconds in tree
+    )
+    if not life or not all(part.iterations > 0.0 and part.batch_size > 0.0 for part in life):
+        raise ValueError("regimes")
+    return life
+
+
+def _search(tree: Mapping[str, Any]) -> SimulatedSearch:
+    """The fields of ``SimulatedSearch``."""
+    curves = tuple(tuple(float(number) for number in curve) for curve in tree.get("curves", ()))
+    return SimulatedSearch(**{**tree, "curves": curves})

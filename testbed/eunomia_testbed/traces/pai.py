@@ -1,0 +1,121 @@
+"""Alibaba's trace of 2020 (PAI): ``pai_task_table.csv``, a row a task; the tasks of a job are one gang.
+
+Source: ``cluster-trace-gpu-v2020`` of ``alibaba/clusterdata`` (Weng et al., NSDI'22). The file has no header; the
+names stand in ``pai_task_table.header``. ``pai_job_table.csv`` beside it gives users and moments of submission.
+"""
+
+import re
+from typing import ClassVar, Final
+
+import numpy as np
+import polars as pl
+
+from eunomia.units import Reals
+from eunomia_testbed.traces.building import Jobs, build
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.rows import MOST_SECONDS, Rows
+from eunomia_testbed.traces.source import TraceSource
+from eunomia_testbed.traces.tables import read_table, resembles
+from eunomia_testbed.workload import Workload
+
+TASKS: Final = (
+    *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
+    *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
+)
+JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+_STATUS: Final = "(?:Terminated|Failed|Running|Waiting)"
+_LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*,[\d.]*,[\d.]*,\w*\s*")
+
+
+class PaiReader:
+    """Parts of GPUs are added up over a job's tasks and rounded up to a gang; types assigned are no demand."""
+
+    format: ClassVar[str] = "pai"
+
+    def matches(self, name: str, head: str) -> bool:
+        """See ``TraceReader``."""
+        return resembles(head, TASKS) or _LINE.fullmatch(head.split("\n", 1)[0]) is not None
+
+    def read(self, source: TraceSource, options: ReadOptions) -> Workload:
+        """See ``TraceReader``."""
+        tasks = _tasks(source)
+        rows = _jobs(tasks)
+        users, submitted = _submissions(source, rows)
+        columns = {name: _reals(rows, name) for name in ("gpus", "cpus", "memory", "started", "ended")}
+        arrivals = np.where(np.isfinite(submitted), submitted, columns["started"])
+        rows.one_unit("start_time", arrivals)
+        gang = np.maximum(np.ceil(columns["gpus"] - 1e-9), 1.0)
+        rows.refuse(columns["gpus"] <= 0.0, "a job's tasks must ask for GPUs", lambda row: "plan_gpu of 0 in all")
+        ran = columns["ended"] - columns["started"]
+        rows.bounds("end_time - start_time", ran, kind="a number of seconds", above=0.0, most=MOST_SECONDS)
+        jobs = Jobs(
+            ids=rows.text("job_name"),
+            arrival_seconds=arrivals,
+            gpus=gang.astype(np.int64),
+            iterations=ran,
+            seconds_per_iteration=np.ones(rows.size),
+            users=users,
+            cpus_per_gpu=columns["cpus"] / gang,
+            memory_gib_per_gpu=columns["memory"] / gang,
+            gpu_share=np.where(rows.good, columns["gpus"] / gang, 1.0),
+        )
+        return build(rows, jobs, options, source="PAI", absolute=True)
+
+
+def _tasks(source: TraceSource) -> Rows:
+    """Tasks with numbers that are ones; a task that never ran is left out."""
+    names = None if resembles(source.head, TASKS) else TASKS
+    rows = Rows.of(read_table(source, required=TASKS, names=names, format_name="pai"))
+    rows.text("job_name")
+    count = rows.numbers("inst_num", above=0.0, most=1e6)
+    gpus = np.nan_to_num(rows.numbers("plan_gpu", least=0.0, optional=True))
+    cpus = np.nan_to_num(rows.numbers("plan_cpu", least=0.0, optional=True))
+    memory = np.nan_to_num(rows.numbers("plan_mem", least=0.0, optional=True))
+    started = rows.arrivals("start_time")
+    ended = rows.numbers("end_time", kind="a number of seconds", least=0.0)
+    if rows.frame is not None:
+        rows.frame = rows.frame.select("job_name").with_columns(
+            line=rows.lines,
+            gpus=count * gpus / 100.0,
+            cpus=count * cpus / 100.0,
+            memory=count * memory,
+            started=started,
+            ended=ended,
+        )
+    return rows
+
+
+def _jobs(tasks: Rows) -> Rows:
+    if tasks.frame is None:
+        raise LookupError("tasks")
+    good = tasks.frame.filter(pl.Series(tasks.good))
+    jobs = good.group_by("job_name", maintain_order=True).agg(
+        pl.col("line").min(), pl.col("gpus", "cpus", "memory").sum(), pl.col("started").min(), pl.col("ended").max()
+    )
+    rows = Rows(tasks.file, jobs["line"].to_numpy(), jobs, tasks.dropped)
+    rows.notes += tasks.notes
+    return rows
+
+
+def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Reals]:
+    """Users and moments of submission from the job table beside; None and NaN where there is none."""
+    beside = source.beside("pai_job_table.csv")
+    if beside is None or rows.frame is None:
+        rows.note("no pai_job_table.csv beside: one user, and a job arrives when its first task started")
+        return None, np.full(rows.size, np.nan)
+    names = None if resembles(beside.head, JOBS) else JOBS
+    table = read_table(beside, required=JOBS, names=names, format_name="pai").frame
+    told = table.select(
+        pl.col("job_name").str.strip_chars(),
+        pl.col("user").str.strip_chars(),
+        submitted=pl.col("start_time").str.strip_chars().cast(pl.Float64, strict=False),
+    ).unique("job_name", keep="first", maintain_order=True)
+    joined = rows.frame.select("job_name").join(told, on="job_name", how="left", maintain_order="left")
+    users = joined["user"].replace("", None).fill_null("unknown").to_list()
+    return users, joined["submitted"].fill_null(np.nan).to_numpy()
+
+
+def _reals(rows: Rows, name: str) -> Reals:
+    if rows.frame is None:
+        raise LookupError(name)
+    return rows.frame[name].to_numpy()

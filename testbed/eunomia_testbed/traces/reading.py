@@ -1,0 +1,91 @@
+"""Reading a trace: find its format, read it, and refuse what is not a workload."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from eunomia.errors import InputError
+from eunomia.registry import Registry, default_registry
+from eunomia.words import shown
+from eunomia_testbed.performance import GavelThroughputs
+from eunomia_testbed.traces.formats import READERS, TraceReader, load_reader, reader_formats
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.source import TraceSource, open_source
+from eunomia_testbed.workload import Workload
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    throughputs: str | Path | GavelThroughputs | None = None,
+    gpu_type: str = "v100",
+    strict: bool = False,
+    models: Sequence[str] = (),
+    drawn_models: bool = False,
+    seed: int = 0,
+    by_group: bool = False,
+    users: Sequence[str] = (),
+    first_jobs: int | None = None,
+    registry: Registry | None = None,
+) -> Workload:
+    """Read a trace, gzipped or not; ``-`` is stdin.
+
+    Args:
+        path: of the trace.
+        format: of ``reader_formats``; None: told from its first 64 KiB.
+        throughputs: measured rates by job type, for Gavel's and Shockwave's traces.
+        gpu_type: the type in ``throughputs`` on which a trace's steps take the time that it means.
+        strict: whether the first row that would be dropped is an error.
+        models: what to draw from, by a hash of id and seed, where the trace tells no model.
+        drawn_models: whether to take models that the makers of the file drew (Philly's ``afs_model``).
+        seed: of that draw.
+        by_group: whether groups (virtual clusters, queues) are the users.
+        users: only jobs of these; empty: all.
+        first_jobs: only so many, the first by arrival; None: all.
+        registry: where strangers' readers are found; None: the installed plugins.
+
+    Raises:
+        InputError: not a readable file, not of a known format, no job left, or strict and a row would be dropped.
+    """
+    if first_jobs is not None and first_jobs < 1:
+        raise InputError("first_jobs must be at least 1", value=str(first_jobs))
+    source = open_source(path)
+    reader = _reader(source, format, registry)
+    rates = GavelThroughputs.read(throughputs) if isinstance(throughputs, str | Path) else throughputs
+    options = ReadOptions(
+        strict=strict,
+        throughputs=rates,
+        gpu_type=gpu_type,
+        models=tuple(models),
+        drawn_models=drawn_models,
+        seed=seed,
+        by_group=by_group,
+        users=tuple(users),
+        first_jobs=first_jobs,
+    )
+    return reader.read(source, options)
+
+
+def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) -> TraceReader:
+    if wanted is not None:
+        known = READERS if wanted in READERS else reader_formats(registry or default_registry())
+        return load_reader(wanted, known)
+    if not source.is_parquet:
+        _ = source.text  # what is no text is of no format
+    for reader in _all(registry):
+        if reader.matches(source.name, source.head):
+            return reader
+    first = source.head.lstrip().split("\n", 1)[0].rstrip()
+    first = first if len(first) <= 80 else first[:77] + "..."
+    rule = "a trace must be of a known format (" + ", ".join(reader_formats(registry or default_registry())) + ")"
+    raise InputError(rule, value=shown(first), place=f"{source.name}, line 1")
+
+
+def _all(registry: Registry | None) -> Iterator[TraceReader]:
+    """Built-in readers first: strangers' plugins are loaded only where none of these is right."""
+    for name in READERS:
+        yield load_reader(name, READERS)
+    more: Mapping[str, str] = reader_formats(registry or default_registry())
+    for name in more:
+        if name not in READERS:
+            yield load_reader(name, more)

@@ -1,0 +1,215 @@
+"""Rows on their way into a workload: columns as numbers, each row that breaks a rule left out with line and value."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from eunomia.cluster import MAX_GPUS
+from eunomia.errors import InputError
+from eunomia.units import Bools, Ints, Reals
+from eunomia_testbed.traces.tables import Table, brief
+from eunomia_testbed.workload import Dropped
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_SECONDS: Final = 100 * 365.25 * 86400.0
+"""A hundred years."""
+MOST_STAMP: Final = 1e11
+"""Seconds since 1970 in the year 5138; stamps in milliseconds are beyond it since 1973."""
+MOST_ITERATIONS: Final = 1e15
+UNIT_FACTOR: Final = 200.0
+UNIT_FLOOR: Final = 1e7
+"""Seconds. A time is of another unit than its column if it is farther than this from the median, and farther than
+``UNIT_FACTOR`` times the median distance from it."""
+
+Values = Callable[[int], object]
+"""By row, what broke the rule."""
+
+
+class Rows:
+    """The rows of a file and which of them are still good.
+
+    Args:
+        file: for messages.
+        lines: by row.
+        frame: columns of text; None: the reader has columns of its own.
+        dropped: what is left out already.
+    """
+
+    def __init__(
+        self, file: str, lines: Ints, frame: "pl.DataFrame | None" = None, dropped: Sequence[Dropped] = ()
+    ) -> None:
+        self.file, self.lines, self.frame = file, lines, frame
+        self.good: Bools = np.ones(lines.size, dtype=bool)
+        self.dropped: list[Dropped] = list(dropped)
+        self.notes: list[str] = []
+
+    @classmethod
+    def of(cls, table: Table) -> "Rows":
+        """The rows of a table."""
+        return cls(table.file, table.lines, table.frame, table.dropped)
+
+    @property
+    def size(self) -> int:
+        """How many rows there are, good or not."""
+        return int(self.lines.size)
+
+    def refuse(self, broken: Bools, rule: str, values: Values) -> None:
+        """Leave out the rows that break a rule; a row that broke one before keeps that one."""
+        for row in np.flatnonzero(broken & self.good).tolist():
+            entry = Dropped(file=self.file, line=int(self.lines[row]), rule=rule, value=brief(values(row)))
+            self.dropped.append(entry)
+        self.good &= ~broken
+
+    def raw(self, name: str) -> "pl.Series":
+        """A column as text, blanks around it cut."""
+        if self.frame is None:
+            raise LookupError(name)
+        return self.frame[name].str.strip_chars()
+
+    def text(self, name: str, *, otherwise: str | None = None) -> list[str]:
+        """A column of names; where there is none, ``otherwise``, or the row is left out."""
+        column = self.raw(name)
+        empty = (column.is_null() | (column == "")).to_numpy()
+        if otherwise is None:
+            self.refuse(empty, f"{name} must not be empty", column.__getitem__)
+        if not empty.any():
+            return column.to_list()
+        return [text or otherwise or "" for text in column.to_list()]
+
+    def ids(self, name: str) -> list[str]:
+        """A column of names, all different; the first of equal ones stays."""
+        texts = self.text(name)
+        column = self.raw(name)
+        if column.is_duplicated().any():
+            self.refuse(~column.is_first_distinct().to_numpy(), f"{name} must be unique", column.__getitem__)
+        return texts
+
+    def numbers(
+        self,
+        name: str,
+        *,
+        kind: str = "a number",
+        least: float | None = None,
+        above: float | None = None,
+        most: float = np.inf,
+        optional: bool = False,
+    ) -> Reals:
+        """A column of numbers; a row whose number is none, or out of bounds, is left out.
+
+        Args:
+            name: of the column.
+            kind: what it must be, for the rule.
+            least: the smallest that is allowed.
+            above: what it must exceed.
+            most: the largest that is allowed.
+            optional: whether an empty field is allowed: NaN.
+        """
+        import polars as pl
+
+        column = self.raw(name)
+        numbers = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
+        wrong = ~np.isfinite(numbers)
+        if optional:
+            wrong &= ~(column.is_null() | (column == "")).to_numpy()
+        self.bounds(name, numbers, column.__getitem__, kind=kind, least=least, above=above, most=most, wrong=wrong)
+        return numbers
+
+    def bounds(
+        self,
+        name: str,
+        numbers: Reals,
+        values: Values | None = None,
+        *,
+        kind: str = "a number",
+        least: float | None = None,
+        above: float | None = None,
+        most: float = np.inf,
+        wrong: Bools | None = None,
+    ) -> None:
+        """Leave out the rows whose number is not finite, or out of bounds."""
+        say: Values = values or (lambda row: f"{numbers[row]:g}")
+        self.refuse(~np.isfinite(numbers) if wrong is None else wrong, f"{name} must be {kind}", say)
+        if least is not None:
+            self.refuse(numbers < least, f"{name} must be at least {least:g}", say)
+        if above is not None:
+            self.refuse(numbers <= above, f"{name} must be above {above:g}", say)
+        if np.isfinite(most):
+            self.refuse(numbers > most, f"{name} must be at most {most:g}", say)
+
+    def whole(self, name: str, *, least: int, most: int) -> Ints:
+        """A column of whole numbers, ``4`` or ``4.0``."""
+        numbers = self.numbers(name, kind="a whole number", least=least, most=most)
+        self.refuse(
+            np.isfinite(numbers) & (numbers != np.floor(numbers)),
+            f"{name} must be a whole number",
+            self.raw(name).__getitem__,
+        )
+        return np.where(self.good, numbers, 0).astype(np.int64)
+
+    def gpus(self, name: str) -> Ints:
+        """A column of gangs: whole numbers, at least 1."""
+        return self.whole(name, least=1, most=MAX_GPUS)
+
+    def durations(self, name: str, *, zero: bool = False) -> Reals:
+        """A column of run times in seconds, above 0."""
+        bound = {"least": 0.0} if zero else {"above": 0.0}
+        return self.numbers(name, kind="a number of seconds", most=MOST_SECONDS, **bound)  # type: ignore[arg-type]
+
+    def arrivals(self, name: str, *, least: float | None = 0.0) -> Reals:
+        """A column of times in seconds, all of one unit."""
+        times = self.numbers(name, kind="a number of seconds", least=least, most=MOST_STAMP)
+        self.one_unit(name, times)
+        return times
+
+    def stamps(self, name: str, *, zone: str | None = None) -> Reals:
+        """A column of moments such as ``2020-06-09 18:41:01``, in seconds since 1970; NaN where it is none.
+
+        Args:
+            name: of the column.
+            zone: where these clocks stood, so that summer time is allowed for; None: they are UTC.
+        """
+        return seconds_of(self.raw(name), zone)
+
+    def one_unit(self, name: str, times: Reals) -> None:
+        """Leave out times of another magnitude than the others, such as milliseconds beside seconds."""
+        usable = times[self.good]
+        if usable.size < 3:
+            return
+        middle = float(np.median(usable))
+        far = np.abs(times - middle)
+        limit = max(UNIT_FLOOR, UNIT_FACTOR * float(np.median(far[self.good])))
+        rule = f"{name} must be in one unit, seconds: at most {limit:.3g} s from the median, {middle:.6g}"
+        self.refuse(far > limit, rule, lambda row: f"{times[row]:.15g}")
+
+    def note(self, text: str) -> None:
+        """Say what was changed without leaving a row out."""
+        self.notes.append(text)
+
+    def finish(self, *, strict: bool) -> None:
+        """Sort what was left out by line, and see that something is left.
+
+        Raises:
+            InputError: strict and a row was left out, the first one's rule; or no row is left.
+        """
+        self.dropped.sort(key=lambda entry: entry.line)
+        first = self.dropped[0] if self.dropped else None
+        if first is not None and strict:
+            raise InputError(first.rule, value=first.value, place=f"{first.file}, line {first.line}")
+        if not self.good.any():
+            why = "no row" if first is None else f"none of {len(self.dropped)} rows; the first: {first.rule}, but got "
+            value = why if first is None else f"{why}{first.value}, line {first.line}"
+            raise InputError("a trace must hold at least one job", value=value, place=self.file)
+
+
+def seconds_of(column: "pl.Series", zone: str | None) -> Reals:
+    """Moments such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where one is no such text."""
+    import polars as pl
+
+    moments = column.str.strip_chars().str.replace("T", " ", literal=True).str.slice(0, 19)
+    stamps = moments.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="ms")
+    if zone is not None:
+        stamps = stamps.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    return stamps.dt.epoch("ms").cast(pl.Float64).fill_null(np.nan).to_numpy() / 1000.0

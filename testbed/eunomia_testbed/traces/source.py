@@ -1,0 +1,132 @@
+"""The bytes of a trace: from a file, gzipped or not, or from stdin; and the checks that hold for any text."""
+
+import gzip
+import io
+import sys
+import zlib
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Final
+
+from eunomia.errors import InputError
+from eunomia.words import shown
+
+MOST_BYTES: Final = 2 * 1024**3
+"""More is refused, packed or unpacked."""
+MOST_LINE: Final = 1024**2
+"""Characters of a line of a table."""
+HEAD: Final = 64 * 1024
+PARQUET: Final = b"PAR1"
+_GZIP: Final = b"\x1f\x8b"
+_CHUNK: Final = 16 * 1024**2
+
+
+class TraceSource:
+    """A trace's bytes, unpacked.
+
+    Args:
+        name: how messages call it: the file's name, or ``stdin``.
+        data: what it holds.
+        path: where it stands; None: it came from elsewhere.
+    """
+
+    def __init__(self, name: str, data: bytes, path: Path | None = None) -> None:
+        self.name, self.data, self.path = name, data, path
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it is a Parquet file."""
+        return self.data.startswith(PARQUET)
+
+    @property
+    def head(self) -> str:
+        """The first 64 KiB as text, for telling the format; ``PAR1`` of a Parquet file."""
+        return PARQUET.decode() if self.is_parquet else self.data[:HEAD].decode("utf-8-sig", errors="replace")
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as text.
+
+        Raises:
+            InputError: it is not text in UTF-8.
+        """
+        rule = "a trace must be text in UTF-8, gzipped or not, or Parquet"
+        zero = self.data.find(b"\0")
+        if zero >= 0:
+            raise InputError(rule, value="a zero byte", place=self._at(zero))
+        try:
+            return self.data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
+
+    def beside(self, name: str) -> "TraceSource | None":
+        """Another file of the same folder; None: there is none, or this trace has no folder."""
+        if self.path is None:
+            return None
+        for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):
+            if path.is_file():
+                return open_source(path)
+        return None
+
+    def _at(self, position: int) -> str:
+        line = self.data.count(b"\n", 0, position) + 1
+        return f"{self.name}, line {line}"
+
+
+def open_source(path: str | Path) -> TraceSource:
+    """Read a file whole, or stdin for ``-``; gzip is told by its first bytes.
+
+    Raises:
+        InputError: there is no such file, it is a directory, cannot be read, is empty, too long, or breaks off.
+    """
+    if str(path) == "-":
+        return _checked("stdin", sys.stdin.buffer, None)
+    file = Path(path)
+    if file.is_dir():
+        raise InputError("a trace must be a file", value=f"{shown(str(path))}, a directory")
+    try:
+        with file.open("rb") as stream:
+            return _checked(file.name, stream, file)
+    except FileNotFoundError as error:
+        raise InputError("a trace must exist", value=shown(str(path))) from error
+    except OSError as error:
+        raise InputError("a trace must be readable", value=error.strerror or str(error), place=str(path)) from error
+
+
+def _checked(name: str, stream: IO[bytes], path: Path | None) -> TraceSource:
+    data = _whole(name, stream)
+    if data.startswith(_GZIP):
+        data = _unpacked(name, data)
+    if not data.strip():
+        raise InputError("a trace must not be empty", value=f"{len(data)} bytes", place=name)
+    return TraceSource(name, data, path)
+
+
+def _whole(name: str, stream: IO[bytes] | gzip.GzipFile, *, so_far: list[bytes] | None = None) -> bytes:
+    chunks: list[bytes] = [] if so_far is None else so_far
+    size = 0
+    while chunk := stream.read(_CHUNK):
+        size += len(chunk)
+        if size > MOST_BYTES:
+            raise InputError(f"a trace must be at most {MOST_BYTES // 1024**3} GiB", value="more", place=name)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _unpacked(name: str, packed: bytes) -> bytes:
+    chunks: list[bytes] = []
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+            return _whole(name, stream, so_far=chunks)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        line = _readable(packed).count(b"\n") + 1
+        rule = "a gzip file must be whole"
+        raise InputError(rule, value=str(error), place=f"{name}, after line {line} of what it holds") from error
+
+
+def _readable(packed: bytes) -> bytes:
+    """What can be unpacked of a broken gzip file."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(packed, _CHUNK)
+    except zlib.error:
+        return b""

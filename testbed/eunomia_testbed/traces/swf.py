@@ -1,0 +1,82 @@
+"""The Standard Workload Format: 18 numbers a line, ``;`` before comments, -1 where nothing is known.
+
+Source: Feitelson's Parallel Workloads Archive, version 2.2 of the format. A processor is read as a GPU.
+"""
+
+from typing import ClassVar, Final
+
+import numpy as np
+
+from eunomia_testbed.traces.building import Jobs, build
+from eunomia_testbed.traces.options import ReadOptions
+from eunomia_testbed.traces.rows import Rows
+from eunomia_testbed.traces.source import TraceSource
+from eunomia_testbed.traces.tables import Table, brief
+from eunomia_testbed.workload import Dropped, Workload
+
+FIELDS: Final = (
+    *("job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time"),
+    *("used_memory", "requested_processors", "requested_time", "requested_memory", "status", "user_id", "group_id"),
+    *("executable", "queue", "partition", "preceding_job", "think_time"),
+)
+
+
+class SwfReader:
+    """A job's gang is what it was given, or where that is -1 what it asked for; its work is its run time."""
+
+    format: ClassVar[str] = "swf"
+
+    def matches(self, name: str, head: str) -> bool:
+        """See ``TraceReader``."""
+        lines = head.splitlines()
+        first = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith(";")), [])
+        return len(first) == len(FIELDS) and all(_is_number(field) for field in first)
+
+    def read(self, source: TraceSource, options: ReadOptions) -> Workload:
+        """See ``TraceReader``."""
+        import polars as pl
+
+        rows = Rows.of(_table(source))
+        given = rows.raw("allocated_processors")
+        if rows.frame is not None:
+            asked = pl.when(given == "-1").then(pl.col("requested_processors")).otherwise(given)
+            rows.frame = rows.frame.with_columns(processors=asked)
+        jobs = Jobs(
+            ids=rows.ids("job_number"),
+            arrival_seconds=rows.arrivals("submit_time"),
+            gpus=rows.gpus("processors"),
+            iterations=rows.durations("run_time"),
+            seconds_per_iteration=np.ones(rows.size),
+            users=[f"{'group' if options.by_group else 'user'}{number}" for number in _owners(rows, options)],
+        )
+        return build(rows, jobs, options, source="Standard Workload Format", ordered="submit_time")
+
+
+def _owners(rows: Rows, options: ReadOptions) -> list[str]:
+    return rows.text("group_id" if options.by_group else "user_id")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _table(source: TraceSource) -> Table:
+    import polars as pl
+
+    fields: list[list[str]] = []
+    lines: list[int] = []
+    dropped: list[Dropped] = []
+    for line, content in enumerate(source.text.split("\n"), 1):
+        parts = content.split(";", 1)[0].split()
+        if len(parts) == len(FIELDS):
+            fields.append(parts)
+            lines.append(line)
+        elif parts:
+            rule = f"a row must have {len(FIELDS)} fields"
+            dropped.append(Dropped(file=source.name, line=line, rule=rule, value=brief(len(parts))))
+    frame = pl.DataFrame(fields, schema=dict.fromkeys(FIELDS, pl.String), orient="row")
+    return Table(file=source.name, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))

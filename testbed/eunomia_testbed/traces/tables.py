@@ -1,0 +1,170 @@
+"""Tables in text: fields by column as strings, with the line of each row, and what is no row of the table."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.shapes import builds
+from eunomia.units import Ints
+from eunomia.words import did_you_mean, list_of, shown
+from eunomia_testbed.traces.source import MOST_LINE, TraceSource
+from eunomia_testbed.workload import Dropped
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SHOWN: Final = 60
+"""Characters of a field that a message shows."""
+
+
+@builds
+class Table:
+    """Rows of a file, all fields as text."""
+
+    file: str
+    frame: "pl.DataFrame"
+    lines: Ints
+    """By row, from 1."""
+    dropped: tuple[Dropped, ...] = ()
+    """Lines with too few or too many fields."""
+
+
+def header_of(head: str, separator: str = ",") -> list[str]:
+    """The names in the first line of a text."""
+    return [name.strip().strip('"') for name in head.split("\n", 1)[0].split(separator)]
+
+
+def resembles(head: str, columns: Sequence[str]) -> bool:
+    """Whether the first line names at least half of these columns, and at least two."""
+    return len(set(columns) & set(header_of(head))) >= max(2, (len(columns) + 1) // 2)
+
+
+def read_table(
+    source: TraceSource,
+    *,
+    required: Sequence[str],
+    names: Sequence[str] | None = None,
+    separator: str = ",",
+    format_name: str,
+) -> Table:
+    """Read a table of one line a row; quotes do not span lines, blank lines are passed over.
+
+    Args:
+        source: the file.
+        required: columns that must be there.
+        names: of all columns where the file has no header; None: the first line names them.
+        separator: between fields.
+        format_name: for messages.
+
+    Raises:
+        InputError: a required column is missing, or one is named twice.
+    """
+    text = source.text
+    start = 0
+    if names is None:
+        names = header_of(text, separator)
+        start = 1
+        _check_header(source.name, names, required, format_name)
+    return _fast(source, names, separator, start) or _careful(source.name, text, names, separator, start)
+
+
+def _check_header(file: str, names: Sequence[str], required: Sequence[str], format_name: str) -> None:
+    place = f"{file}, line 1"
+    missing = [name for name in required if name not in names]
+    if missing:
+        rule = f"a trace of format {format_name} must have columns {', '.join(required)}"
+        hint = did_you_mean(missing[0], names)
+        unit = next((name for name in names if _unit_twin(missing[0], name)), None)
+        if unit is not None:
+            hint = f', but "{unit}", which is in another unit'
+        raise InputError(rule, value=f"no {list_of(missing).replace(' or ', ' and ')}{hint}", place=place)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError("names of columns must be unique", value=f"{shown(twice)} twice", place=place)
+
+
+def _unit_twin(wanted: str, given: str) -> bool:
+    """``duration_ms`` for ``duration_s``: the same quantity in another unit."""
+    stem = wanted.removesuffix("_seconds").removesuffix("_s")
+    return given != wanted and given in {
+        f"{stem}_{unit}" for unit in ("ms", "us", "ns", "min", "minutes", "h", "hours")
+    }
+
+
+def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> Table | None:
+    """The whole table at once; None where a line is odd, and must be looked at by itself."""
+    import polars as pl
+
+    data = source.data
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+    widest = int(np.diff(ends, prepend=-1, append=len(data)).max())
+    separators = data.count(separator.encode())
+    if b'"' in data or widest > MOST_LINE or separators % max(1, len(names) - 1):
+        return None
+    try:
+        frame = pl.read_csv(
+            data,
+            has_header=False,
+            skip_lines=start,
+            new_columns=list(names),
+            infer_schema=False,
+            separator=separator,
+            quote_char=None,
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    if frame.height * (len(names) - 1) != separators - start * (len(names) - 1) or frame.width != len(names):
+        return None
+    return Table(file=source.name, frame=frame, lines=np.arange(start + 1, start + 1 + frame.height, dtype=np.int64))
+
+
+def _careful(file: str, text: str, names: Sequence[str], separator: str, start: int) -> Table:
+    import polars as pl
+
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    dropped: list[Dropped] = []
+    for line, fields, wrong in _fields(text, len(names), separator, start):
+        if wrong is not None:
+            dropped.append(Dropped(file=file, line=line, rule=wrong[0], value=wrong[1]))
+        else:
+            rows.append(fields)
+            lines.append(line)
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return Table(file=file, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))
+
+
+def _fields(
+    text: str, width: int, separator: str, start: int
+) -> Iterator[tuple[int, list[str], tuple[str, str] | None]]:
+    """Line number, fields, and rule and value where it is no row."""
+    for line, content in enumerate(text.split("\n"), 1):
+        if line <= start or not content.strip():
+            continue
+        if len(content) > MOST_LINE:
+            yield line, [], (f"a line must be at most {MOST_LINE} characters", f"{len(content)} characters")
+            continue
+        try:
+            fields = _split(content.removesuffix("\r"), separator)
+        except csv.Error:
+            yield line, [], ("a quoted field must end on its line", brief(content))
+            continue
+        odd = None if len(fields) == width else (f"a row must have {width} fields", f"{len(fields)}")
+        yield line, fields, odd
+
+
+def _split(content: str, separator: str) -> list[str]:
+    if '"' not in content:
+        return content.split(separator)
+    return next(csv.reader([content], delimiter=separator, strict=True))
+
+
+def brief(text: object) -> str:
+    """A field as a message shows it: quoted, and cut where it is long."""
+    words = "nothing" if text is None or text == "" else str(text)
+    if words == "nothing":
+        return words
+    return shown(words if len(words) <= SHOWN else words[: SHOWN - 3] + "...")
