@@ -199,6 +199,14 @@ class Hooks:
         """
 
     @hookspec
+    def eunomia_trace_readers(self) -> Mapping[str, str]:  # type: ignore[empty-body]
+        """Name the trace readers that this package ships; asked where no built-in reader knows a trace.
+
+        Returns:
+            ``module:class`` by name of the format.
+        """
+
+    @hookspec
     def eunomia_runtimes(self) -> Mapping[str, str]:  # type: ignore[empty-body]
         """Name the runtimes that this package ships; asked by app masters.
 
