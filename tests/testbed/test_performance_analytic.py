@@ -1,14 +1,30 @@
 """The analytic model against Themis' Table 1 and its own formula; declared speeds with Themis' slowdown."""
 
+import dataclasses
+import importlib.util
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia.errors import InputError
 from eunomia.units import Locality
-from eunomia_testbed.performance import AnalyticModel, DeclaredModel, DeclaredSpeeds, Links, Setting, known_of
+from eunomia_testbed.performance import (
+    AfsScaling,
+    AnalyticModel,
+    DeclaredModel,
+    DeclaredSpeeds,
+    Links,
+    Setting,
+    known_of,
+)
 from eunomia_testbed.performance.declared import NETWORK_INTENSIVE
 from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
+
+_spec = importlib.util.spec_from_file_location("real_data", Path(__file__).with_name("real_data.py"))
+real_data = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(real_data)
 
 ANALYTIC = AnalyticModel()
 ROUND = ModelFacts(
@@ -100,6 +116,23 @@ def test_which_models_mind_the_network():
     assert not ANALYTIC.is_network_intensive("WaveNet")
 
 
+def test_scaling_is_near_what_afs_measured():
+    """One and four GPUs of a machine were fitted; two of it, and eight over 40 Gbit Ethernet, were not."""
+    afs = AfsScaling.read(real_data.shared_data("afs/afs_scaling.csv"))
+    fast = AnalyticModel(links=Links.ethernet(40))
+    fitted = [name for name, facts in ALIASES.items() if name in afs.models and MODELS[facts].fixed_seconds]
+    assert len(fitted) == 8
+    for name in fitted:
+        one, two, four, eight = (
+            fast.rate(name, setting(gpus, "GTX 1080", Locality.MACHINE if gpus <= 4 else Locality.RACK))
+            for gpus in (1, 2, 4, 8)
+        )
+        assert one == pytest.approx(afs.at(name, 1), rel=0.06), name
+        assert two / one == pytest.approx(afs.speedup(name, 2), rel=0.08), name
+        assert four / one == pytest.approx(afs.speedup(name, 4), rel=0.03), name
+        assert eight / one == pytest.approx(afs.speedup(name, 8), rel=0.16), name
+
+
 def test_faster_networks():
     fast = AnalyticModel(links=Links.ethernet(100))
     assert Links.ethernet(10) == Links()
@@ -132,6 +165,8 @@ def test_unknown_names_and_bad_facts():
         AnalyticModel(links=Links(overlap=1.5))
     with pytest.raises(InputError, match="gb_per_second of RACK must be positive"):
         AnalyticModel(links=Links(gb_per_second=(1.0, 1.0, 0.0, 1.0)))
+    with pytest.raises(InputError, match="fixed_seconds of M must be at least 0"):
+        AnalyticModel({"M": dataclasses.replace(ROUND, fixed_seconds=-1.0)})
     with pytest.raises(InputError, match="speed of V100 must be positive"):
         AnalyticModel(gpu_speed={"V100": float("nan")})
 

@@ -2,14 +2,17 @@
 
 A step of a data-parallel job with n GPUs and global batch B takes
 
-    max(B / n / r, B / n * c / CPUs) + max(0, 2 (n-1) / n * bytes / bandwidth + 2 (n-1) * latency - o * B / n / r)
+    C = f + B / n / r                                     computing
+    L = B / n * c / CPUs                                  loading
+    A = 2 (n-1) / n * bytes / bandwidth + 2 (n-1) * latency     all-reduce around a ring
+    max(C, L) + max(0, A - o * C)
 
-where r is what a GPU of that type computes a second, c the CPU time of an item, bytes four a parameter, and o the part
-of computing under which the ring all-reduce hides, since gradients of the last layers travel while the first ones are
-still computed. Bandwidth and latency are those of the gang's locality.
+where r is what a GPU of that type computes a second, f what no smaller batch shortens, c the CPU time of an item, bytes
+four a parameter, and o the part of computing under which the all-reduce hides, since gradients of the last layers
+travel while the first ones are still computed. Bandwidth and latency are those of the gang's locality.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -118,7 +121,7 @@ class AnalyticModel:
         facts = self.facts(model)
         items = self._batch(model, facts, setting) / setting.gpus
         relative = self._of_type(setting.gpu_type) / self._of_type(facts.gpu_type)
-        compute = items / (facts.items_per_second * relative)
+        compute = (facts.fixed_seconds + items / facts.items_per_second) / relative
         load = items * facts.cpu_seconds_per_item / setting.cpus_per_gpu if setting.cpus_per_gpu else 0.0
         hidden = self.links.overlap * compute
         return max(compute, load) + max(0.0, self.all_reduce_seconds(model, setting) - hidden)
@@ -168,18 +171,28 @@ def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
 
 
 def _check(links: Links, models: Mapping[str, ModelFacts], speed: Mapping[str, float]) -> None:
-    numbers = {
-        **{f"gb_per_second of {place.name}": links.gb_per_second[place] for place in Locality},
-        **{f"speed of {kind}": amount for kind, amount in speed.items()},
-        **{f"parameters_millions of {name}": facts.parameters_millions for name, facts in models.items()},
-        **{f"batch_size of {name}": facts.batch_size for name, facts in models.items()},
-        **{f"items_per_second of {name}": facts.items_per_second for name, facts in models.items()},
-    }
-    for what, amount in numbers.items():
-        if not 0.0 < amount < float("inf"):
-            raise InputError(f"{what} must be positive", value=f"{amount}", place=_PLACE)
+    above, least = dict(_above_zero(links, models, speed)), dict(_at_least_zero(links, models))
+    for what, amount in {**above, **least}.items():
+        if not (amount > 0.0 if what in above else amount >= 0.0) or amount == float("inf"):
+            rule = "positive" if what in above else "at least 0"
+            raise InputError(f"{what} must be {rule}", value=f"{amount}", place=_PLACE)
     if not 0.0 <= links.overlap <= 1.0:
         raise InputError("overlap must be between 0 and 1", value=f"{links.overlap}", place=_PLACE)
-    for place in Locality:
-        if not 0.0 <= links.latency_seconds[place] < float("inf"):
-            raise InputError("latency must not be negative", value=f"{links.latency_seconds[place]}", place=_PLACE)
+
+
+def _above_zero(
+    links: Links, models: Mapping[str, ModelFacts], speed: Mapping[str, float]
+) -> Iterator[tuple[str, float]]:
+    yield from ((f"gb_per_second of {place.name}", links.gb_per_second[place]) for place in Locality)
+    yield from ((f"speed of {kind}", amount) for kind, amount in speed.items())
+    for name, facts in models.items():
+        yield f"parameters_millions of {name}", facts.parameters_millions
+        yield f"batch_size of {name}", facts.batch_size
+        yield f"items_per_second of {name}", facts.items_per_second
+
+
+def _at_least_zero(links: Links, models: Mapping[str, ModelFacts]) -> Iterator[tuple[str, float]]:
+    yield from ((f"latency_seconds of {place.name}", links.latency_seconds[place]) for place in Locality)
+    for name, facts in models.items():
+        yield f"cpu_seconds_per_item of {name}", facts.cpu_seconds_per_item
+        yield f"fixed_seconds of {name}", facts.fixed_seconds

@@ -4,7 +4,8 @@ A rate is of one reference GPU, computing only. Where nobody has published one, 
 Sources in short:
 
 - TF: TensorFlow's benchmarks of May 2017 (tensorflow.org/performance/benchmarks), one GPU, real data.
-- AFS: seconds a step on one GPU of the authors' published history, on the GTX 1080 of their §5.1.
+- AFS: seconds a step of the authors' published history, on the GTX 1080 of their §5.1. What one and four GPUs of a
+  machine take, T1 and T4, gives the part that more GPUs do not shorten, (4 T4 - T1) / 3, and the rate of the rest.
 - Synergy: iteration times and sensitivity of its published profiles, V100.
 - tv: parameters and FLOPs of torchvision's models.
 """
@@ -30,6 +31,8 @@ class ModelFacts:
     """Of parameters; of batch and rate."""
     cpu_seconds_per_item: float = 0.0
     """CPU time to load and prepare an item; 0: it is no matter."""
+    fixed_seconds: float = 0.0
+    """Part of a step on the reference type that no smaller batch shortens; 0: nobody has measured it."""
 
 
 JPEG_SECONDS: Final = 0.0036
@@ -74,10 +77,11 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
     "ResNet-50": ModelFacts(
         parameters_millions=25.56,
         batch_size=128,
-        items_per_second=218.0,
+        items_per_second=233.0,
         gpu_type="P100",
-        source="tv; TF, AFS Table 4's batch",
+        source="tv; TF: 64 images at 218 a second; AFS' fixed part and batch, times 0.59",
         cpu_seconds_per_item=JPEG_SECONDS,
+        fixed_seconds=0.019,
     ),
     "ResNet-18": ModelFacts(
         parameters_millions=11.69,
@@ -106,18 +110,20 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
     "GoogLeNet": ModelFacts(
         parameters_millions=6.62,
         batch_size=128,
-        items_per_second=369.0,
+        items_per_second=398.7,
         gpu_type="GTX 1080",
         source="tv; AFS",
         cpu_seconds_per_item=JPEG_SECONDS,
+        fixed_seconds=0.0259,
     ),
     "Inception-v4": ModelFacts(
         parameters_millions=42.7,
         batch_size=256,
-        items_per_second=43.9,
+        items_per_second=44.0,
         gpu_type="GTX 1080",
         source="Szegedy et al. 2016; AFS",
         cpu_seconds_per_item=JPEG_SECONDS,
+        fixed_seconds=0.0134,
     ),
     "DenseNet": ModelFacts(
         parameters_millions=7.98,
@@ -130,16 +136,18 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
     "DCGAN": ModelFacts(
         parameters_millions=6.3,
         batch_size=256,
-        items_per_second=908.0,
+        items_per_second=996.0,
         gpu_type="GTX 1080",
         source="PyTorch's DCGAN tutorial, generator 3.6 and discriminator 2.8; AFS",
+        fixed_seconds=0.025,
     ),
     "Video Prediction": ModelFacts(
         parameters_millions=12.6,
         batch_size=64,
-        items_per_second=57.0,
+        items_per_second=64.6,
         gpu_type="GTX 1080",
         source="assumed; AFS",
+        fixed_seconds=0.132,
     ),
     "Bi-Att-Flow": ModelFacts(
         parameters_millions=2.6,
@@ -172,9 +180,10 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
     "Transformer (IWSLT)": ModelFacts(
         parameters_millions=65.0,
         batch_size=256,
-        items_per_second=92.2,
+        items_per_second=97.6,
         gpu_type="GTX 1080",
         source="Vaswani et al. 2017, base; AFS",
+        fixed_seconds=0.153,
     ),
     "Transformer-XL": ModelFacts(
         parameters_millions=151.0,
@@ -198,25 +207,28 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
         source="as LSTM with plain cells; assumed: twice LSTM's rate",
     ),
     "Chatbot": ModelFacts(
-        parameters_millions=50.0,
+        parameters_millions=18.0,
         batch_size=256,
-        items_per_second=2233.0,
+        items_per_second=3981.0,
         gpu_type="GTX 1080",
-        source="assumed; AFS",
+        source="assumed: what AFS' time on eight GPUs implies; AFS",
+        fixed_seconds=0.05,
     ),
     "DeepSpeech": ModelFacts(
         parameters_millions=47.2,
         batch_size=64,
-        items_per_second=103.0,
+        items_per_second=182.0,
         gpu_type="GTX 1080",
         source="Mozilla's released model of 188.9 MB; assumed as fast as Deep Speech 2 (AFS)",
+        fixed_seconds=0.268,
     ),
     "Deep Speech 2": ModelFacts(
         parameters_millions=38.0,
         batch_size=64,
-        items_per_second=103.0,
+        items_per_second=182.0,
         gpu_type="GTX 1080",
         source="Amodei et al. 2016; AFS",
+        fixed_seconds=0.268,
     ),
     "WaveNet": ModelFacts(
         parameters_millions=1.5,
