@@ -33,6 +33,8 @@ class Job:
     first_batch: int | None = None
     run: int = 0
     """Steps done, at the present batch."""
+    failed: int = 0
+    """Rounds in which it had nothing to do and was not taken as done."""
     flag: bool = False
     """A change of the batch waits for the end of the job's next round."""
     time: dict[str, float] = field(default_factory=dict)
@@ -52,6 +54,8 @@ class Rules:
     round: float = 120.0
     restart: float = 20.0
     least_between: float = 1000.0
+    failures: int = 5
+    """Rounds without a step after which a job is given up, and so is over."""
     shuffled: bool = False
     """Whether GPU types are walked in a random order in each round."""
     seed: int = 0
@@ -118,11 +122,15 @@ def simulate(
         ends: list[tuple[Job, str, int, float]] = []
         for job, one in chosen:
             rate = table[one][job.key]
-            steps = min(int(rate * rules.round), job.total - job.run)
+            steps = max(0, min(int(rate * rules.round), job.total - job.run))
             finish = now + steps / rate
             end = max(end, finish)
             ends.append((job, one, steps, finish))
+        end = end if end > now else now + rules.round
         for job, one, steps, finish in ends:
+            job.failed = job.failed + 1 if steps == 0 else 0
+            if 0 < job.failed < rules.failures:
+                continue
             seconds = finish - now
             done = steps
             if rounds > 1 and job.number not in before and seconds > rules.round - 5.0 and rules.restart:

@@ -1,0 +1,304 @@
+"""The round rules of Gavel's public simulator, and of Shockwave's, which grew out of it (``--rules gavel``).
+
+A round ends with its last running job, and a job that ends early leaves its GPUs idle until then; a job does whole
+steps, as many as fit in a round; arrivals wait for the next boundary. With a restart cost, a job that did not run in
+the round before makes no step for so long, unless its round is short. Jobs that adapt their batch size ask at a
+boundary, get it at the end of their next round, and keep the number of their epochs.
+
+Sources: the public repositories ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23).
+Left out: a job that runs 1.5 times as long as its profile says is ended there; and after a time without jobs their
+first round counts from the end of the last one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from eunomia.cluster import Cluster
+from eunomia.errors import InputError
+from eunomia.profiles import Profile
+from eunomia.shapes import value
+from eunomia.units import Bools, Ints, Locality, Reals
+from eunomia.words import exact_duration
+from eunomia_testbed.performance import PerformanceModel, Setting
+from eunomia_testbed.simulator.rules import Change, RoundJobs, Worked
+from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.adaptation import LARGEST_BATCH, growth_of, named_model, split_model, steps_per_epoch
+
+SHORT_SECONDS: Final = 5.0
+"""A restart costs nothing in a round that is shorter than others by as much: it is a job's last."""
+_LITTLE: Final = 0.5
+"""Steps that a job is said to have left that has nothing to do and is not over."""
+_WHOLE: Final = 1e-9
+"""Of a step: what rounding may take off a rate that is told as its inverse."""
+
+
+@value
+class GavelRuleOptions:
+    """What the peers' simulators let one choose."""
+
+    round_seconds: float = 120.0
+    """Shockwave's; 360 in Gavel's."""
+    restart_seconds: float = 20.0
+    """0 in Gavel's."""
+    least_between_seconds: float = 1000.0
+    """Between two solutions of a policy; 1920 in Gavel's."""
+    credit: float = 0.5
+    """The part of a round that every job is credited with at each solution."""
+    failures: int = 5
+    """Rounds without a step after which a job is given up: one that a change of its batch size leaves nothing to do is
+    over only then, and keeps GPUs from others meanwhile."""
+    gpu_type: str = "V100"
+    """On which jobs that adapt run; where they adapt, they are as fast on any type."""
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            InputError: a round that takes no time, a restart as long as a round, a credit that is no part.
+        """
+        if not 0.0 < self.round_seconds < math.inf:
+            raise InputError("a round must take time", value=f"{self.round_seconds} s")
+        if not 0.0 <= self.restart_seconds < self.round_seconds:
+            raise InputError("a restart must be shorter than a round", value=f"{self.restart_seconds} s")
+        if not 0.0 <= self.least_between_seconds < math.inf:
+            raise InputError("the time between two solutions must be at least 0", value=f"{self.least_between_seconds}")
+        if not 0.0 <= self.credit <= 1.0:
+            raise InputError("the credit must be a part of a round", value=str(self.credit))
+        if self.failures < 1:
+            raise InputError("a job must be given up after at least 1 round", value=str(self.failures))
+
+
+SHOCKWAVE: Final = GavelRuleOptions()
+GAVEL: Final = GavelRuleOptions(round_seconds=360.0, restart_seconds=0.0, least_between_seconds=1920.0)
+
+
+def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Profile:
+    """The profile as the rules want it: rounds when the executor says so, in which every GPU may change hands.
+
+    Plugins of the profile that have options for these things get them: ``round_length``, ``least_between``,
+    ``credit``, and ``ends`` of rounds.
+
+    Raises:
+        InputErrors: a plugin that has such an option and does not take the value.
+    """
+    length, between = exact_duration(options.round_seconds), exact_duration(options.least_between_seconds)
+    wanted: dict[str, object] = {
+        "round_length": length,
+        "least_between": between,
+        "ends": "executor",
+        "credit": options.credit,
+    }
+    settings: dict[str, object] = {"rounds.on": [], "rounds.scope": "all", "rounds.lease": "unlimited"}
+    stages = profile.merged.tree["stages"]
+    for name in {*profile.plugins.values(), *map(str, stages.get("refiners", []))}:
+        options_type = getattr(profile.registry.load(name), "options_type", None)
+        known = options_type.model_fields if options_type is not None else {}
+        settings |= {f"plugins.{name}.{key}": item for key, item in wanted.items() if key in known}
+    return profile.replace(settings=settings)
+
+
+class _Adapting:
+    """A job that changes its batch size, in steps of the present one."""
+
+    __slots__ = ("asks", "batch", "family", "first", "gpus", "mode", "run", "total")
+
+    def __init__(self, family: str, first: int, gpus: int, mode: str, total: int) -> None:
+        self.family, self.first, self.gpus, self.mode = family, first, gpus, mode
+        self.batch, self.total, self.run = first, total, 0
+        self.asks = False
+        """Whether a change waits for the end of its next round."""
+
+    def wants(self) -> bool:
+        """Whether it asks for another batch size where it stands now."""
+        epoch = math.ceil(self.run / steps_per_epoch(self.family, self.batch))
+        largest = LARGEST_BATCH.get(self.family)
+        if largest is None:
+            return False
+        if self.mode == "gns":
+            soon = _grown(growth_of(self.family, self.first, self.gpus), self.first, epoch + 1)
+            return self.batch != largest and soon > self.batch
+        critical = _is_critical(self.family, self.first, epoch)
+        return critical if self.batch != self.first else not critical and self.batch != largest
+
+    def next_batch(self) -> int:
+        """GNS doubles; Accordion goes to the largest, and back to the first."""
+        if self.mode == "gns":
+            return 2 * self.batch
+        return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
+
+    def take(self, batch: int) -> None:
+        """Keep the number of epochs; those that have begun count as done."""
+        old, new = steps_per_epoch(self.family, self.batch), steps_per_epoch(self.family, batch)
+        epochs = math.ceil(self.total / old)
+        total = math.ceil(self.total * (1 / (batch / self.batch)))
+        self.total = total if math.ceil(total / new) == epochs else epochs * new
+        self.run = math.ceil(self.run / old) * new
+        self.batch = batch
+
+
+def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
+    return max([first, *(size for since, size in growth.items() if since <= epoch)])
+
+
+def _is_critical(family: str, batch: int, epoch: int) -> bool:
+    """Accordion's critical epochs as the peer's simulator runs them: fewer than in its profiles."""
+    if family == "LM":
+        return epoch < 10
+    if family == "Recommendation":
+        return epoch < {512: 30, 1024: 30, 2048: 40}.get(batch, 10)
+    if family == "ResNet-50":
+        return epoch % 30 < 10
+    return epoch < (20 if batch == LARGEST_BATCH[family] else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
+
+
+class GavelRules:
+    """The rules for one workload.
+
+    Args:
+        workload: whose jobs may adapt (``jobs.adaptation``).
+        models: speeds at other batch sizes; None: those of the workload's regimes.
+        options: the peers' options.
+
+    Raises:
+        InputError: options that cannot be.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        models: PerformanceModel | None = None,
+        options: GavelRuleOptions = SHOCKWAVE,
+    ) -> None:
+        options.check()
+        self.options = options
+        self._workload, self._models = workload, models
+        self._adapting: dict[int, _Adapting] = {}
+        self._first_round = True
+        self._failed: dict[int, int] = {}
+        """By job that has nothing to do, rounds in which it was not taken as done."""
+
+    def begin(self, jobs: int, seed: int) -> None:
+        """See ``Rules``."""
+        self._adapting = {}
+        self._first_round = True
+        self._failed = {}
+
+    def admitted(self, job: int, now: float) -> Change | None:
+        """A job that adapts starts with the trace's steps of its first batch size."""
+        jobs = self._workload.jobs
+        if jobs.adaptation is None or jobs.adaptation[job] == "static" or jobs.first_batch_iterations is None:
+            return None
+        family, batch = split_model(self._workload.models[int(jobs.model[job])])
+        if batch is None:
+            return None
+        total = int(jobs.first_batch_iterations[job])
+        self._adapting[job] = _Adapting(family, batch, int(jobs.most[job]), jobs.adaptation[job], total)
+        pace = self._pace(job, batch)
+        return None if pace is None else _change(job, batch, total, pace)
+
+    def work(self, running: RoundJobs) -> Worked:
+        """As many whole steps as fit, or all that are left; fewer after a restart."""
+        length, restart = self.options.round_seconds, self.options.restart_seconds
+        fit = np.floor(length / running.seconds_per_iteration + _WHOLE)
+        steps = np.where(self._has_nothing(running.job), 0.0, np.minimum(fit, running.iterations_left))
+        seconds = steps * running.seconds_per_iteration
+        costs = running.fresh & (seconds > length - SHORT_SECONDS) & (restart > 0.0) & (not self._first_round)
+        self._first_round = False
+        part = np.divide(seconds - restart, seconds, out=np.ones_like(seconds), where=costs)
+        return Worked(
+            iterations=np.where(costs, np.floor(steps * part + _WHOLE), steps),
+            seconds=seconds,
+            busy_seconds=np.where(costs, seconds - restart, seconds),
+            ends=self._over(running, steps, costs),
+        )
+
+    def _has_nothing(self, jobs: Ints) -> Bools:
+        """Whose change of batch size left it nothing to do."""
+        lives = [self._adapting.get(job) for job in jobs.tolist()]
+        return np.array([life is not None and life.run >= life.total for life in lives], dtype=bool)
+
+    def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
+        """Who did all that was left; and who had nothing left for the last time."""
+        over: Bools = (steps >= running.iterations_left) & ~costs
+        for index in np.flatnonzero(steps <= 0.0).tolist():
+            job = int(running.job[index])
+            self._failed[job] = self._failed.get(job, 0) + 1
+            over[index] = self._failed[job] >= self.options.failures
+        return over
+
+    def round_ends(self, running: RoundJobs, worked: Worked) -> float:
+        """With its last job; a round in which no job can do a step takes its whole length."""
+        last = float(worked.seconds.max(initial=0.0))
+        return running.began + (last if last > 0.0 else self.options.round_seconds)
+
+    def next_round(self, now: float, next_arrival: float) -> float:
+        """With the next arrival."""
+        return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
+
+    def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
+        """Who asked before this round and ran in it gets another batch size; then everybody may ask."""
+        changed = []
+        here = set(active.tolist())
+        for job, steps in zip(running.job.tolist(), worked.iterations.tolist(), strict=True):
+            life = self._adapting.get(job)
+            if life is None:
+                continue
+            if job not in here:
+                del self._adapting[job]
+                continue
+            life.run += int(steps)
+            if life.asks:
+                changed += self._changed(job, life)
+            life.asks = False
+        for job in here & self._adapting.keys():
+            life = self._adapting[job]
+            life.asks = life.asks or life.wants()
+        return changed
+
+    def _changed(self, job: int, life: _Adapting) -> list[Change]:
+        """Nothing, where the speed at that batch size is not known."""
+        batch = life.next_batch()
+        pace = self._pace(job, batch)
+        if pace is None or life.first == LARGEST_BATCH[life.family]:
+            return []
+        life.take(batch)
+        return [_change(job, batch, max(_LITTLE, life.total - life.run), pace)]
+
+    def _pace(self, job: int, batch: int) -> float | None:
+        """Seconds a step at a batch size, at the job's gang; None: not known."""
+        gpus = int(self._workload.jobs.most[job])
+        if self._models is not None:
+            family, _ = split_model(self._workload.models[int(self._workload.jobs.model[job])])
+            setting = Setting(gpus=gpus, gpu_type=self.options.gpu_type, locality=Locality.ISLAND)
+            try:
+                rate = self._models.rate(named_model(family, batch), setting)
+            except InputError:
+                return None
+            return 1.0 / rate if rate > 0.0 else None
+        for regime in self._workload.regimes.get(job, ()):
+            if regime.batch_size == batch and regime.seconds_per_iteration > 0.0:
+                return regime.seconds_per_iteration
+        return None
+
+
+def _change(job: int, batch: int, left: float, pace: float) -> Change:
+    return Change(job=job, batch_size=float(batch), iterations_left=float(left), seconds_per_iteration=pace)
+
+
+def gavel_rules(
+    workload: Workload,
+    cluster: Cluster,
+    models: PerformanceModel | None = None,
+    options: GavelRuleOptions = SHOCKWAVE,
+) -> GavelRules:
+    """Make the rules for a workload on a cluster: jobs that adapt run on its most frequent type.
+
+    Raises:
+        InputError: options that cannot be.
+    """
+    commonest = cluster.gpu_types[int(np.argmax(cluster.capacity))]
+    return GavelRules(workload, models, dataclasses.replace(options, gpu_type=commonest))
