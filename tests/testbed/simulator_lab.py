@@ -9,7 +9,7 @@ from eunomia.decisions import Decision
 from eunomia.invariants import check_state
 from eunomia.profiles import Profile
 from eunomia_testbed.simulator import Engine, SimulatedRun, SimulationOptions
-from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 
 Row = tuple[float, int, float]
 """Arrival, GPUs, seconds at those GPUs."""
@@ -51,3 +51,30 @@ def check(engine: Engine, decision: Decision) -> None:
     """The arbiter's state is sound, and no stage failed."""
     check_state(engine.arbiter.state)
     assert not decision.faulty, decision.faults
+
+
+def several(apps: Sequence[tuple[float, Sequence[tuple[int, int, float]]]]) -> Workload:
+    """Apps that arrive, each with jobs of least and most GPUs and of seconds at most GPUs."""
+    jobs = [(app, *job) for app, (_, jobs) in enumerate(apps) for job in jobs]
+    number = [sum(one[0] == job[0] for one in jobs[: row + 1]) for row, job in enumerate(jobs)]
+    arrival = np.array([time for time, _ in apps])
+    return Workload(
+        name="several",
+        users=UserColumns(id=["ana"], weight=np.ones(1)),
+        apps=AppColumns(
+            id=[f"app{app}" for app in range(len(apps))],
+            user=np.zeros(len(apps), np.int64),
+            weight=np.ones(len(apps)),
+            arrival_seconds=arrival,
+        ),
+        jobs=JobColumns(
+            id=[f"app{job[0]}/{count}" for job, count in zip(jobs, number, strict=True)],
+            app=np.array([job[0] for job in jobs], dtype=np.int64),
+            arrival_seconds=arrival[[job[0] for job in jobs]],
+            least=np.array([job[1] for job in jobs], dtype=np.int64),
+            most=np.array([job[2] for job in jobs], dtype=np.int64),
+            iterations=np.array([job[3] for job in jobs]),
+            seconds_per_iteration=np.ones(len(jobs)),
+            model=np.full(len(jobs), -1, np.int64),
+        ),
+    )

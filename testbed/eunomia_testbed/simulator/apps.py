@@ -225,22 +225,26 @@ class Apps:
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: float) -> tuple[int, ...]:
         """Let running jobs go on with GPUs that nobody else in the app can use, where that pays; return the rest."""
-        engine = self._engine
-        work, costs = engine.work, engine.options.costs
-        restart = costs.checkpoint + costs.start + costs.restore
         for job in jobs:
             gpus = self._placed[job]
-            if left and work.on[job]:
-                seconds = (work.goal[job] - work.done_at(job, now)) * work.pace[job]
-                most = master.span(job)[1]
-                more = extra_slots(
-                    size=len(gpus), most=most, free=len(left), seconds_left=seconds, restart_seconds=restart
-                )
+            if left and self._engine.work.on[job]:
+                more = self._extra(job, master.span(job)[1], len(left), now)
                 if more:
                     self._stand(job, now, saves=True)
                     self._put(job, tuple(sorted((*gpus, *left[:more]))), now)
                     left = left[more:]
         return left
+
+    def _extra(self, job: int, most: int, free: int, now: float) -> int:
+        """By how many of so many free GPUs a running job should be widened."""
+        work, costs = self._engine.work, self._engine.options.costs
+        return extra_slots(
+            size=len(work.on[job]),
+            most=most,
+            free=free,
+            seconds_left=(work.goal[job] - work.done_at(job, now)) * work.pace[job],
+            restart_seconds=costs.checkpoint + costs.start + costs.restore,
+        )
 
     def _put(self, job: int, gpus: tuple[int, ...], now: float) -> None:
         """Put a job on GPUs of its app's own leases."""
@@ -356,6 +360,11 @@ class Apps:
     def running_gpus(self, job: int) -> int:
         """See ``Desk``."""
         return len(self._engine.work.on[job])
+
+    def useful_gpus(self, job: int, most: int) -> int:
+        """See ``Desk``."""
+        size = len(self._engine.work.on[job])
+        return size + self._extra(job, most, most, self._engine.now) if size else most
 
     def reported_left(self, job: int) -> float:
         """See ``Desk``."""

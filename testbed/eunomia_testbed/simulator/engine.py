@@ -26,6 +26,7 @@ from eunomia_testbed.simulator.apps import Apps
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
 from eunomia_testbed.simulator.failures import FailurePlan
+from eunomia_testbed.simulator.guard import check_plugins
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
 from eunomia_testbed.simulator.outcome import (
@@ -89,6 +90,7 @@ class Engine:
         watch: Watch | None = None,
     ) -> None:
         options.check()
+        check_plugins(profile)
         self.workload, self.cluster, self.profile, self.options, self.seed = workload, cluster, profile, options, seed
         self.now = 0.0
         self.timings = Timings() if options.keep.timings else None
@@ -472,7 +474,12 @@ class Engine:
                 if over and not self.running:
                     self._reject(job)
             elif state == RUNNING and self.work.on[job]:
+                stands = math.isinf(self.work.pace[job])
                 self.work.stop(job, now)
+                if over and stands:
+                    rule = f"{self.profile.name} must put a job where it makes progress"
+                    self.state[job] = REJECTED
+                    self.dropped.append(Unfit(job=job, rule=rule, value="no speed on its GPUs"))
         self.executor.settle(now)
         if self._progress is not None:
             self._progress(Progress(finished=self.counts.finished, jobs=self.workload.size, time_seconds=now))

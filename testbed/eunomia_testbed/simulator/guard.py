@@ -1,0 +1,82 @@
+"""The guard at run time: a plugin that imports the truth is refused by name, before anything runs.
+
+Built-in plugins are held to it by an import contract. A stranger's modules are read: an import is found wherever it
+stands, in a function too, and it counts whether or not it was made.
+"""
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia.errors import PluginError
+from eunomia.profiles import Profile
+
+TRUTH: Final = (
+    "eunomia_testbed.simulator.truth",
+    "eunomia_testbed.simulator.work",
+    "eunomia_testbed.performance",
+)
+"""How fast jobs really are, and how far: what no plugin may see."""
+BUILT_IN: Final = "eunomia_plugins"
+
+
+def check_plugins(profile: Profile) -> None:
+    """Refuse a profile one of whose plugins can see the truth.
+
+    Raises:
+        PluginError: it names the plugin, and the module that it imports.
+    """
+    for name in sorted(set(_names(profile))):
+        plugin = profile.registry.listed(name).plugin
+        if plugin is None or plugin.__module__.partition(".")[0] == BUILT_IN:
+            continue
+        for path in _files(plugin):
+            for seen in _imports(path):
+                if any(seen == truth or seen.startswith(f"{truth}.") for truth in TRUTH):
+                    rule = "a plugin must not import the simulator's truth"
+                    raise PluginError(rule, value=f"{seen} in {path.name}", place=f'plugin "{name}"')
+
+
+def _names(profile: Profile) -> Iterator[str]:
+    """The plugins of a profile, by the name that they have in the registry."""
+    tree = profile.merged.tree
+    options = tree.get("plugins", {})
+    for name in (*profile.plugins.values(), *tree["stages"].get("refiners", ()), *tree.get("observers", ())):
+        table = options.get(name)
+        found = str(table.get("use", name)) if isinstance(table, Mapping) else str(name)
+        if found in profile.registry:
+            yield found
+
+
+def _files(plugin: type[Any]) -> Iterable[Path]:
+    """The plugin's own file, and those of its package that are loaded."""
+    own = _globals(plugin)
+    paths = {own["__file__"]} if own.get("__file__") else set()
+    package = plugin.__module__.partition(".")[0]
+    if "." in plugin.__module__ and package not in ("tests", "eunomia_testbed"):
+        inside = [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
+        paths |= {module.__file__ for module in inside if getattr(module, "__file__", None)}
+    return [Path(path) for path in sorted(str(path) for path in paths) if str(path).endswith(".py")]
+
+
+def _globals(plugin: type[Any]) -> Mapping[str, Any]:
+    """The names of the plugin's module; one that was read from a file is not among ``sys.modules``."""
+    for item in vars(plugin).values():
+        names = getattr(item, "__globals__", None)
+        if isinstance(names, dict):
+            return names
+    return vars(sys.modules[plugin.__module__]) if plugin.__module__ in sys.modules else {}
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Modules that a file imports anywhere, those named in a string among them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(TRUTH):
+            yield node.value
