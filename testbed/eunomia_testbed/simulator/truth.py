@@ -18,8 +18,9 @@ class Speeds:
     """Seconds an iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
 
     Where the workload tells the time of an iteration it holds at the job's ``most`` GPUs, side by side, on the type
-    that the trace means (the job's own, else the cluster's most frequent); a performance model then only tells how
-    much slower other settings are. Without a model a job is as fast on any GPUs, and on fewer proportionally slower.
+    that the trace means (the job's own, else the workload's, else the cluster's most frequent); a performance model
+    then only tells how much slower other settings are, or where that type is not here gives the rates itself.
+    Without a model a job is as fast on any GPUs, and on fewer proportionally slower.
 
     Args:
         workload: whose jobs.
@@ -36,7 +37,10 @@ class Speeds:
         self._most: list[int] = jobs.most.tolist()
         self._model: list[int] = jobs.model.tolist()
         self._types = cluster.gpu_types
-        self._commonest = int(np.argmax(cluster.capacity))
+        meant, there = (workload.reference_type or "").lower(), [name.lower() for name in cluster.gpu_types]
+        self._usual = there.index(meant) if meant in there else int(np.argmax(cluster.capacity))
+        self._elsewhere = bool(meant) and meant not in there
+        """Whether the trace's times are of a type that is not here: then the model's own rates hold."""
         self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
@@ -50,7 +54,7 @@ class Speeds:
     def own_type(self, job: int) -> int:
         """The GPU type that the trace's times of a job mean."""
         named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
-        return self._types.index(named) if named in self._types else self._commonest
+        return self._types.index(named) if named in self._types else self._usual
 
     def seconds_per_iteration(
         self,
@@ -114,7 +118,7 @@ class Speeds:
         rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib)
         if rate <= 0.0:
             return math.inf
-        if told != told:
+        if told != told or self._elsewhere:
             return 1.0 / rate
         best = self._rate(name, self._most[job], self.own_type(job), Locality.ISLAND, 1, batch, None, None)
         if best <= 0.0:

@@ -50,7 +50,14 @@ _COLUMNS = (
 
 
 def build(
-    rows: Rows, jobs: Jobs, options: ReadOptions, *, source: str, ordered: str | None = None, absolute: bool = False
+    rows: Rows,
+    jobs: Jobs,
+    options: ReadOptions,
+    *,
+    source: str,
+    ordered: str | None = None,
+    absolute: bool = False,
+    reference_type: str | None = None,
 ) -> Workload:
     """Make the workload of the rows that are good.
 
@@ -61,6 +68,7 @@ def build(
         source: the format in words.
         ordered: the column by which the format demands order; where rows are not in it, strict refuses the first.
         absolute: whether arrivals are moments of a calendar: then the first one is made 0.
+        reference_type: the GPU type that the times of an iteration are of; None: the trace means none.
 
     Raises:
         InputError: strict and a row was left out or out of order, or no row is left.
@@ -88,6 +96,7 @@ def build(
         models=models,
         **{name: _column(getattr(jobs, name), chosen) for name in _COLUMNS},
         regimes=regimes,
+        reference_type=reference_type,
         source=source,
         dropped=tuple(rows.dropped),
         notes=tuple(rows.notes),

@@ -53,7 +53,7 @@ class GavelReader:
             batch_size=np.array([split_model(model)[1] or np.nan for model in types]),
             weight=weight,
         )
-        return build(rows, jobs, options, source="Gavel", ordered="arrival_time")
+        return build(rows, jobs, options, source="Gavel", ordered="arrival_time", reference_type=_reference(options))
 
 
 class ShockwaveReader:
@@ -98,7 +98,7 @@ class ShockwaveReader:
             exclusive_seconds=None if options.throughputs is None else lives.exclusive_seconds,
             regimes=lives.regimes,
         )
-        return build(rows, jobs, options, source="Shockwave", ordered="arrival_time")
+        return build(rows, jobs, options, source="Shockwave", ordered="arrival_time", reference_type=options.gpu_type)
 
 
 class _Lives:
@@ -198,6 +198,10 @@ def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions
     rows.refuse(nowhere, _rule(rates), lambda row: f"{types[row]} with {gpus[row]} GPUs")
     seconds: Reals = np.divide(1.0, measured, out=np.full(rows.size, np.nan), where=measured > 0.0)
     return seconds
+
+
+def _reference(options: ReadOptions) -> str | None:
+    return None if options.throughputs is None else options.gpu_type
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:

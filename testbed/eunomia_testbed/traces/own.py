@@ -135,6 +135,7 @@ class _Own:
             regimes={place[row]: life for row, life in self.regimes.items() if row in place},
             searches={int(app_of[place[row]]): search for row, search in self.searches.items() if row in place},
             exclusive_seconds=self.exclusive[order] if self.has("exclusive_seconds") else None,
+            reference_type=next(filter(None, self.texts("reference_type", "")), None),
             source="Eunomia",
             dropped=tuple(rows.dropped),
             notes=tuple(rows.notes),

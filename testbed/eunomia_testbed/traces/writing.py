@@ -61,6 +61,8 @@ def _columns(workload: Workload) -> Mapping[str, object]:
         column = getattr(jobs, field.name)
         if field.default is None and column is not None:
             columns[field.name] = column if isinstance(column, np.ndarray) else list(column)
+    if workload.reference_type is not None:
+        columns["reference_type"] = [workload.reference_type] * workload.size
     if workload.exclusive_seconds is not None:
         columns["exclusive_seconds"] = workload.exclusive_seconds
     if workload.regimes:

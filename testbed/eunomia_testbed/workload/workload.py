@@ -96,6 +96,8 @@ class Workload:
     """By app row: how its app master searches; not named: its jobs are independent runs."""
     exclusive_seconds: Reals | None = None
     """By job: run time alone as the trace's own profile tells it (rho's denominator); None: from the truth."""
+    reference_type: str | None = None
+    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: the cluster's most frequent."""
     source: str = ""
     """The format or generator, in words."""
     dropped: tuple[Dropped, ...] = ()
