@@ -238,7 +238,7 @@ MODELS: Final[Mapping[str, ModelFacts]] = {
         source="counted from the layers of ibab/tensorflow-wavenet's defaults; assumed",
     ),
     "M5": ModelFacts(
-        parameters_millions=0.56,
+        parameters_millions=0.5,
         batch_size=512,
         items_per_second=2133.0,
         gpu_type="V100",
