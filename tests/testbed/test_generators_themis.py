@@ -187,4 +187,5 @@ def test_bad_settings_are_named_together():
     text = str(raised.value)
     assert "apps must be between 1 and 1e+06, but got 0 (--set themis1.apps)" in text
     assert "(--set themis1.contention)" in text
+    assert "an option must be one that the generator has" in text
     assert 'got "serch"; did you mean "search"? (--set themis1.serch)' in text

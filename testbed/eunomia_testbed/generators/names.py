@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from eunomia.errors import InputError
+from eunomia.errors import InputError, InputErrors
 from eunomia.options import describe, make_options
 from eunomia.shapes import value
 from eunomia.words import did_you_mean
@@ -118,9 +118,11 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
         InputErrors: every setting that is unknown or out of bounds.
         InputError: no generator has this name.
     """
-    options = make_options(
-        generator_named(name).options_type, settings or {}, place=lambda path: f"--set {'.'.join((name, *path))}"
-    )
+    kind = generator_named(name).options_type
+    try:
+        options = make_options(kind, settings or {}, place=lambda path: f"--set {'.'.join((name, *path))}")
+    except InputErrors as found:
+        raise InputErrors([_of_generator(error) for error in found.errors]) from found
     if not isinstance(options, GeneratorOptions):
         raise TypeError(f"options of {name} are no GeneratorOptions")
     return options
@@ -136,6 +138,11 @@ def generator_named(name: str) -> Generator:
         rule = f"a generator must be one of {', '.join(GENERATORS)}"
         raise InputError(rule, value=f'"{name}"{did_you_mean(name, list(GENERATORS))}', place="--workload")
     return GENERATORS[name]
+
+
+def _of_generator(error: InputError) -> InputError:
+    rule = error.rule.replace("that the plugin has", "that the generator has")
+    return InputError(rule, value=error.value, place=error.place)
 
 
 def _read(path: Path | None) -> PerformanceModel | None:
