@@ -16,6 +16,7 @@ from eunomia_testbed.commands.settings import factors, filled, load_list, seed_l
 if TYPE_CHECKING:
     from eunomia.profiles import Profile
     from eunomia_testbed.running.many import Outcome
+    from eunomia_testbed.running.peers import Peer
     from eunomia_testbed.running.plan import Plan
     from eunomia_testbed.simulator import SimulationOptions
 
@@ -107,15 +108,17 @@ def simulate(
     )
     changed = [text for text in settings or () if not text.startswith(owner)]
     profiles = _profiles(policy or [os.environ.get("EUNOMIA_POLICY") or "themis"], changed)
+    peer = _peer(rules, rule or [])
     source = read_source(request, where, seed_list(seeds) if seeds is not None else (seed,))
-    options = _options(rules, rule, cost, failures, know, error, lie, agents, until, source.jobs)
+    options = _options(cost, failures, know, error, lie, agents, until, source.jobs)
     plan = Plan(
         workloads=source.workloads,
         cluster=where.cluster,
         cluster_text=cluster_toml(where),
-        profiles=profiles,
+        profiles={name: peer.under(profile) if peer else profile for name, profile in profiles.items()},
         loads=load_list(load),
         options=options,
+        peer=peer,
         models=source.models,
         rho=_kind(rho, by_rules=rules is not None),
         unfair_above=unfair,
@@ -157,9 +160,15 @@ def _profiles(policies: list[str], settings: list[str]) -> "dict[str, Profile]":
     return made
 
 
+def _peer(rules: str | None, settings: list[str]) -> "Peer | None":
+    from eunomia_testbed.running.peers import Peer
+
+    if rules is None and settings:
+        raise InputError("--rule must stand with --rules", value=f'"{settings[0]}"', place="--rule")
+    return None if rules is None else Peer.named(rules, lambda kind: filled(kind, settings, "--rule"))
+
+
 def _options(
-    rules: str | None,
-    rule: list[str] | None,
     cost: list[str] | None,
     failures: str | None,
     know: str,
@@ -171,18 +180,14 @@ def _options(
 ) -> "SimulationOptions":
     from eunomia.units import parse_duration
     from eunomia_testbed.commands.outages import failures_of
-    from eunomia_testbed.commands.peers import rules_of
     from eunomia_testbed.simulator import Costs, Keep, Reports, SimulationOptions
 
     if know not in ("declared", "measured", "oracle"):
         raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
-    if rules is None and rule:
-        raise InputError("--rule must stand with --rules", value=rule[0], place="--rule")
     return SimulationOptions(
         costs=filled(Costs, cost or [], "--cost"),
         failures=None if failures is None else failures_of(failures),
         reports=Reports(know=know, error=error, lies=factors(lie or [], "--lie")),  # type: ignore[arg-type]
-        rules=None if rules is None else rules_of(rules, rule or []),
         agents=agents,
         keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
         until=float("inf") if until is None else parse_duration(until, name="until", place="--until"),

@@ -36,7 +36,7 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         workload,
         plan.cluster,
         plan.profiles[cell.policy],
-        options=plan.options,
+        options=plan.options_of(workload),
         models=plan.models,
         seed=cell.seed,
         progress=progress,

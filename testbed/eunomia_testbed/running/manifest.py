@@ -38,7 +38,7 @@ def manifest_of(plan: Plan) -> dict[str, str]:
         "policies": _sha(*(f"{name}\n{profile.resolved()}" for name, profile in plan.profiles.items())),
         "seeds": " ".join(map(str, plan.seeds)),
         "loads": " ".join(f"{load:g}" for load in plan.loads),
-        "options": _sha(re.sub(r" at 0x[0-9a-f]+", "", repr(plan.options))),
+        "options": _sha(re.sub(r" at 0x[0-9a-f]+", "", repr((plan.options, plan.peer)))),
         "models": "none" if plan.models is None else hashlib.sha256(pickle.dumps(plan.models)).hexdigest(),
         "judging": f"{plan.rho} {plan.unfair_above:g} {plan.csv}",
     }

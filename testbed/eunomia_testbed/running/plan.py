@@ -11,6 +11,7 @@ from eunomia.shapes import builds, value
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile
+from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.workload import Workload
 
@@ -43,6 +44,7 @@ class Plan:
         workloads: by seed; the same object under all of them, or one generated with each.
         profiles: by name, in the order in which policies are shown.
         loads: factors by which jobs arrive faster.
+        peer: whose round rules hold; the profiles are as these want them.
         rho: the kind of rho to be judged by.
         csv: whether tables are written as CSV too.
     """
@@ -53,6 +55,7 @@ class Plan:
     profiles: Mapping[str, Profile]
     loads: tuple[float, ...] = (1.0,)
     options: SimulationOptions = SimulationOptions()
+    peer: Peer | None = None
     models: PerformanceModel | None = None
     rho: str = "themis"
     unfair_above: float = UNFAIR_RHO
@@ -77,6 +80,12 @@ class Plan:
     def workload_of(self, cell: Cell) -> Workload:
         """What the cell runs."""
         return sped_up(self.workloads[cell.seed], cell.load)
+
+    def options_of(self, workload: Workload) -> SimulationOptions:
+        """The options for a workload, a peer's rules among them."""
+        if self.peer is None:
+            return self.options
+        return dataclasses.replace(self.options, rules=self.peer.rules(workload, self.cluster, self.models))
 
     @property
     def jobs(self) -> int:

@@ -6,7 +6,7 @@ from eunomia.profiles import Profile
 from eunomia.registry import default_registry
 from eunomia_testbed.running.plan import Plan
 
-_FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "models", "rho", "unfair_above", "csv")
+_FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "models", "rho", "unfair_above", "csv")
 
 
 def can_travel(plan: Plan) -> bool:

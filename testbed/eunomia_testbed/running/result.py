@@ -14,6 +14,7 @@ from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.running.many import run_plan
+from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.workload import Workload
@@ -129,7 +130,8 @@ def simulate(
     loads: Iterable[float] = (1.0,),
     options: SimulationOptions | None = None,
     models: PerformanceModel | None = None,
-    rho: str = "themis",
+    rules: str | Peer | None = None,
+    rho: str | None = None,
     unfair_above: float = UNFAIR_RHO,
     progress: bool = False,
     processes: int | None = None,
@@ -144,7 +146,9 @@ def simulate(
         loads: factors by which jobs arrive faster.
         options: costs, failures, what app masters report, a peer's rules; None: everything is free and honest.
         models: a performance model; None: speeds are what the workload tells.
-        rho: the kind of rho to be judged by: ``themis``, ``static``, ``contention`` or ``exclusive``.
+        rules: a peer's round rules, such as ``"gavel"``.
+        rho: the kind of rho to be judged by: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``,
+            but ``static`` under a peer's rules.
         unfair_above: rho above which an app counts as treated unfairly.
         progress: whether progress is shown on stderr.
         processes: how many to use; None: as many as are worth it.
@@ -156,15 +160,17 @@ def simulate(
     from eunomia.cluster_file import ClusterFile, cluster_toml
 
     where = Cluster.parse(cluster, place="cluster") if isinstance(cluster, str) else cluster
+    peer = Peer.named(rules) if isinstance(rules, str) else rules
     plan = Plan(
         workloads={int(seed): workload(int(seed)) if callable(workload) else workload for seed in seeds},
         cluster=where,
         cluster_text=cluster_toml(ClusterFile(cluster=where, bandwidth_gib={})),
-        profiles=_profiles(policies),
+        profiles={name: peer.under(each) if peer else each for name, each in _profiles(policies).items()},
+        peer=peer,
         loads=tuple(loads),
         options=options or SimulationOptions(),
         models=models,
-        rho=_kind(rho),
+        rho=_kind(rho or ("static" if peer else "themis")),
         unfair_above=unfair_above,
         command=("simulate",),
     )

@@ -1,0 +1,78 @@
+"""Round rules of other simulators, by name: made anew for each workload, with the profiles that they want."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from eunomia.cluster import Cluster
+from eunomia.errors import InputError
+from eunomia.profiles import Profile
+from eunomia.shapes import value
+from eunomia.words import did_you_mean, shown
+from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.simulator import Rules
+from eunomia_testbed.workload import Workload
+
+
+@value
+class Names:
+    """Where a peer's rules are found in their module."""
+
+    module: str
+    options: str
+    """The class of their options."""
+    make: str
+    """Called with workload, cluster, performance model and options: the rules."""
+    under: str
+    """Called with a profile and options: the profile as the rules want it."""
+
+    def get(self, name: str) -> Any:
+        """A name of the module."""
+        return getattr(importlib.import_module(self.module), name)
+
+
+PEERS: Final = {
+    "gavel": Names(
+        module="eunomia_testbed.simulator.gavel_rules",
+        options="GavelRuleOptions",
+        make="gavel_rules",
+        under="under_rules",
+    )
+}
+
+
+@value
+class Peer:
+    """A peer's rules with their options."""
+
+    name: str
+    options: Any
+
+    @classmethod
+    def named(cls, name: str, fill: Callable[[type[Any]], Any] | None = None) -> "Peer":
+        """The rules of a peer.
+
+        Args:
+            name: of ``PEERS``.
+            fill: makes the options of their class; None: the defaults.
+
+        Raises:
+            InputError: no peer of that name, or options that do not do.
+        """
+        if name not in PEERS:
+            rule = f"rules must be one of {', '.join(PEERS)}"
+            raise InputError(rule, value=f"{shown(name)}{did_you_mean(name, PEERS)}", place="--rules")
+        kind = PEERS[name].get(PEERS[name].options)
+        options = kind() if fill is None else fill(kind)
+        options.check()
+        return cls(name=name, options=options)
+
+    def under(self, profile: Profile) -> Profile:
+        """The profile as the rules want it."""
+        made: Profile = PEERS[self.name].get(PEERS[self.name].under)(profile, self.options)
+        return made
+
+    def rules(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Rules:
+        """The rules for a workload on a cluster."""
+        made: Rules = PEERS[self.name].get(PEERS[self.name].make)(workload, cluster, models, self.options)
+        return made

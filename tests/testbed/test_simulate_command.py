@@ -1,0 +1,300 @@
+"""``eunomia simulate`` and ``eunomia compare`` as users call them: screens, JSON, exit codes, errors, modules loaded."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from eunomia.cli import run
+from eunomia.errors import InputError, InputErrors
+from eunomia_testbed.commands.outages import failures_of
+from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.results import RunData
+from eunomia_testbed.simulator import Costs, Failures
+
+TRACE = "job,app,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + "".join(
+    f"j{row}/0,j{row},{'ana' if row % 2 else 'bob'},{row * 5},{1 + row % 2},{20 + 13 * (row % 5)},1\n"
+    for row in range(16)
+)
+HEAVY = ("scipy", "pandas", "torch", "cvxpy", "gurobipy", "tensorboard", "grpc", "pyarrow", "sklearn", "rich")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("EUNOMIA_POLICY", "EUNOMIA_CLUSTER"):
+        monkeypatch.setenv(name, "")
+    (tmp_path / "jobs.csv").write_text(TRACE)
+    yield
+
+
+def simulate(*more: str, cluster: str = "2x2 V100") -> int:
+    return run(["simulate", "jobs.csv", "--cluster", cluster, *more])
+
+
+def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--policy", "srtf", "--out", "out") == 0
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots"
+    assert re.fullmatch(r"fifo, seed 0: .*1 of 2 done", shown.err.splitlines()[1])
+    lines = shown.out.splitlines()
+    heads = ["policy", "makespan s", "mean JCT s", "p99 JCT s", "worst ρ", "ρ>1.05 %", "in use %", "restarts"]
+    assert re.split(r"\s{2,}", lines[0]) == [*heads, "deciding s"]
+    assert [line.split()[0] for line in lines[1:3]] == ["fifo", "srtf"]
+    makespan, jct = (float(text) for text in lines[1].split()[1:3])
+    jobs = RunData.load(Path("out")).only("fifo", 0).jobs
+    assert (makespan, jct) == (round(jobs["finish_seconds"].max()), round(jobs["jct_seconds"].mean()))  # type: ignore[arg-type]
+    assert lines[-2:] == ["Results  out", "Report   out/report.html"]
+    assert Path("out/report.html").stat().st_size > 10_000
+
+
+def test_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "las", "--seeds", "0-1", "--out", "out", "--json", "--no-report") == 0
+    shown = capsys.readouterr()
+    facts = json.loads(shown.out)
+    assert (facts["schema"], facts["out"], facts["report"]) == ("eunomia/simulate@1", "out", None)
+    assert [(row["policy"], row["seed"]) for row in facts["rows"]] == [("las", 0), ("las", 1)]
+    assert {"makespan_seconds", "jct_mean_seconds", "rho_worst", "deciding_seconds"} <= set(facts["rows"][0])
+    summary = pl.read_csv("out/summary.csv")
+    assert summary["jct_mean_seconds"].to_list() == [row["jct_mean_seconds"] for row in facts["rows"]]
+    assert "deciding_seconds" not in summary.columns  # it differs from run to run
+
+
+def test_quiet_prints_the_folder_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "-q", "--no-report") == 0
+    shown = capsys.readouterr()
+    assert re.fullmatch(r"eunomia-out/simulate-\d{8}T\d{6}Z\n", shown.out)
+    assert shown.err == ""
+    assert Path("eunomia-out/latest/summary.csv").is_file()
+
+
+def test_same_command_same_bytes() -> None:
+    for out in ("one", "two"):
+        arguments = ["--policy", "themis", "--policy", "random", "--cost", "start=3s", "--error", "0.2", "--csv"]
+        assert simulate(*arguments, "--out", out, "--seed", "3", "-q") == 0
+    changing = {"run.json", "timings.parquet", "timings.csv", "report.html"}
+    names = {str(path.relative_to("one")) for path in Path("one").rglob("*") if path.is_file()}
+    assert names == {str(path.relative_to("two")) for path in Path("two").rglob("*") if path.is_file()}
+    for name in names - changing:
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes(), name
+    assert {"profiles/themis.toml", "cluster.toml", "plugins/themis.parquet", "dropped.csv"} <= names
+
+
+def test_options_reach_the_simulation() -> None:
+    assert simulate("--policy", "fifo", "--out", "plain", "--no-report", "-q") == 0
+    costs = ["--cost", "start=10s", "--cost", "release=1s", "--load", "2", "--rho", "exclusive", "--unfair", "1.5"]
+    assert simulate("--policy", "fifo", "--out", "dear", "--no-report", "-q", *costs) == 0
+    plain, dear = (pl.read_csv(f"{name}/summary.csv").row(0, named=True) for name in ("plain", "dear"))
+    assert dear["jct_mean_seconds"] > plain["jct_mean_seconds"] + 10
+    assert (dear["policy"], dear["rho_kind"]) == ("fifo x2", "exclusive")
+    facts = RunData.load(Path("dear")).facts
+    assert facts is not None
+    assert (facts.unfair_above, facts.kind, facts.clock, facts.slots) == (1.5, "simulate", "virtual", 4)
+    assert len(facts.inputs[0].sha256) == 64
+
+
+def test_a_reader_hears_its_options() -> None:
+    assert simulate("--policy", "fifo", "--set", "trace.first_jobs=3", "--out", "out", "--no-report", "-q") == 0
+    assert RunData.load(Path("out")).jobs.height == 3
+
+
+def test_a_workload_is_generated_with_each_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--workload", "themis1", "--set", "themis1.apps=2", "--cluster", "2x4 V100", "--policy", "fifo"]
+    assert run(["simulate", *arguments, "--seeds", "0,1", "--out", "out", "--no-report"]) == 0
+    assert re.search(r"themis1: .* jobs.* generated, a workload for each of 2 seeds; 8 slots", capsys.readouterr().err)
+    run_data = RunData.load(Path("out"))
+    assert run_data.only("fifo", 0).jobs["iterations"].sum() != run_data.only("fifo", 1).jobs["iterations"].sum()
+
+
+def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--out", "out", "--no-report", "-q", cluster="1x1 V100") == 0
+    assert "a gang must be at most the cluster's 1 GPUs,2 (j1/0)" in Path("out/dropped.csv").read_text()
+    capsys.readouterr()
+    assert simulate("--policy", "fifo", "--out", "strict", "--strict", cluster="1x1 V100") == 2
+    assert (
+        "error: a gang must be at most the cluster's 1 GPUs, but got 2 (jobs.csv, job j1/0)" in capsys.readouterr().err
+    )
+    assert not Path("strict").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--policy", "fifo"], "a simulation must have a cluster"),
+        (["--cluster", "2x2 V100", "--policy", "fido"], 'did you mean "fifo"?'),
+        (["--cluster", "2x2 V100", "--policy", "fifo", "--policy", "fifo"], "policies must have different names"),
+        (["--cluster", "2x2 V100", "--workload", "themis1"], "either a trace or --workload, but got both"),
+        (["--cluster", "2x2 V100", "--seeds", "4-0"], "seeds must be numbers and ranges"),
+        (["--cluster", "2x2 V100", "--load", "0"], "load must be positive factors"),
+        (["--cluster", "2x2 V100", "--cost", "strat=2s"], 'did you mean "start"?'),
+        (["--cluster", "2x2 V100", "--cost", "start=2parsecs"], "start must be a duration with a unit"),
+        (["--cluster", "2x2 V100", "--error", "1.5"], "error must be at least 0 and less than 1"),
+        (["--cluster", "2x2 V100", "--lie", "j1"], "--lie must be APP=FACTOR"),
+        (["--cluster", "2x2 V100", "--know", "all"], "know must be declared, measured or oracle"),
+        (["--cluster", "2x2 V100", "--rules", "gravel"], 'did you mean "gavel"?'),
+        (["--cluster", "2x2 V100", "--rule", "round=2m"], "--rule must stand with --rules"),
+        (["--cluster", "2x2 V100", "--rho", "thems"], "rho must be one of themis, static, contention, exclusive"),
+        (["--cluster", "2x2 V100", "--failures", "no.csv"], "--failures must be between=DURATION"),
+        (["--cluster", "2x2 V100", "--until", "soon"], "until must be a positive duration"),
+        (["--cluster", "2x2 V100", "--set", "trace.first=3"], "--set trace must be KEY=VALUE with one of"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", "jobs.csv", *arguments, "--out", "out"]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+    assert not Path("out").exists()
+
+
+def test_an_existing_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out").mkdir()
+    Path("out/thesis.tex").write_text("years of work")
+    assert simulate("--policy", "fifo", "--out", "out") == 2
+    assert "--out must name a new folder, unless --overwrite is given" in capsys.readouterr().err
+    assert simulate("--policy", "fifo", "--out", "out", "--overwrite") == 2
+    assert [path.name for path in Path("out").iterdir()] == ["thesis.tex"]
+
+
+def python(script: str) -> subprocess.Popen[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen([sys.executable, "-c", script], stdout=-1, stderr=-1, text=True, env=env)
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = 400
+    arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "fifo", "--out", "out", "--no-report"]
+    arguments += ["--seeds", f"0-{seeds - 1}", "-j", "1"]
+    process = python(f"import sys; from eunomia.cli import run; sys.exit(run({arguments!r}))")
+    until = time.monotonic() + 60
+    while len(list(Path("out/.cells").glob("*/done.json"))) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    done = pl.read_csv("out/summary.csv").height
+    assert 2 <= done < seeds
+    assert f"interrupted: {done} of {seeds} simulations are done; --resume goes on" in err
+    assert RunData.load(Path("out")).jobs.height == 16 * done
+    few = [word if word != f"0-{seeds - 1}" else "0-3" for word in arguments]
+    assert run([*few, "--resume"]) == 2
+    assert "another seeds" in capsys.readouterr().err
+
+
+def test_what_the_command_loads() -> None:
+    """Nothing heavy; what may be loaded beyond the standard library is listed here."""
+    arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "themis", "--out", "out", "-q"]
+    script = f"""
+import sys
+from eunomia.cli import run
+assert run({arguments!r}) == 0
+print(*sorted({{name.partition(".")[0] for name in sys.modules if not name.startswith("__")}}))
+"""
+    process = python(script)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    loaded = set(out.splitlines()[-1].split())
+    assert not loaded & set(HEAVY)
+    ours = {"eunomia", "eunomia_plugins", "eunomia_appmaster", "eunomia_hpo_adapters", "eunomia_testbed"}
+    chosen = {"numpy", "pluggy", "typer", "pydantic", "polars", "structlog", "highspy"}
+    theirs = {  # what these bring along
+        "annotated_types", "pydantic_core", "typing_extensions", "typing_inspection", "shellingham", "click",
+        "annotated_doc", "pydantic_settings", "colorama", "cython_runtime", "sitecustomize", "attr",
+    }  # fmt: skip
+    known = {*ours, *chosen, *theirs, *sys.stdlib_module_names}
+    strangers = {name for name in loaded - known if not name.startswith(("_", "polars"))}
+    assert not strangers
+
+
+# --- compare -------------------------------------------------------------------------------------------------------
+
+
+def test_two_policies_are_compared_over_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    for policy in ("fifo", "random"):
+        assert simulate("--policy", policy, "--seeds", "0-2", "--out", f"out/{policy}", "--no-report", "-q") == 0
+    capsys.readouterr()
+    assert run(["compare", "out/fifo", "out/random"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = r"same trace and cluster, 3 seeds\s+fifo\s+random   random against fifo \(95 % interval\)"
+    assert re.fullmatch(heading, lines[0])
+    row = (
+        r"mean JCT s\s+\d+\s+\d+ +[+-]\d+\.\d % \( *[+-]\d+\.\d to +[+-]\d+\.\d\)   (no difference shown|\w+ is better)"
+    )
+    assert re.fullmatch(row, lines[1])
+    assert run(["compare", "out/fifo", "out/random", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["schema"], facts["seeds"], facts["same"]) == ("eunomia/compare@1", [0, 1, 2], True)
+    jct = facts["rows"][0]
+    one, other = (pl.read_csv(f"out/{name}/summary.csv")["jct_mean_seconds"].to_list() for name in ("fifo", "random"))
+    differences = [b / a - 1 for a, b in zip(one, other, strict=True)]
+    assert jct["difference"] == pytest.approx(sum(differences) / 3)
+    assert jct["low"] <= jct["difference"] <= jct["high"]
+
+
+def test_one_seed_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--policy", "srtf", "--out", "out", "--no-report", "-q") == 0
+    capsys.readouterr()
+    assert run(["compare", "out"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"same trace and cluster, 1 seed\s+fifo\s+srtf   srtf against fifo", lines[0])
+    assert re.search(r"mean JCT s .* %   srtf is better \(one seed\)", lines[1])
+
+
+def test_runs_that_do_not_belong_together_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--out", "a", "--no-report", "-q") == 0
+    assert simulate("--policy", "fifo", "--out", "b", "--no-report", "-q", cluster="3x2 V100") == 0
+    assert simulate("--policy", "fifo", "--out", "c", "--no-report", "-q", "--seed", "1") == 0
+    capsys.readouterr()
+    assert run(["compare", "a", "b"]) == 0
+    assert capsys.readouterr().out.startswith("ANOTHER CLUSTER, 1 seed")
+    assert run(["compare", "a", "c"]) == 2
+    assert "runs that are compared must have seeds in common, but got 0 and 1" in capsys.readouterr().err
+    assert run(["compare", "a"]) == 2
+    assert "a comparison must be of two policies, but got 1" in capsys.readouterr().err
+    assert run(["compare", "a", "nowhere"]) == 2
+    assert run(["compare", "a:las", "b"]) == 2
+
+
+# --- flags ---------------------------------------------------------------------------------------------------------
+
+
+def test_lists_of_seeds_and_loads() -> None:
+    assert seed_list("0-4") == (0, 1, 2, 3, 4)
+    assert seed_list("0,3,5-6,3") == (0, 3, 5, 6)
+    assert load_list("1,2,0.5") == (1.0, 2.0, 0.5)
+    for bad in ("", "a", "-1", "3-1", "0-99999999"):
+        with pytest.raises(InputError, match="seeds must be"):
+            seed_list(bad)
+    assert factors(["a=b=2"], "--lie") == {"a=b": 2.0}
+
+
+def test_settings_fill_an_option_class() -> None:
+    assert filled(Costs, ["start=20s", "join=1.5"], "--cost") == Costs(start=20.0, join=1.5)
+    assert filled(Failures, ["between=2d"], "--failures").between_seconds == 172_800.0
+    with pytest.raises(InputErrors) as caught:
+        filled(Costs, ["begin=1s", "start"], "--cost")
+    assert len(caught.value.errors) == 2
+
+
+def test_failures_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "down.csv"
+    path.write_text("time_seconds,machine,state\n10,m01,down\n20,m01,up\n")
+    assert [(each.time_seconds, each.machine, each.up) for each in failures_of(str(path)).outages] == [
+        (10.0, "m01", False), (20.0, "m01", True),
+    ]  # fmt: skip
+    path.write_text("time_seconds,machine,state\n-1,m01,down\n")
+    with pytest.raises(InputError, match=r'time_seconds must be at least 0, but got "-1" \(down.csv, line 2\)'):
+        failures_of(str(path))
+    path.write_text("when,machine\n")
+    with pytest.raises(InputError, match="a file of failures must have the columns"):
+        failures_of(str(path))
