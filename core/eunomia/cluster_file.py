@@ -9,6 +9,7 @@ from typing import Any
 from eunomia.cluster import MAX_GPUS, Cluster, Machine
 from eunomia.errors import InputError, InputErrors
 from eunomia.layers import read_text
+from eunomia.machine_lists import is_machine_list, parse_machine_list
 from eunomia.shapes import value
 from eunomia.toml_text import toml_value
 from eunomia.units import Locality, parse_memory
@@ -31,10 +32,12 @@ class ClusterFile:
     cluster: Cluster
     bandwidth_gib: Mapping[Locality, float]
     """GiB a second between two GPUs that far apart, for the simulator's model of slowdown; empty: not said."""
+    left_out: tuple[InputError, ...] = ()
+    """Machines of a list that are no part of the cluster, for they have no GPUs: rule, value, file and line."""
 
 
 def load_cluster(text: str | Path, *, place: str = "--cluster") -> Cluster:
-    """Read a cluster from its short form, ``"4x8 V100"``, or from a TOML file.
+    """Read a cluster from its short form, ``"4x8 V100"``, from a TOML file, or from a list of machines (CSV).
 
     Raises:
         InputError: neither; or ``InputErrors`` with all that is wrong with the file.
@@ -43,7 +46,7 @@ def load_cluster(text: str | Path, *, place: str = "--cluster") -> Cluster:
 
 
 def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
-    """Read a cluster with its bandwidths, from its short form or a TOML file.
+    """Read a cluster with its bandwidths, from its short form, a TOML file, or a list of machines (CSV).
 
     Raises:
         InputError: as ``load_cluster``.
@@ -53,7 +56,11 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
         return ClusterFile(cluster=Cluster.parse(str(text), place=place), bandwidth_gib={})
     if not path.is_file():
         raise InputError("a cluster file must exist", value=shown(str(text)), place=place)
-    return parse_cluster(read_text(path), place=path.name)
+    content = read_text(path)
+    if path.suffix != ".toml" and is_machine_list(content):
+        listed = parse_machine_list(content, place=path.name)
+        return ClusterFile(cluster=listed.cluster, bandwidth_gib={}, left_out=listed.left_out)
+    return parse_cluster(content, place=path.name)
 
 
 def parse_cluster(text: str, *, place: str) -> ClusterFile:
