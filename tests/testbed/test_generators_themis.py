@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eunomia.cluster import Cluster
 from eunomia.errors import InputError
+from eunomia.profiles import Profile
 from eunomia.units import Locality
 from eunomia_hpo_adapters.successive_halving import SuccessiveHalvingOptions
 from eunomia_testbed.generators import generate_workload, generated_speeds
@@ -19,6 +21,7 @@ from eunomia_testbed.generators.themis_facts import (
     NETWORK_INTENSIVE_MODELS,
 )
 from eunomia_testbed.performance import Setting
+from eunomia_testbed.simulator import simulate_one
 
 APPS = 2000
 TOLERANCE = 1.63 / APPS**0.5
@@ -163,6 +166,15 @@ def test_successive_halving_takes_the_app_s_gpu_seconds():
         same = plain.jobs.app == app
         whole = plain.jobs.iterations * plain.jobs.seconds_per_iteration * plain.jobs.most
         assert work == pytest.approx(float(whole[same].sum()))
+
+
+@pytest.mark.parametrize("search", ["none", "successive_halving"])
+def test_an_app_takes_figure_3_s_gpu_seconds_in_the_simulator(search):
+    workload = generate_workload("themis2", {"apps": 3, "search": search}, 2)
+    plain = generate_workload("themis2", {"apps": 3, "search": "none"}, 2).jobs
+    run = simulate_one(workload, Cluster.parse("1x64 K80"), Profile.load("fifo"), models=generated_speeds("themis2"))
+    expected = np.bincount(plain.app, plain.iterations * plain.seconds_per_iteration * plain.most)
+    assert np.bincount(workload.jobs.app, run.slot_seconds) == pytest.approx(expected)
 
 
 def test_halving_keeps_the_best_and_doubles_as_in_4_3_3():
