@@ -22,6 +22,8 @@ class NoTuner:
     options_type: ClassVar[type] = NoTunerOptions
     needs_metric: ClassVar[bool] = False
     needs_max_iterations: ClassVar[bool] = False
+    listens: ClassVar[bool] = False
+    """Points between pauses change nothing; a simulator need not make them."""
 
     def __init__(self, search: Search) -> None:
         self._search = search

@@ -62,6 +62,8 @@ class SuccessiveHalving:
     options_type: ClassVar[type] = SuccessiveHalvingOptions
     needs_metric: ClassVar[bool] = True
     needs_max_iterations: ClassVar[bool] = True
+    listens: ClassVar[bool] = False
+    """Points between pauses change nothing; a simulator need not make them."""
 
     def __init__(self, search: Search, options: SuccessiveHalvingOptions, ends: Sequence[int]) -> None:
         self._search = search

@@ -49,6 +49,10 @@ class Desk(Protocol):
         """GPUs on which it makes steps now; 0: it makes none."""
         ...
 
+    def useful_gpus(self, job: int, most: int) -> int:
+        """On how many of at most so many GPUs a job would go on if it were given them; one that stands: all."""
+        ...
+
     def reported_left(self, job: int) -> float:
         """Iterations that a job is said to have left."""
         ...

@@ -1,0 +1,297 @@
+"""Simulated hyperparameter searches: the app master of a search, with the very tuner that a live one has.
+
+Trials are the jobs of the app, in their order. A trial's metric is known ahead of time, by the curve that the workload
+gives it; the tuner sees a point of it whenever the trial has done enough iterations, as from the logs of a live one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from eunomia.errors import InputError
+from eunomia.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobPaused, JobResumed
+from eunomia.forecasts import Forecast, JobForecast, LossCurve, Phase
+from eunomia.units import JobId
+from eunomia_appmaster.tuner import Action, JobInfo, Run, Search, Speed, Tuner, demand, forecast, load_tuner
+from eunomia_testbed.simulator.desk import Desk
+from eunomia_testbed.workload import SimulatedSearch
+
+FORECAST_CHANGE = 0.005
+"""Part of the whole work that has to be done, or known otherwise, before a forecast is reported anew; as live."""
+
+
+def make_tuner(
+    search: SimulatedSearch, gangs: Sequence[tuple[int, int]], iterations: Sequence[float], seed: int
+) -> Tuner:
+    """Make the tuner of a simulated search, as an app file's ``[tuner]`` would.
+
+    Args:
+        search: its kind and options.
+        gangs: by trial, least and most GPUs.
+        iterations: by trial, its whole work; a search has one number for all, the greatest.
+        seed: of the search.
+
+    Raises:
+        InputError: no such tuner, options that do not fit, or as many curves as not trials.
+    """
+    place = f"search of {len(gangs)} trials"
+    if search.curves and len(search.curves) != len(gangs):
+        raise InputError("a search must have a curve for each trial", value=str(len(search.curves)), place=place)
+    if search.mode not in ("min", "max"):
+        raise InputError('mode must be "min" or "max"', value=f'"{search.mode}"', place=place)
+    kind = load_tuner(search.tuner, place=place)
+    whole = Search(
+        space={},
+        metric=search.metric,
+        mode="max" if search.mode == "max" else "min",
+        trials=len(gangs),
+        sampler="random",
+        seed=seed,
+        least=min(least for least, _ in gangs),
+        most=max(most for _, most in gangs),
+        max_iterations=math.ceil(max(iterations)),
+    )
+    return kind.create(whole, _options(kind.options_type, search.options, place))
+
+
+def _options(kind: type, given: object, place: str) -> object:
+    """A tuner's options, checked as those of a plugin are."""
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(given)  # type: ignore[attr-defined]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"tuner option {where} must be valid: {first['msg']}", value=str(first["input"]), place=place
+        ) from error
+
+
+class SearchAppMaster:
+    """Speaks for a search. Between what it is told, nothing changes: it has no clock.
+
+    Args:
+        app: row.
+        jobs: rows of its jobs, one a trial, in order of number.
+        desk: what it may ask the simulation.
+        search: tuner and curves.
+        seed: of the search.
+        reports: whether it reports a forecast.
+    """
+
+    def __init__(
+        self, app: int, jobs: Sequence[int], desk: Desk, search: SimulatedSearch, *, seed: int, reports: bool = True
+    ) -> None:
+        self._app, self._jobs, self._desk, self._search, self._reports = app, list(jobs), desk, search, reports
+        self._number = {job: number for number, job in enumerate(self._jobs, start=1)}
+        gangs = [desk.gang(job) for job in self._jobs]
+        self.tuner = make_tuner(search, gangs, [desk.iterations(job) for job in self._jobs], seed)
+        phases = [self.tuner.jobs_in_phase(phase, {}) for phase in range(self.tuner.num_phases())]
+        self._demand = demand(phases)
+        wholes = {number: desk.iterations(job) for job, number in self._number.items()}
+        self._own_work: Any = _OwnWork(self.tuner, wholes)
+        # Where nobody is judged between pauses, only the points there are looked at.
+        self._every = search.every if getattr(self.tuner, "listens", True) else 0
+        self._aims = dict.fromkeys(self._number.values(), 0)
+        self._paused: set[int] = set()
+        self._over: set[int] = set()
+        self._runs: dict[int, Run] = {}
+        self._budget: float | None = None
+        self._told: Forecast | None = None
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def arrive(self, now: float) -> Sequence[Event]:
+        """Register with all trials; each runs to its first point."""
+        arrived: AppArrived = self._desk.arrived(self._app)
+        self._look()
+        for number in self._runs:
+            self._aim(number)
+        return [arrived, *(self._added(number) for number in self._number.values())]
+
+    def reached(self, job: int, now: float) -> Sequence[Event]:
+        """Show the tuner a point of the trial's curve, and do as it says."""
+        number = self._number[job]
+        at, goal = self._aims[number], self._goal(number)
+        metric = self.metric(number, at)
+        action = self.tuner.on_result(number, at, metric)
+        stands = action is Action.PAUSE
+        if at >= goal and number not in self.tuner.ended():
+            stands = True
+            if at >= self._whole(number):
+                self.tuner.on_finished(number, at, metric)
+            else:
+                self.tuner.on_paused(number, at, metric)
+        return self._follow(number, stands=stands)
+
+    def hear(self, event: Event, now: float) -> Sequence[Event]:
+        """Need not do anything: what a trial has done is asked when it counts."""
+        return ()
+
+    def _follow(self, number: int, *, stands: bool) -> list[Event]:
+        """Do as the tuner wants after a point of a trial: it may have ended, paused or promoted others, too."""
+        ended = [one for one in self.tuner.ended() if one not in self._over]
+        self._over.update(ended)
+        self._paused.difference_update(ended)
+        self._look()
+        unwanted = self._number.values() - self._runs.keys() - self._over - self._paused
+        pauses = unwanted | ({number} if stands and number not in self._over else set())
+        self._paused |= pauses
+        resumed = [one for one in self._runs if one in self._paused]
+        self._paused.difference_update(resumed)
+        for one in resumed if stands or number not in self._runs else [*resumed, number]:
+            self._aim(one)
+        events: list[Event] = [JobFinished(job=self._id(one)) for one in ended]
+        events += [JobPaused(job=self._id(one)) for one in sorted(pauses)]
+        events += [JobResumed(job=self._id(one), iterations=self._goal(one) * self._factor) for one in resumed]
+        if self.tuner.is_done() and len(self._over) == len(self._jobs):
+            events.append(AppFinished(app=self._desk.app_id(self._app)))
+        return events
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    def metric(self, number: int, iterations: float) -> float:
+        """A trial's metric after so many iterations; without curves, trials are the better the lower their number."""
+        if not self._search.curves:
+            return float(number if self._search.mode == "min" else -number)
+        asymptote, amplitude, exponent = self._search.curves[number - 1]
+        return float(asymptote + amplitude * (iterations + 1.0) ** -exponent)
+
+    def _aim(self, number: int) -> None:
+        """Let a trial run to its next point, or to the end of its run if that comes first."""
+        goal, every = self._goal(number), self._every
+        point = goal if every <= 0 else (self._aims[number] // every + 1) * every
+        self._aims[number] = min(point, goal)
+        self._desk.aim(self._jobs[number - 1], float(self._aims[number]))
+
+    def _goal(self, number: int) -> int:
+        """The iteration at which a trial's run ends: its rung, else its end."""
+        run = self._runs.get(number)
+        whole = self._whole(number)
+        return whole if run is None or run.stop_at is None else min(run.stop_at, whole)
+
+    def _whole(self, number: int) -> int:
+        return math.ceil(self._desk.iterations(self._jobs[number - 1]))
+
+    def _look(self) -> None:
+        """See what the tuner wants now."""
+        self._runs = {run.trial: run for run in self.tuner.runs()}
+
+    # --- what is said -----------------------------------------------------------------------------------------------
+
+    def wishes(self) -> Sequence[int]:
+        """Return the trials that shall run now, in the tuner's order."""
+        return [self._jobs[number - 1] for number in self._runs if number not in self._over]
+
+    def span(self, job: int) -> tuple[int, int]:
+        """Return the fewest and most GPUs that are of use to a trial in its present phase."""
+        least, most = self._desk.gang(job)
+        run = self._runs.get(self._number[job])
+        return (least, most) if run is None else (max(least, run.least), max(least, min(most, run.most)))
+
+    def _id(self, number: int) -> JobId:
+        return self._desk.job_id(self._jobs[number - 1])
+
+    def _added(self, number: int) -> JobAdded:
+        """A trial as it is reported: its work is that of its run."""
+        added = self._desk.added(self._jobs[number - 1])
+        return dataclasses.replace(added, iterations=self._goal(number) * self._factor)
+
+    @cached_property
+    def _factor(self) -> float:
+        """Reported over true work: errors and lies are an app's."""
+        first = self._jobs[0]
+        told = self._desk.iterations(first) * self._desk.reported_serial(first)
+        return self._desk.reported_gpu_seconds(first) / told if told > 0.0 else 1.0
+
+    @cached_property
+    def _speeds(self) -> dict[int, Speed]:
+        """By trial, as reported: a trial's time of an iteration does not change."""
+        desk = self._desk
+        return {
+            number: Speed(seconds_per_iteration=desk.reported_serial(job), slowdown=desk.reported_slowdown(job))
+            for job, number in self._number.items()
+        }
+
+    def forecast(self, now: float) -> Forecast | None:
+        """Return the remaining phases by the tuner's own account (Figure 7); None: as told before.
+
+        The work in all stays what it was at first: a search is entitled by its budget, whatever becomes of its trials
+        (§4.3.2).
+        """
+        if not self._reports or self.tuner.is_done():
+            return None
+        desk, factor = self._desk, self._factor
+        done = {number: desk.iterations_done(job) for job, number in self._number.items()}
+        useful = {
+            number: desk.useful_gpus(self._jobs[number - 1], self.span(self._jobs[number - 1])[1])
+            for number in self._runs
+        }
+        made = forecast(self._own_work, done, self._speeds, otherwise=self._speeds[1], useful=useful)
+        if made is None:
+            return None
+        if self._budget is None:
+            self._budget = made.total_gpu_seconds * factor
+        phases = tuple(Phase(jobs=tuple(_scaled(job, factor) for job in phase.jobs)) for phase in made.phases)
+        told = Forecast(
+            phases=phases, total_gpu_seconds=self._budget, most=max(made.most, self._demand), losses=self._losses()
+        )
+        if self._told is not None and not _differs(told, self._told):
+            return None
+        self._told = told
+        return told
+
+    def _losses(self) -> tuple[LossCurve, ...]:
+        """The curves of trials that are not over: they are known ahead of time (Themis §6.1)."""
+        if not self._search.curves or self._search.mode != "min":
+            return ()
+        return tuple(
+            LossCurve(job=self._id(number), asymptote=curve[0], amplitude=curve[1], exponent=curve[2])
+            for number, curve in enumerate(self._search.curves, start=1)
+            if number not in self._over
+        )
+
+
+class _OwnWork:
+    """A tuner whose trials are not all equally long: what it expects of each is at most what that trial has left.
+
+    Args:
+        tuner: the search.
+        wholes: by trial, its whole work in iterations.
+    """
+
+    def __init__(self, tuner: Tuner, wholes: Mapping[int, float]) -> None:
+        self._tuner, self._wholes = tuner, wholes
+        self.num_phases, self.ended = tuner.num_phases, tuner.ended
+
+    def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
+        """See the port."""
+        return [self._own(info, done) for info in self._tuner.jobs_in_phase(phase, done)]
+
+    def _own(self, info: JobInfo, done: Mapping[int, float]) -> JobInfo:
+        if info.trial is None:
+            return info
+        left = max(0.0, self._wholes[info.trial] - done.get(info.trial, 0.0))
+        return info if info.iterations_left <= left else dataclasses.replace(info, iterations_left=left)
+
+
+def _scaled(job: JobForecast, factor: float) -> JobForecast:
+    return job if factor == 1.0 else dataclasses.replace(job, iterations_left=job.iterations_left * factor)
+
+
+def _differs(new: Forecast, old: Forecast) -> bool:
+    """Whether a forecast says something else than the one before, beyond small progress."""
+    if _shape(new) != _shape(old):
+        return True
+    return abs(_work(new) - _work(old)) > FORECAST_CHANGE * new.total_gpu_seconds
+
+
+def _shape(known: Forecast) -> tuple[object, ...]:
+    return tuple(tuple((job.iterations_left > 0, job.least, job.most) for job in phase.jobs) for phase in known.phases)
+
+
+def _work(known: Forecast) -> float:
+    return sum(job.iterations_left * job.seconds_per_iteration for phase in known.phases for job in phase.jobs)
