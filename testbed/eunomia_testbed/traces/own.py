@@ -55,7 +55,7 @@ class _Own:
         self.ids = rows.ids("job")
         self.arrivals = rows.arrivals("arrival_seconds")
         self.most = rows.gpus("most_gpus")
-        self.least = rows.gpus("least_gpus") if self.has("least_gpus") else self.most
+        self.least = self.at_least()
         rule = "least_gpus must be at most most_gpus"
         rows.refuse(self.least > self.most, rule, lambda row: f"{self.least[row]} of {self.most[row]}")
         self.iterations = rows.numbers("iterations", above=0.0, most=MOST_ITERATIONS)
@@ -78,6 +78,13 @@ class _Own:
         self.models = self.texts("model", "")
         self.regimes = self.parsed("regimes", _regimes)
         self.searches = self.parsed("search", _search)
+
+    def at_least(self) -> Ints:
+        """The smallest gang; where it is not told, the largest."""
+        told = self.number("least_gpus", kind="a whole number", least=1.0)
+        rule = "least_gpus must be a whole number"
+        self.rows.refuse(np.isfinite(told) & (told != np.floor(told)), rule, lambda row: f"{told[row]:g}")
+        return np.where(np.isfinite(told), told, self.most).astype(np.int64)
 
     def has(self, name: str) -> bool:
         return self.rows.frame is not None and name in self.rows.frame.columns

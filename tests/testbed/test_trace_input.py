@@ -1,0 +1,222 @@
+"""Bad traces: each with file, line and rule."""
+
+import gzip
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eunomia.errors import InputError
+from eunomia_testbed.traces import read_trace
+from eunomia_testbed.traces.source import MOST_LINE
+
+HEADER = "job_id,submit_s,submit_local,duration_s,num_gpus,vc,status,afs_model"
+GAVEL = "LM (batch size 10)\tpython3 main.py\tlanguage_modeling\t--steps\t1\t{steps}\t{gpus}\t1\t-1.0\t{arrival}"
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def row(job: str, submit: object = 0, duration: object = 10, gpus: object = 1) -> str:
+    return f"{job},{submit},,{duration},{gpus},vc1,Pass,m"
+
+
+def philly(tmp_path: Path, rows: Sequence[str], header: str = HEADER) -> Path:
+    path = tmp_path / "philly.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def refusal(path: Path | str, **options: object) -> str:
+    with pytest.raises(InputError) as raised:
+        read_trace(path, **options)  # type: ignore[arg-type]
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "rule", "value"),
+    [
+        (row("b", submit=-5), "submit_s must be at least 0", '"-5"'),
+        (row("b", submit="nan"), "submit_s must be a number of seconds", '"nan"'),
+        (row("b", submit="inf"), "submit_s must be a number of seconds", '"inf"'),
+        (row("b", submit="soon"), "submit_s must be a number of seconds", '"soon"'),
+        (row("b", submit=""), "submit_s must be a number of seconds", "nothing"),
+        (row("b", duration=-1), "duration_s must be above 0", '"-1"'),
+        (row("b", duration=0), "duration_s must be above 0", '"0"'),
+        (row("b", duration="NaN"), "duration_s must be a number of seconds", '"NaN"'),
+        (row("b", duration="1e300"), "duration_s must be at most 3.15576e+09", '"1e300"'),
+        (row("b", gpus=0), "num_gpus must be at least 1", '"0"'),
+        (row("b", gpus=-3), "num_gpus must be at least 1", '"-3"'),
+        (row("b", gpus=1.5), "num_gpus must be a whole number", '"1.5"'),
+        (row("b", gpus="many"), "num_gpus must be a whole number", '"many"'),
+        (row("b", gpus=10**9), "num_gpus must be at most 1e+06", '"1000000000"'),
+        (row("a"), "job_id must be unique", '"a"'),
+        (row(""), "job_id must not be empty", "nothing"),
+        (row("b") + ",1,2", "a row must have 8 fields", '"10"'),
+        ("b,1,2", "a row must have 8 fields", '"3"'),
+        ('b,0,,10,1,"vc1,Pass,m', "a quoted field must end on its line", '"b,0,,10,1,"vc1,Pass,m"'),
+    ],
+)
+def test_a_row_is_left_out_with_its_rule_or_refused(tmp_path: Path, bad: str, rule: str, value: str) -> None:
+    path = philly(tmp_path, [row("a"), "", bad, row("c", submit=20)])
+    read = read_trace(path)
+    assert list(read.apps.id) == ["a", "c"]
+    (entry,) = read.dropped
+    assert (entry.file, entry.line, entry.rule) == ("philly.csv", 4, rule)
+    assert entry.value.strip('"') == value.strip('"')
+    said = refusal(path, strict=True)
+    assert said == f"{rule}, but got {entry.value} (philly.csv, line 4)"
+
+
+def test_strict_names_the_first_line_whatever_its_rule(tmp_path: Path) -> None:
+    path = philly(tmp_path, [row("a"), row("b", gpus=0), row("c", submit=-1)])
+    assert refusal(path, strict=True).endswith("(philly.csv, line 3)")
+
+
+def test_strict_reads_what_has_no_fault(tmp_path: Path) -> None:
+    assert read_trace(philly(tmp_path, [row("a"), row("b", submit=3)]), strict=True).size == 2
+
+
+def test_milliseconds_beside_seconds(tmp_path: Path) -> None:
+    rows = [row(f"j{number}", submit=1000 * number) for number in range(100)]
+    rows[50] = row("j50", submit=50_000_000)
+    rows[90] = row("j90", submit=90_000_000)
+    read = read_trace(philly(tmp_path, rows))
+    assert [(entry.line, entry.value) for entry in read.dropped] == [(52, '"50000000"'), (92, '"90000000"')]
+    assert read.dropped[0].rule.startswith("submit_s must be in one unit, seconds")
+
+
+def test_a_calendar_s_milliseconds_are_no_seconds(tmp_path: Path) -> None:
+    path = philly(tmp_path, [row("a", submit=1_600_000_000_000)])
+    assert "submit_s must be at most 1e+11" in refusal(path)
+
+
+def test_arrivals_far_apart_are_of_one_unit_where_most_are(tmp_path: Path) -> None:
+    rows = [row(f"j{number}", submit=86400 * number) for number in range(400)]
+    assert not read_trace(philly(tmp_path, rows)).dropped
+
+
+def test_a_column_in_another_unit_is_named(tmp_path: Path) -> None:
+    said = refusal(philly(tmp_path, [row("a")], header=HEADER.replace("duration_s", "duration_ms")))
+    assert 'no "duration_s", but "duration_ms", which is in another unit (philly.csv, line 1)' in said
+
+
+def test_missing_and_doubled_columns(tmp_path: Path) -> None:
+    said = refusal(philly(tmp_path, ["a,0,1"], header="job_id,submit_s,num_gpus"), format="philly")
+    assert said == (
+        "a trace of format philly must have columns job_id, submit_s, duration_s, num_gpus, vc, "
+        'but got no "duration_s" and "vc" (philly.csv, line 1)'
+    )
+    said = refusal(philly(tmp_path, [row("a") + ",x"], header=HEADER + ",vc"))
+    assert said == 'names of columns must be unique, but got "vc" twice (philly.csv, line 1)'
+
+
+def test_no_row_left_is_an_error_that_says_why(tmp_path: Path) -> None:
+    assert refusal(philly(tmp_path, [])) == "a trace must hold at least one job, but got no row (philly.csv)"
+    said = refusal(philly(tmp_path, [row("a", gpus=0), row("b", gpus=0)]))
+    assert 'none of 2 rows; the first: num_gpus must be at least 1, but got "0", line 2 (philly.csv)' in said
+
+
+def test_users_that_are_not_there(tmp_path: Path) -> None:
+    said = refusal(philly(tmp_path, [row("a")]), users=("vc2",))
+    assert said == "a trace must hold jobs of the users asked for, but got vc2 (philly.csv)"
+
+
+def gavel(tmp_path: Path, *lines: tuple[object, object, object]) -> Path:
+    path = tmp_path / "jobs.trace"
+    path.write_text("".join(GAVEL.format(steps=s, gpus=g, arrival=a) + "\n" for s, g, a in lines))
+    return path
+
+
+def test_gavel_demands_order(tmp_path: Path) -> None:
+    path = gavel(tmp_path, (100, 1, 0), (100, 1, 50), (100, 1, 40), (100, 1, 60))
+    read = read_trace(path)
+    assert list(read.apps.id) == ["0", "2", "1", "3"] and not read.dropped
+    assert read.notes == ("sorted by arrival: 1 of 4 rows stood too late, first line 3",)
+    rule = "arrival_time must not be earlier than in a line before"
+    assert refusal(path, strict=True) == f'{rule}, but got "40" (jobs.trace, line 3)'
+
+
+def test_a_job_type_without_throughput(tmp_path: Path) -> None:
+    path = gavel(tmp_path, (100, 1, 0), (100, 8, 1))
+    read = read_trace(path, throughputs=SAMPLES / "throughputs.json")
+    assert [(entry.line, entry.rule, entry.value) for entry in read.dropped] == [
+        (2, "job_type must have a throughput in throughputs.json", '"LM (batch size 10) with 8 GPUs"')
+    ]
+    said = refusal(path, throughputs=SAMPLES / "throughputs.json", gpu_type="v1000")
+    assert said.startswith('a GPU type must be one that throughputs are for: v100, k80, but got "v1000"; did you mean')
+
+
+def test_a_mode_that_nobody_knows(tmp_path: Path) -> None:
+    text = (SAMPLES / "shockwave.trace").read_text().replace("\tgns\t", "\tpollux\t")
+    (tmp_path / "a.trace").write_text(text)
+    (entry,) = read_trace(tmp_path / "a.trace").dropped
+    assert (entry.line, entry.rule) == (2, "mode must be one of static, accordion, gns")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "nowhere.csv").startswith("a trace must exist, but got ")
+    assert refusal(tmp_path).endswith(", a directory")
+    (tmp_path / "empty.csv").write_bytes(b"")
+    assert refusal(tmp_path / "empty.csv") == "a trace must not be empty, but got 0 bytes (empty.csv)"
+    (tmp_path / "blank.csv").write_bytes(b"\n\n  \n")
+    assert refusal(tmp_path / "blank.csv") == "a trace must not be empty, but got 5 bytes (blank.csv)"
+
+
+def test_binary_garbage(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(f"{HEADER}\n{row('a')}\n".encode() + bytes(range(256)))
+    assert refusal(tmp_path / "a.csv").endswith("but got a zero byte (a.csv, line 3)")
+    (tmp_path / "b.csv").write_bytes(f"{HEADER}\n\n\xe9".encode("latin-1"))
+    assert refusal(tmp_path / "b.csv").endswith("but got byte 0xe9 (b.csv, line 3)")
+    assert "must be text in UTF-8" in refusal(tmp_path / "a.csv", format="philly")
+
+
+def test_a_gzip_file_that_breaks_off_or_is_damaged(tmp_path: Path) -> None:
+    packed = gzip.compress(philly(tmp_path, [row(f"j{number}", submit=number) for number in range(9)]).read_bytes())
+    (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
+    assert refusal(tmp_path / "a.csv.gz").startswith("a gzip file must be whole, but got Compressed file ended")
+    (tmp_path / "b.csv.gz").write_bytes(packed[:40] + b"\0\0\0\0" + packed[44:])
+    assert refusal(tmp_path / "b.csv.gz").startswith("a gzip file must be whole")
+    (tmp_path / "c.csv.gz").write_bytes(packed)
+    assert read_trace(tmp_path / "c.csv.gz").size == 9
+
+
+def test_a_huge_line(tmp_path: Path) -> None:
+    path = philly(tmp_path, [row("a"), row("b" * MOST_LINE, submit=1), row("c", submit=2)])
+    (entry,) = read_trace(path).dropped
+    assert (entry.line, entry.rule) == (3, f"a line must be at most {MOST_LINE} characters")
+    assert len(entry.value) < 100
+
+
+def test_a_wrong_or_unknown_format(tmp_path: Path) -> None:
+    path = philly(tmp_path, [row("a")])
+    assert "a trace of format openb must have columns" in refusal(path, format="openb")
+    assert "a row must have 10 fields" in refusal(path, format="gavel")
+    assert refusal(path, format="phily").endswith('but got "phily"; did you mean "philly"? (--format)')
+    (tmp_path / "x.txt").write_text("hello world\n" * 3)
+    assert refusal(tmp_path / "x.txt").endswith('swf), but got "hello world" (x.txt, line 1)')
+
+
+def test_an_empty_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    assert refusal("-") == "a trace must not be empty, but got 0 bytes (stdin)"
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"jobid": "a", "attempts": [', '{"jobid": 1, "attempts": 2}', '["jobid","attempts"]']
+)
+def test_json_that_is_none_or_another(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.json").write_text("\n" + text)
+    assert refusal(tmp_path / "log.json").startswith("cluster_job_log must be ")
+
+
+def test_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
+    text = "\r\n".join(["\ufeff" + HEADER, row("a"), row("b", submit=1), ""])
+    (tmp_path / "dos.csv").write_bytes(text.encode())
+    read = read_trace(tmp_path / "dos.csv")
+    assert read.size == 2 and not read.dropped
+
+
+def test_first_jobs_must_be_some(tmp_path: Path) -> None:
+    assert refusal(philly(tmp_path, [row("a")]), first_jobs=0) == "first_jobs must be at least 1, but got 0"
