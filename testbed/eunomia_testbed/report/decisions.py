@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, table_of
+from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded, table_of
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
 
@@ -20,6 +20,8 @@ def decisions(view: View) -> Part | None:
     if run.rounds.height:
         shown = run.rounds.sort("round").head(most)
         tables.append(table_of(shown, _of("Rounds", run.rounds.height, most), folded=True))
+    if run.counts.height:
+        tables.append(table_of(run.counts, "What it came to"))
     if run.timings.height:
         tables.append(_timings(run.timings))
     payments = [_payments(name, frame, most) for name, frame in run.records.items()]
@@ -65,21 +67,21 @@ def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
 
 
 def _timings(timings: pl.DataFrame) -> Table:
+    """CPU and wall time by stage and plugin; a simulation tells sums over all of its rounds alone."""
+    summed = timings["round"].n_unique() == 1
+    timed = timings["wall_seconds"].null_count() < timings.height
     wall = pl.col("wall_seconds") * 1000
-    by_stage = timings.group_by("stage", "plugin", maintain_order=True).agg(
-        pl.len(), pl.col("cpu_seconds").sum() * 1000, wall.sum().alias("sum"), wall.median().alias("median"),
-        wall.max().alias("max"),
-    )  # fmt: skip
-    return Table(
-        title="What deciding took",
-        columns=[
-            Column(label="stage"),
-            Column(label="plugin", kind="code"),
-            Column(label="calls", kind="number"),
-            Column(label="CPU ms", kind="number", digits=2),
-            Column(label="wall ms", kind="number", digits=2),
-            Column(label="median ms", kind="number", digits=3),
-            Column(label="most ms", kind="number", digits=3),
-        ],
-        rows=[[rounded(value) for value in row] for row in by_stage.iter_rows()],
-    )
+    columns = {
+        Column(label="stage"): pl.col("stage").first(),
+        Column(label="plugin", kind="code"): pl.col("plugin").first(),
+        Column(label="calls", kind="number"): pl.lit(None, pl.Int64) if summed else pl.len(),
+        Column(label="CPU ms", kind="number", digits=2): pl.col("cpu_seconds").sum() * 1000,
+        Column(label="wall ms", kind="number", digits=2): wall.sum() if timed else wall.max(),
+        Column(label="median ms", kind="number", digits=3): wall.median(),
+        Column(label="most ms", kind="number", digits=3): wall.max(),
+    }
+    cells = [cell.alias(column.label) for column, cell in columns.items()]
+    groups = timings.with_columns(pl.col("stage").alias("by"), pl.col("plugin").alias("of"))
+    by_stage = groups.group_by("by", "of", maintain_order=True).agg(cells).drop("by", "of")
+    rows: list[list[Json]] = [[rounded(value) for value in row] for row in by_stage.iter_rows()]
+    return kept_columns(Table(title="What deciding took", columns=list(columns), rows=rows))

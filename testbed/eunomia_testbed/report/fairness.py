@@ -65,16 +65,23 @@ def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
     waited = waiting_by_app(view.waits, worst["app"].to_list())
     named = view.run.jobs.filter(pl.col("app").is_in(worst["app"].to_list()))
     sizes = dict(named.group_by("app").agg(pl.col("slots_asked").max()).iter_rows())
+    users = apps_or_jobs(view.run)["user"]
+    several = users.n_unique() > 1
     rows: list[list[Json]] = []
     for row in worst.iter_rows(named=True):
         why = waited.get(row["app"])
         spent = [why.seconds, why.words, why.reason_seconds, why.plugin] if why else [None, None, None, None]
-        asked = [row["user"], sizes.get(row["app"]), *(row.get(name) for name in others), row["jct_seconds"]]
+        asked = [
+            row["user"] if several else None,
+            sizes.get(row["app"]),
+            *(row.get(name) for name in others),
+            row["jct_seconds"],
+        ]
         rows.append([rounded(each) for each in [row["app"], row["rho"], *asked, *spent]])
     columns = [
         Column(label="app", kind="app"),
         Column(label=KINDS[kind], kind="number", digits=3, hint="what this run is judged by"),
-        Column(label="user"),
+        Column(label="user", hint="who submitted it"),
         Column(label="slots asked", kind="number", hint="the largest gang of its jobs"),
         *(Column(label=label, kind="number", digits=3) for label in others.values()),
         Column(label="JCT", kind="seconds", digits=1),

@@ -230,7 +230,7 @@ _TEMPLATE: Final = """<!DOCTYPE html>
 <h1>Eunomia <span>{title}</span></h1>
 <p class="subtitle">{subtitle}</p>
 </header>
-<div class="bar"><nav aria-label="Parts">{links}</nav><div id="runs" role="group" aria-label="Run that is shown"></div>
+<div class="top"><nav aria-label="Parts">{links}</nav><div id="runs" role="group" aria-label="Run that is shown"></div>
 <div id="legend" role="group" aria-label="Apps"></div></div>
 <noscript><p>The drawings and tables need JavaScript; the run's folder holds the same as Parquet files.</p></noscript>
 <main>

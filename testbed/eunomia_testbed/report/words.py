@@ -47,7 +47,9 @@ def duration(seconds: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """A share of 1 as ``93.7 %``."""
-    return "unknown" if share is None else f"{100 * share:.1f} %"
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.{2 if 0 < abs(share) < 0.01 else 1}f} %"
 
 
 def count(number: int, noun: str) -> str:

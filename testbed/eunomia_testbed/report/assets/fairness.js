@@ -18,9 +18,9 @@ function drawDistribution(parent, { count, above, kind, final }) {
   const named = count <= 8;
   const worstNamed = named ? 0 : 3;
   const ends = () => curves().flatMap(({ points }) => [points[0][0], points[points.length - 1][0]]);
-  const log = () => Math.max(...ends()) > 10;
+  const log = () => Math.max(...ends(), 1) > 10 * Math.max(Math.min(...ends(), 1), 0.01);
   const domain = () => {
-    if (log()) return [Math.max(Math.min(...ends(), 0.9) / 1.2, 0.05), Math.max(...ends()) * 1.3];
+    if (log()) return [Math.max(Math.min(...ends(), 0.9) / 1.2, 0.01), Math.max(...ends(), 1.1) * 1.3];
     const [low, high] = around(ends(), [0.9, 1.1], 0.12);
     return [Math.max(low, 0), high];
   };

@@ -68,7 +68,7 @@ function drawRounds(chart, rounds) {
     if (x < chart.area.left - 1 || x > chart.area.right + 1) continue;
     chart.plot.append(...(upright ? [svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" })] : []), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
     if (x - labelled > 26) {
-      chart.plot.append(svg("text", { x, y: top - 12, class: "tick middle" }, round));
+      chart.front.append(svg("text", { x: Math.min(x, chart.area.right - 8), y: top - 12, class: "tick middle" }, round));
       labelled = x;
     }
     const text = [`round ${round} at ${seconds(time, 2)}`, trigger && `because: ${trigger.replaceAll("_", " ")}`, free !== null && `${free} slots free`, changes, fault && `fault: ${fault}`];
