@@ -127,6 +127,7 @@ class RateMeasured:
     gpus: int
     locality: Locality
     rate: float
+    """0: it does not run so."""
     gpu_type: str
 
 

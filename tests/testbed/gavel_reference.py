@@ -33,6 +33,8 @@ class Job:
     first_batch: int | None = None
     run: int = 0
     """Steps done, at the present batch."""
+    admitted: float = 0.0
+    """The boundary at which it came in."""
     failed: int = 0
     """Rounds in which it had nothing to do and was not taken as done."""
     flag: bool = False
@@ -95,7 +97,7 @@ def simulate(
     while queue or active:
         while queue and queue[0].arrival <= now:
             job = queue.pop(0)
-            job.first_batch = job.batch
+            job.first_batch, job.admitted = job.batch, now
             job.time = dict.fromkeys(types, rules.round / 2)
             job.deficit = dict.fromkeys(types, 0.0)
             active.append(job)

@@ -15,7 +15,7 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
     if snapshot.measured:
         for index in np.flatnonzero(np.isnan(rate)):
-            points = snapshot.measured.get(int(jobs[index]), ())
+            points = [point for point in snapshot.measured.get(int(jobs[index]), ()) if point.rate > 0.0]
             if points:
                 least = min(points, key=lambda point: (point.gpus, point.locality))
                 rate[index] = least.rate / least.gpus

@@ -63,7 +63,7 @@ class Throughput:
 
     def _through_measured(self, snapshot: Snapshot, job: int, gpus: Ints, declared: Reals) -> Reals:
         """Rates at these sizes: the law through the nearest size that was measured side by side."""
-        points = snapshot.measured[job]
+        points = [point for point in snapshot.measured[job] if point.rate > 0.0]
         near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
         if not near:
             return declared

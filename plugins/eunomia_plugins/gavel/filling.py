@@ -7,8 +7,10 @@ from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import Classes, classes_of, cluster_rows
 
-SAME = 1e-7
+SAME = 1e-5
 """Levels that differ by less, relatively, are one."""
+ROOM = 1e-6
+"""Part of a level that the next step may take back, so that it is feasible to a solver's tolerance."""
 
 
 def fill_up(instance: Instance, gain: Reals) -> Reals:
@@ -73,7 +75,7 @@ class _Filling:
         rows: list[tuple[Ints, Reals | float]] = [(cells[kind], self.classes.table[kind]) for kind in range(kinds)]
         for kind in who.tolist():
             rows[kind] = (np.append(cells[kind], level), np.append(self.classes.table[kind], -1.0))
-        lower = self.floor * (1.0 - SAME / 10.0)
+        lower = self.floor * (1.0 - ROOM)
         lower[who] = 0.0
         cost = np.zeros(level + 1)
         cost[level] = 1.0

@@ -124,7 +124,7 @@ class Reporter:
                 for locality in Locality if size > 1 else (Locality.ISLAND,):
                     machines = 1 if locality <= Locality.MACHINE else 2
                     pace = self._speeds.at(job, size, kind, locality, machines)
-                    if math.isfinite(pace) and pace != known:
+                    if not math.isnan(pace) and pace != known:  # inf: told as a rate of 0
                         known = pace
                         yield self._measured(job, size, kind, locality, pace)
 
