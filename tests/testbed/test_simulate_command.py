@@ -1,4 +1,4 @@
-"""``eunomia simulate`` and ``eunomia compare`` as users call them: screens, JSON, exit codes, errors, modules loaded."""
+"""``eunomia simulate`` and ``eunomia compare`` as users call them: screens, JSON, exit codes, errors, modules."""
 
 import json
 import os

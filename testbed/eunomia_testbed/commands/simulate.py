@@ -1,28 +1,21 @@
 """``eunomia simulate``: a workload on a described cluster under one or many policies."""
 
 import json
-import os
 import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eunomia.errors import InputError
-from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.commands.collecting import uncollected
 
 if TYPE_CHECKING:
-    from eunomia.profiles import Profile
     from eunomia_testbed.running.many import Outcome
-    from eunomia_testbed.running.peers import Peer
     from eunomia_testbed.running.plan import Plan
-    from eunomia_testbed.simulator import SimulationOptions
 
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
-SEGMENTS_UP_TO: Final = 2_000
-"""Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
 
 
 def simulate(
@@ -90,128 +83,17 @@ def simulate(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False,
 ) -> int:
     """Simulate a workload on a described cluster, under one or many policies."""
-    from eunomia.cluster_file import cluster_toml, read_cluster
-    from eunomia_testbed.commands.source import Request, read_source
-    from eunomia_testbed.running.plan import Plan
+    given = locals()
+    with uncollected():
+        from eunomia_testbed.commands.planning import Flags, plan_of
 
-    where = read_cluster(_cluster_text(cluster), place="--cluster")
-    owner = f"{workload or 'trace'}."
-    request = Request(
-        trace=trace,
-        workload=workload,
-        format=trace_format,
-        throughputs=throughputs,
-        speeds=speeds,
-        options=tuple(text.removeprefix(owner) for text in settings or () if text.startswith(owner)),
-        strict=strict,
-        by_rules=rules is not None,
-    )
-    changed = [text for text in settings or () if not text.startswith(owner)]
-    profiles = _profiles(policy or [os.environ.get("EUNOMIA_POLICY") or "themis"], changed)
-    peer = _peer(rules, rule or [])
-    source = read_source(request, where, seed_list(seeds) if seeds is not None else (seed,))
-    options = _options(cost, failures, know, error, lie, agents, until, source.jobs)
-    plan = Plan(
-        workloads=source.workloads,
-        cluster=where.cluster,
-        cluster_text=cluster_toml(where),
-        profiles={name: peer.under(profile) if peer else profile for name, profile in profiles.items()},
-        loads=load_list(load),
-        options=options,
-        peer=peer,
-        models=source.models,
-        rho=_kind(rho, by_rules=rules is not None),
-        unfair_above=unfair,
-        csv=csv,
-        inputs=source.inputs,
-        command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate"),
-    )
-    options.check()
-    if strict:
-        _refuse_unfit(plan)
+        plan, heading = plan_of(Flags(**given))
     shown = progress and not quiet
     if shown:
-        _say([f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in source.notes)])
+        _say(heading)
     folder = out or Path("eunomia-out") / _new_name()
     outcome = _run(plan, folder, processes, overwrite=overwrite, resume=resume, report=report, shown=shown)
     return _tell(outcome, strict=strict, as_json=as_json, quiet=quiet)
-
-
-# -- what is to be run
-
-
-def _cluster_text(given: str | None) -> str:
-    text = given or os.environ.get("EUNOMIA_CLUSTER")
-    if not text:
-        rule = 'a simulation must have a cluster, such as --cluster "4x8 V100" or a cluster file'
-        raise InputError(rule, value="none", place="--cluster")
-    return text
-
-
-def _profiles(policies: list[str], settings: list[str]) -> "dict[str, Profile]":
-    from eunomia.profiles import Profile
-
-    made: dict[str, Profile] = {}
-    for policy in policies:
-        profile = Profile.load(policy, settings=settings)
-        if profile.name in made:
-            raise InputError("policies must have different names", value=f'"{profile.name}" twice', place="--policy")
-        made[profile.name] = profile
-    return made
-
-
-def _peer(rules: str | None, settings: list[str]) -> "Peer | None":
-    from eunomia_testbed.running.peers import Peer
-
-    if rules is None and settings:
-        raise InputError("--rule must stand with --rules", value=f'"{settings[0]}"', place="--rule")
-    return None if rules is None else Peer.named(rules, lambda kind: filled(kind, settings, "--rule"))
-
-
-def _options(
-    cost: list[str] | None,
-    failures: str | None,
-    know: str,
-    error: float,
-    lie: list[str] | None,
-    agents: bool,
-    until: str | None,
-    jobs: int,
-) -> "SimulationOptions":
-    from eunomia.units import parse_duration
-    from eunomia_testbed.commands.outages import failures_of
-    from eunomia_testbed.simulator import Costs, Keep, Reports, SimulationOptions
-
-    if know not in ("declared", "measured", "oracle"):
-        raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
-    return SimulationOptions(
-        costs=filled(Costs, cost or [], "--cost"),
-        failures=None if failures is None else failures_of(failures),
-        reports=Reports(know=know, error=error, lies=factors(lie or [], "--lie")),  # type: ignore[arg-type]
-        agents=agents,
-        keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
-        until=float("inf") if until is None else parse_duration(until, name="until", place="--until"),
-    )
-
-
-def _kind(rho: str | None, *, by_rules: bool) -> str:
-    """The kind of rho to be judged by: a peer's own where its rules hold."""
-    from eunomia_testbed.metrics.fairness import KINDS
-
-    if rho is None:
-        return "static" if by_rules else "themis"
-    if rho not in KINDS:
-        raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{rho}"', place="--rho")
-    return rho
-
-
-def _refuse_unfit(plan: "Plan") -> None:
-    """Under ``--strict`` a job that can never run here is an error."""
-    from eunomia_testbed.simulator.truth import Speeds
-
-    for workload in {id(each): each for each in plan.workloads.values()}.values():
-        for unfit in Speeds(workload, plan.cluster, plan.models).unfit()[:1]:
-            raise InputError(unfit.rule, value=unfit.value, place=f"{workload.name}, job {workload.jobs.id[unfit.job]}")
 
 
 def _new_name() -> str:

@@ -1,0 +1,171 @@
+"""From the flags of ``eunomia simulate`` to what is to be run; nothing is written here."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from eunomia.cluster_file import ClusterFile, cluster_toml, read_cluster
+from eunomia.errors import InputError
+from eunomia.profiles import Profile
+from eunomia.shapes import value
+from eunomia.units import parse_duration
+from eunomia_testbed.commands.outages import failures_of
+from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.commands.source import Request, Source, read_source
+from eunomia_testbed.metrics.fairness import KINDS
+from eunomia_testbed.running.peers import Peer
+from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.simulator import Costs, Keep, Reports, SimulationOptions
+from eunomia_testbed.simulator.options import Knowledge
+
+SEGMENTS_UP_TO: Final = 2_000
+"""Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
+KNOWLEDGE: Final[Mapping[str, Knowledge]] = {"declared": "declared", "measured": "measured", "oracle": "oracle"}
+
+
+@value
+class Flags:
+    """What was given on the command line; each is described where the command stands."""
+
+    trace: str | None
+    workload: str | None
+    cluster: str | None
+    policy: list[str] | None
+    settings: list[str] | None
+    seed: int
+    seeds: str | None
+    load: str
+    trace_format: str | None
+    throughputs: str | None
+    speeds: str | None
+    rules: str | None
+    rule: list[str] | None
+    cost: list[str] | None
+    failures: str | None
+    know: str
+    error: float
+    lie: list[str] | None
+    agents: bool
+    until: str | None
+    rho: str | None
+    unfair: float
+    out: Path | None
+    overwrite: bool
+    resume: bool
+    processes: int | None
+    csv: bool
+    report: bool
+    strict: bool
+    progress: bool
+    as_json: bool
+    quiet: bool
+
+    @property
+    def owner(self) -> str:
+        """What settings of the reader or the generator begin with."""
+        return f"{self.workload or 'trace'}."
+
+
+def plan_of(flags: Flags) -> tuple[Plan, list[str]]:
+    """The plan, and lines that say what was read or generated.
+
+    Raises:
+        InputError: anything that was given does not do.
+    """
+    where = read_cluster(_cluster_text(flags.cluster), place="--cluster")
+    peer = _peer(flags.rules, flags.rule or [])
+    profiles = _profiles(flags, peer)
+    source = _source(flags, where)
+    plan = Plan(
+        workloads=source.workloads,
+        cluster=where.cluster,
+        cluster_text=cluster_toml(where),
+        profiles=profiles,
+        loads=load_list(flags.load),
+        options=_options(flags, source.jobs),
+        peer=peer,
+        models=source.models,
+        rho=_kind(flags.rho, by_rules=peer is not None),
+        unfair_above=flags.unfair,
+        csv=flags.csv,
+        inputs=source.inputs,
+        command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate"),
+    )
+    if flags.strict:
+        _refuse_unfit(plan)
+    return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in source.notes)]
+
+
+def _cluster_text(given: str | None) -> str:
+    text = given or os.environ.get("EUNOMIA_CLUSTER")
+    if not text:
+        rule = 'a simulation must have a cluster, such as --cluster "4x8 V100" or a cluster file'
+        raise InputError(rule, value="none", place="--cluster")
+    return text
+
+
+def _profiles(flags: Flags, peer: Peer | None) -> dict[str, Profile]:
+    settings = [text for text in flags.settings or () if not text.startswith(flags.owner)]
+    made: dict[str, Profile] = {}
+    for policy in flags.policy or [os.environ.get("EUNOMIA_POLICY") or "themis"]:
+        profile = Profile.load(policy, settings=settings)
+        if profile.name in made:
+            raise InputError("policies must have different names", value=f'"{profile.name}" twice', place="--policy")
+        made[profile.name] = profile if peer is None else peer.under(profile)
+    return made
+
+
+def _source(flags: Flags, where: ClusterFile) -> Source:
+    mine = tuple(text.removeprefix(flags.owner) for text in flags.settings or () if text.startswith(flags.owner))
+    request = Request(
+        trace=flags.trace,
+        workload=flags.workload,
+        format=flags.trace_format,
+        throughputs=flags.throughputs,
+        speeds=flags.speeds,
+        options=mine,
+        strict=flags.strict,
+        by_rules=flags.rules is not None,
+    )
+    return read_source(request, where, (flags.seed,) if flags.seeds is None else seed_list(flags.seeds))
+
+
+def _peer(rules: str | None, settings: list[str]) -> Peer | None:
+    if rules is None and settings:
+        raise InputError("--rule must stand with --rules", value=f'"{settings[0]}"', place="--rule")
+    return None if rules is None else Peer.named(rules, lambda kind: filled(kind, settings, "--rule"))
+
+
+def _options(flags: Flags, jobs: int) -> SimulationOptions:
+    if flags.know not in KNOWLEDGE:
+        raise InputError("know must be declared, measured or oracle", value=f'"{flags.know}"', place="--know")
+    options = SimulationOptions(
+        costs=filled(Costs, flags.cost or [], "--cost"),
+        failures=None if flags.failures is None else failures_of(flags.failures),
+        reports=Reports(know=KNOWLEDGE[flags.know], error=flags.error, lies=factors(flags.lie or [], "--lie")),
+        agents=flags.agents,
+        keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
+        until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),
+    )
+    options.check()
+    return options
+
+
+def _kind(rho: str | None, *, by_rules: bool) -> str:
+    """The kind of rho to be judged by: a peer's own where its rules hold."""
+    if rho is None:
+        return "static" if by_rules else "themis"
+    if rho not in KINDS:
+        raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{rho}"', place="--rho")
+    return rho
+
+
+def _refuse_unfit(plan: Plan) -> None:
+    """Under ``--strict`` a job that can never run here is an error."""
+    from eunomia_testbed.simulator.truth import Speeds
+
+    for workload in {id(each): each for each in plan.workloads.values()}.values():
+        for unfit in Speeds(workload, plan.cluster, plan.models).unfit()[:1]:
+            raise InputError(unfit.rule, value=unfit.value, place=f"{workload.name}, job {workload.jobs.id[unfit.job]}")
