@@ -250,3 +250,13 @@ def test_a_stranger_s_reader_that_cannot_be_imported_is_named(tmp_path: Path) ->
     registry = Registry.find(installed=False).adding(Gone)
     with pytest.raises(InputError, match='the reader of format "gone" must be importable from nowhere_at_all:Reader'):
         read_trace(SAMPLES / "philly.csv", format="gone", registry=registry)
+
+
+def test_the_example_of_the_how_to_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "read-a-trace.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out == "2 ['line 3: most_gpus must be at least 1, but got 0']\n"
+    assert read_trace("jobs.parquet").size == 2

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.cluster import MAX_GPUS
 from eunomia.errors import InputError
 from eunomia.units import Bools, Ints, Reals
-from eunomia_testbed.traces.tables import Table, brief
+from eunomia_testbed.traces.tables import Table, brief, quoted
 from eunomia_testbed.workload import Dropped
 
 if TYPE_CHECKING:
@@ -197,10 +197,10 @@ class Rows:
         self.dropped.sort(key=lambda entry: entry.line)
         first = self.dropped[0] if self.dropped else None
         if first is not None and strict:
-            raise InputError(first.rule, value=first.value, place=f"{first.file}, line {first.line}")
+            raise InputError(first.rule, value=quoted(first.value), place=f"{first.file}, line {first.line}")
         if not self.good.any():
             why = "no row" if first is None else f"none of {len(self.dropped)} rows; the first: {first.rule}, but got "
-            value = why if first is None else f"{why}{first.value}, line {first.line}"
+            value = why if first is None else f"{why}{quoted(first.value)}, line {first.line}"
             raise InputError("a trace must hold at least one job", value=value, place=self.file)
 
 

@@ -163,8 +163,11 @@ def _split(content: str, separator: str) -> list[str]:
 
 
 def brief(text: object) -> str:
-    """A field as a message shows it: quoted, and cut where it is long."""
-    words = "nothing" if text is None or text == "" else str(text)
-    if words == "nothing":
-        return words
-    return shown(words if len(words) <= SHOWN else words[: SHOWN - 3] + "...")
+    """A field as ``dropped.csv`` holds it: cut where it is long."""
+    words = "" if text is None else str(text)
+    return words if len(words) <= SHOWN else words[: SHOWN - 3] + "..."
+
+
+def quoted(value: str) -> str:
+    """A field as a message shows it."""
+    return shown(value) if value else "nothing"
