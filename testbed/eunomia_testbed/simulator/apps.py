@@ -53,6 +53,8 @@ class Apps:
         self._dirty: set[int] = set()
         self._untold: set[int] = set()
         self._idle: dict[int, tuple[int, ...]] = {}
+        self._returned: dict[int, int] = {}
+        """By GPU, the lease of which it was given back: nobody is put on it any more."""
         self._forecasts_due = 0.0
         workload = engine.workload
         jobs: dict[int, list[int]] = {}
@@ -213,7 +215,11 @@ class Apps:
         wishes = [wish(master, job, self._placed.get(job, ())) for job in jobs]
         taken = {gpu for one in wishes for gpu in one.runs_on}
         cluster = engine.cluster
-        free = {gpu: cluster.machines[cluster.machine[gpu]].name for gpu in sorted(shared) if gpu not in taken}
+        free = {
+            gpu: cluster.machines[cluster.machine[gpu]].name
+            for gpu in sorted(shared)
+            if gpu not in taken and self._returned.get(gpu) != shared[gpu]
+        }
         divided = divide(wishes, free)
         for job, gpus in divided.items():
             if job not in self._placed:
@@ -280,6 +286,7 @@ class Apps:
             gpus = tuple(gpu for gpu in idle if gpu in held)
             self._idle[app] = ()
             if gpus:
+                self._returned.update((gpu, held[gpu]) for gpu in gpus)
                 self._engine.executor.out.append(GpusReturned(app=self.app_id(app), gpus=gpus))
 
     def tell(self, events: list[Event]) -> None:

@@ -179,7 +179,7 @@ class Executor:
         if order.job is not None and not stopped:
             seconds = max(0.0, self._saved_at[self._rows[order.job]] - now)
         if order.job is None:
-            self._unshare(order, gpus, stopped, now)
+            self._unshare(order, gpus, self._put_on(order, gpus), now)
         seconds += self._takes(self.costs.release)
         if seconds > 0.0:
             self.agenda.call(now + seconds, lambda then: self._gone(order, gpus, then, why))
@@ -191,8 +191,11 @@ class Executor:
         if order.job is not None:
             job = self._rows[order.job]
             return [job] if self.work.on[job] and self._epoch[job] < order.fence else []
-        on = sorted({self.job_on[gpu] for gpu in gpus if self.holder[gpu] == order.lease} - {NOBODY})
-        return [job for job in on if self.work.on[job]]
+        return [job for job in self._put_on(order, gpus) if self.work.on[job]]
+
+    def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
+        """Jobs that an app's master put on GPUs of the lease, those among them that are still starting."""
+        return sorted({self.job_on[gpu] for gpu in gpus if self.holder[gpu] == order.lease} - {NOBODY})
 
     def _save(self, job: int, now: float) -> float:
         """Stop a job that has not ended; return how long saving takes."""
@@ -227,14 +230,14 @@ class Executor:
         """Jobs that hold GPUs."""
         return set(self.job_on) - {NOBODY}
 
-    def _unshare(self, order: Transition, gpus: list[int], stopped: list[int], now: float) -> None:
+    def _unshare(self, order: Transition, gpus: list[int], jobs: list[int], now: float) -> None:
         """An app's own lease loses GPUs: its master divides what is left."""
         app = self._app_rows[order.app]
         mine = self.shared.get(app, {})
         for gpu in gpus:
             if mine.get(gpu) == order.lease:
                 del mine[gpu]
-        for job in stopped or [NOBODY]:
+        for job in jobs or [NOBODY]:
             self.app_changed(app, job, now)
 
     def _gone(self, order: Transition, gpus: list[int], now: float, why: str) -> None:
