@@ -2,8 +2,9 @@
 
 import gzip
 import io
+import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -220,3 +221,43 @@ def test_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 def test_first_jobs_must_be_some(tmp_path: Path) -> None:
     assert refusal(philly(tmp_path, [row("a")]), first_jobs=0) == "first_jobs must be at least 1, but got 0"
+
+
+JUNK = ("", "-1", "nan", "inf", "1e400", "\t", ",", ";", '"', "x", "9" * 20, "null", "[]", "{}", "\r", "\n", "é", "a/b")
+
+
+def spoiled(text: str, chance: random.Random) -> str:
+    for _ in range(chance.randint(1, 4)):
+        start = chance.randrange(len(text) + 1)
+        text = text[:start] + chance.choice(JUNK) + text[start + chance.choice((0, 1, 3, 10, 40)) :]
+    return text
+
+
+def files() -> Iterator[tuple[str, str]]:
+    yield from (("philly.csv", "philly"), ("cluster_job_log.json", "philly_json"), ("openb_pods.csv", "openb"))
+    yield from (("gavel.trace", "gavel"), ("shockwave.trace", "shockwave"), ("synergy_static", "synergy"))
+    yield from (("helios_cluster_log.csv", "helios"), ("pai_task_table.csv", "pai"), ("small.swf", "swf"))
+    yield from (("pollux_philly.csv", "pollux_philly"), ("pollux_workload.csv", "pollux"))
+
+
+@pytest.mark.parametrize(("name", "kind"), tuple(files()))
+@pytest.mark.filterwarnings("error")
+def test_spoiled_files_are_read_or_refused_and_never_crash(tmp_path: Path, name: str, kind: str) -> None:
+    whole, chance = (SAMPLES / name).read_text(), random.Random(name)
+    lines = whole.count("\n") + 1
+    for _ in range(30):
+        (tmp_path / name).write_text(spoiled(whole, chance))
+        try:
+            read = read_trace(tmp_path / name, format=kind, throughputs=SAMPLES / "throughputs.json")
+        except InputError as error:
+            assert str(error)
+            continue
+        assert 0 < read.size <= lines and (read.jobs.most >= 1).all()
+        assert (read.jobs.iterations > 0).all() and (read.jobs.arrival_seconds >= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["philly_json", "swf", "gavel", "synergy", "pai", "openb", "eunomia"])
+@pytest.mark.parametrize("text", ["[]", "{}", ";", "x", ",", "\t", "a\nb"])
+def test_scraps_are_refused_by_every_format(tmp_path: Path, kind: str, text: str) -> None:
+    (tmp_path / "scrap").write_text(text)
+    assert "(scrap" in refusal(tmp_path / "scrap", format=kind)

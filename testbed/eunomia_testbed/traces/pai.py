@@ -23,6 +23,7 @@ TASKS: Final = (
     *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
 )
 JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+MOST_PLAN: Final = 1e8
 _STATUS: Final = "(?:Terminated|Failed|Running|Waiting)"
 _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*,[\d.]*,[\d.]*,\w*\s*")
 
@@ -68,11 +69,13 @@ def _tasks(source: TraceSource) -> Rows:
     rows = Rows.of(read_table(source, required=TASKS, names=names, format_name="pai"))
     rows.text("job_name")
     count = rows.numbers("inst_num", above=0.0, most=1e6)
-    gpus = np.nan_to_num(rows.numbers("plan_gpu", least=0.0, optional=True))
-    cpus = np.nan_to_num(rows.numbers("plan_cpu", least=0.0, optional=True))
-    memory = np.nan_to_num(rows.numbers("plan_mem", least=0.0, optional=True))
+    gpus = np.nan_to_num(rows.numbers("plan_gpu", least=0.0, most=MOST_PLAN, optional=True))
+    cpus = np.nan_to_num(rows.numbers("plan_cpu", least=0.0, most=MOST_PLAN, optional=True))
+    memory = np.nan_to_num(rows.numbers("plan_mem", least=0.0, most=MOST_PLAN, optional=True))
     started = rows.arrivals("start_time")
     ended = rows.numbers("end_time", kind="a number of seconds", least=0.0)
+    count = np.where(rows.good, count, 0.0)  # what is left out may be any number
+    gpus, cpus, memory = (np.where(rows.good, column, 0.0) for column in (gpus, cpus, memory))
     if rows.frame is not None:
         rows.frame = rows.frame.select("job_name").with_columns(
             line=rows.lines,

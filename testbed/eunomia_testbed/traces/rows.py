@@ -48,8 +48,15 @@ class Rows:
 
     @classmethod
     def of(cls, table: Table) -> "Rows":
-        """The rows of a table."""
-        return cls(table.file, table.lines, table.frame, table.dropped)
+        """The rows of a table.
+
+        Raises:
+            InputError: it has none.
+        """
+        rows = cls(table.file, table.lines, table.frame, table.dropped)
+        if not rows.size:
+            rows.finish(strict=False)
+        return rows
 
     @property
     def size(self) -> int:
