@@ -51,9 +51,14 @@ slow: setup
 protocol: setup
 	$(BIN)/python -m eunomia_appmaster.protocol.generate
 
-# The README's picture, from the newest run; needs Chromium.
+# The pictures of the documents, from the newest demo and from a simulation; needs Chromium.
+COMPARED := --policy fifo --policy srtf --policy max_min --policy max_min_fairness --policy gandiva_fair --seeds 0-4
 picture: setup
-	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png --height 1500
+	$(BIN)/python -m eunomia_testbed.report.picture "$$(ls -d eunomia-out/demo-* | tail -n 1)" docs/report.png --height 1500
+	$(BIN)/eunomia simulate --workload gavel --set gavel.jobs=80 --set gavel.interarrival=200s --cluster "4x8 V100" \
+		$(COMPARED) --rho static --cost start=30s --cost checkpoint=20s --cost restore=20s \
+		--out eunomia-out/picture --overwrite
+	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/picture docs/report-simulate.png --height 2950
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,7 +24,7 @@ class Choice:
     among: tuple[str, ...]
 
 
-def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
+def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> Choice | None:
     """Weigh worst ρ against mean JCT: the smallest product of the two ratios to the best is taken.
 
     A policy under which fewer apps finished than under another is not taken. Where no ρ is known the mean JCT decides.
@@ -32,6 +32,7 @@ def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
     Args:
         summaries: a row a policy and seed, columns as in ``Summary``.
         order: of the policies; the earlier wins a tie.
+        kind: of ρ, in words.
     """
     seeds = {policy: summaries.filter(pl.col("policy") == policy).sort("seed") for policy in order}
     fast = {policy: over_seeds(rows, FAST) for policy, rows in seeds.items()}
@@ -50,7 +51,7 @@ def choose(summaries: pl.DataFrame, order: Sequence[str]) -> Choice | None:
     clauses = [f"not all finished under {', '.join(left)}"] if (left := [p for p in order if p not in able]) else []
     clauses.append(_time(seeds, taken, quickest, times, _second(able, taken, times)))
     if judged:
-        clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos)))
+        clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos), kind))
     return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept, among=tuple(order))
 
 
@@ -90,8 +91,8 @@ def _time(seeds: dict[str, pl.DataFrame], taken: str, best: str, times: dict[str
     return f"{mean}, {percent(more)} longer than under {best}, the shortest{_noise(seeds, FAST, taken, best)}"
 
 
-def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, float], second: str) -> str:
-    worst = f"worst ρ {rhos[taken]:.2f}"
+def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, float], second: str, kind: str) -> str:
+    worst = f"worst {kind} {rhos[taken]:.2f}"
     if taken == best:
         behind = f" ({second}: {rhos[second]:.2f})" if second != taken else ""
         return f"{worst}, the lowest{_noise(seeds, FAIR, taken, second)}{behind}"

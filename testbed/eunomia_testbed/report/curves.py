@@ -8,6 +8,7 @@ import polars as pl
 from eunomia.units import Reals
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
+from eunomia_testbed.results.run_data import RunData
 
 MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
 
@@ -80,6 +81,17 @@ def steps(moments: Reals, levels: Reals, until: float) -> Json:
     low, high = np.minimum.reduceat(all_levels, begins), np.maximum.reduceat(all_levels, begins)
     columns = (short(edges[:-1], 9), short(mean), short(low), short(high))
     return {"bands": [list(row) for row in zip(*columns, strict=True)], "width": float(edges[1])}
+
+
+def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
+    """The share of slots in use over the time in which jobs waited; None where the queue was not kept, or never was."""
+    known = run.queue.select("time_seconds", "waiting_jobs", "busy_gpus").drop_nulls()
+    if known.height < 2 or not slots:
+        return None
+    moments = numbers(known["time_seconds"])
+    lengths = np.append(np.diff(moments), 0.0) * (known["waiting_jobs"].to_numpy() > 0)
+    total = float(lengths.sum())
+    return float(lengths @ numbers(known["busy_gpus"])) / (total * slots) if total > 0.0 else None
 
 
 def series(frame: pl.DataFrame, time: str, column: str, until: float) -> Json:

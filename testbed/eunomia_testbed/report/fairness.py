@@ -65,31 +65,25 @@ def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
     waited = waiting_by_app(view.waits, worst["app"].to_list())
     named = view.run.jobs.filter(pl.col("app").is_in(worst["app"].to_list()))
     sizes = dict(named.group_by("app").agg(pl.col("slots_asked").max()).iter_rows())
-    users = apps_or_jobs(view.run)["user"]
-    several = users.n_unique() > 1
+    several = apps_or_jobs(view.run)["user"].n_unique() > 1
     rows: list[list[Json]] = []
     for row in worst.iter_rows(named=True):
         why = waited.get(row["app"])
         spent = [why.seconds, why.words, why.reason_seconds, why.plugin] if why else [None, None, None, None]
-        asked = [
-            row["user"] if several else None,
-            sizes.get(row["app"]),
-            *(row.get(name) for name in others),
-            row["jct_seconds"],
-        ]
-        rows.append([rounded(each) for each in [row["app"], row["rho"], *asked, *spent]])
+        facts = [row["app"], row["rho"], sizes.get(row["app"]), row["jct_seconds"], *spent]
+        facts += [row["user"] if several else None, *(row.get(name) for name in others)]
+        rows.append([rounded(each) for each in facts])
     columns = [
         Column(label="app", kind="app"),
         Column(label=KINDS[kind], kind="number", digits=3, hint="what this run is judged by"),
-        Column(label="user", hint="who submitted it"),
         Column(label="slots asked", kind="number", hint="the largest gang of its jobs"),
-        *(Column(label=label, kind="number", digits=3) for label in others.values()),
         Column(label="JCT", kind="seconds", digits=1),
         Column(label="waited", kind="seconds", digits=1, hint="its jobs' waiting added up, own pauses left out"),
         Column(label="longest because"),
         Column(label="for", kind="seconds", digits=1),
         Column(label="says", kind="code", hint="the plugin that gave the reason"),
+        Column(label="user"),
+        *(Column(label=label, kind="number", digits=3) for label in others.values()),
     ]
-    return kept_columns(
-        Table(title="Worst off, with the reason for which they waited longest", columns=columns, rows=rows, app=0)
-    )
+    title = "Worst off, with the reason for which they waited longest"
+    return kept_columns(Table(title=title, columns=columns, rows=rows, app=0))

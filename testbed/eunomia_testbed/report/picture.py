@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,11 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--height", type=int, default=None, help="default: the whole page")
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--app", default=None, help="show this app alone")
+    parser.add_argument("--policy", default=None, help="of several, show this policy's run")
     chosen = parser.parse_args(arguments)
     page = chosen.page / "report.html" if chosen.page.is_dir() else chosen.page
     if not page.is_file():
         parser.error(f'the page must be an HTML file, but got "{page}"')
-    address = f"#app={chosen.app}" if chosen.app else ""
+    words = {"app": chosen.app, "policy": chosen.policy}
+    address = "#" + urllib.parse.urlencode({name: word for name, word in words.items() if word})
     picture: Path = chosen.picture
     picture.parent.mkdir(parents=True, exist_ok=True)
     take_picture(page, picture, width=chosen.width, height=chosen.height, dark=chosen.dark, address=address)

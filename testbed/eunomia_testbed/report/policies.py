@@ -12,7 +12,7 @@ from eunomia_testbed.metrics.intervals import Interval
 from eunomia_testbed.report.choice import FAIR, FAST, over_seeds
 from eunomia_testbed.report.part import Column, Json, Kind, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.view import Whole
-from eunomia_testbed.report.words import count
+from eunomia_testbed.report.words import RHO_NAMES, count
 
 
 @value
@@ -65,7 +65,8 @@ def policies(whole: Whole) -> Part | None:
             "seeds": seeds,
             "taken": [choice.policy for choice in whole.choices.values()],
             "frontiers": [choice.frontier for choice in whole.choices.values()],
-            "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
+            "metrics": [_bars(each, whole.rho_kind, found[each.name]) for each in known if each.drawn],
+            "kind": RHO_NAMES[whole.rho_kind],
             "scatter": [_numbers(found[FAST]), _numbers(found[FAIR])] if FAST in found and FAIR in found else None,
         },
         tables=[_table(whole, rows, known, found)],
@@ -75,7 +76,8 @@ def policies(whole: Whole) -> Part | None:
 def _sentence(whole: Whole) -> str:
     if not whole.choices:
         return ""
-    rule = "Chosen by the smallest product of worst ρ and mean JCT, of the policies under which most finished."
+    kind = RHO_NAMES[whole.rho_kind]
+    rule = f"Chosen by the smallest product of worst {kind} and mean JCT, of the policies under which most finished."
     told = [
         f'<p class="take"><strong>{html.escape(_at(whole, load))}ake {html.escape(choice.policy)}:</strong> '
         f"{html.escape(choice.because)}.</p>"
@@ -89,17 +91,22 @@ def _at(whole: Whole, load: float) -> str:
     return f"At {load:g} times the load t" if len(whole.choices) > 1 else "T"
 
 
-def _bars(metric: Metric, found: list[Interval | None]) -> Json:
+def _bars(metric: Metric, kind: str, found: list[Interval | None]) -> Json:
     means = [each.mean for each in found if each is not None]
     best = None if metric.better is None else min(means) if metric.better == "low" else max(means)
     return {
-        "label": metric.label,
+        "label": _label(metric, kind),
         "kind": metric.kind,
         "digits": metric.digits,
         "better": metric.better,
         "rows": _numbers(found),
         "best": [each is not None and each.mean == best for each in found],
     }
+
+
+def _label(metric: Metric, kind: str) -> str:
+    """With the kind of ρ that the runs are judged by."""
+    return metric.label.replace("ρ", RHO_NAMES[kind])
 
 
 def _numbers(found: list[Interval | None]) -> list[Json]:
@@ -125,6 +132,6 @@ def _table(
         Column(label="policy", kind="policy"),
         Column(label="seeds", kind="number"),
         Column(label="finished", kind="text"),
-        *(Column(label=each.label, kind=each.kind, digits=each.digits) for each in known),
+        *(Column(label=_label(each, whole.rho_kind), kind=each.kind, digits=each.digits) for each in known),
     ]
     return kept_columns(Table(title=title, columns=columns, rows=listed))

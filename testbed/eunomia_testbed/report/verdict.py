@@ -8,17 +8,17 @@ from typing import Literal
 
 import polars as pl
 
+from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
-from eunomia_testbed.report.words import count, duration, percent
+from eunomia_testbed.report.words import RHO_NAMES, count, duration, percent
 from eunomia_testbed.results.counting import apps_or_jobs, rho_column
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
 FEW_APPS, MOST_APPS = 16, 600
 """Up to so many apps the table stands open, by name; of very many the worst are listed."""
-RHO_NAMES = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
@@ -37,7 +37,7 @@ def verdict(view: View) -> Part | None:
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
-    statements = [_finished(run, summary), _fair(view), _busy(summary), _cost(summary), _trust(run, summary)]
+    statements = [_finished(run, summary), _fair(view), _busy(view), _cost(summary), _trust(run, summary)]
     statements.append(_which(view))
     return Part(
         name="verdict",
@@ -80,14 +80,19 @@ def _fair(view: View) -> Statement | None:
     waited = waiting_by_app(view.waits, [app]).get(app)
     if waited is not None:
         because.append(
-            f"the jobs of {app} waited {duration(waited.seconds)} in all, "
+            f"the jobs of {_named(app)} waited {duration(waited.seconds)} in all, "
             f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
     mark: Literal["good", "poor", "bad"] = (
         "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
     )
-    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}, {app}"
+    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}, {_named(app)}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+
+
+def _named(app: str) -> str:
+    """The app's name, told to be one where it is a number."""
+    return f"app {app}" if app.isdigit() else app
 
 
 def unfair_above(run: RunData) -> float:
@@ -95,15 +100,20 @@ def unfair_above(run: RunData) -> float:
     return UNFAIR_RHO if run.facts is None else run.facts.unfair_above
 
 
-def _busy(summary: Summary) -> Statement | None:
+def _busy(view: View) -> Statement | None:
+    summary = view.summary
     if summary.slots_in_use_share is None:
         return None
     because = [f"{count(summary.slots or 0, 'slot')}, {duration(summary.slot_seconds)} of slot time held"]
     if summary.run_share is not None:
         idle = f" and {percent(summary.idle_share)} stood idle" if summary.idle_share is not None else ""
         because.append(f"of that {percent(summary.run_share)} ran{idle}")
+    pressed = busy_while_waiting(view.run, summary.slots)
+    if pressed is not None:
+        because.append(f"{percent(pressed)} in use while jobs waited")
+    judged = summary.slots_in_use_share if pressed is None else pressed
     return Statement(
-        mark="good" if summary.slots_in_use_share >= 0.9 else "poor" if summary.slots_in_use_share >= 0.6 else "bad",
+        mark="good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad",
         question="Were the slots busy?",
         answer=f"Slots in use {percent(summary.slots_in_use_share)}",
         because=_sentence(because),

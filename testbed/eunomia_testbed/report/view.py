@@ -11,6 +11,7 @@ import polars as pl
 from eunomia.shapes import builds
 from eunomia_testbed.report.choice import Choice, choose
 from eunomia_testbed.report.waiting import waits_with_apps
+from eunomia_testbed.report.words import RHO_NAMES
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
@@ -52,6 +53,11 @@ class Whole:
     """Those that the page shows one at a time."""
     choices: Mapping[float, Choice]
     """Which policy to take, by load; empty where no load has several policies."""
+
+    @property
+    def rho_kind(self) -> str:
+        """The kind of ρ that the runs are judged by."""
+        return "themis" if self.run.facts is None else self.run.facts.rho
 
     @property
     def app_count(self) -> int:
@@ -118,10 +124,11 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
 def _choices(run: RunData, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Choice]:
     """Policies are weighed against each other where they met the same load."""
     loads = run.facts.loads if run.facts is not None else {}
+    kind = RHO_NAMES["themis" if run.facts is None else run.facts.rho]
     by_load: dict[float, list[str]] = {}
     for policy in order:
         by_load.setdefault(loads.get(policy, 1.0), []).append(policy)
-    chosen = {load: choose(summaries, mine) for load, mine in sorted(by_load.items()) if len(mine) > 1}
+    chosen = {load: choose(summaries, mine, kind) for load, mine in sorted(by_load.items()) if len(mine) > 1}
     return {load: choice for load, choice in chosen.items() if choice is not None}
 
 

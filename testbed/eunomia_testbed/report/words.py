@@ -26,6 +26,10 @@ REASONS: Final[dict[str, str]] = {
 """Why a job waits, by the word of ``eunomia.verdicts.Reason``: clauses that follow "because"."""
 
 
+RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}
+"""The kinds of finish-time fairness in words."""
+
+
 def reason_in_words(reason: str) -> str:
     """What a reason means; an unknown one as it is."""
     return REASONS.get(reason, reason.replace("_", " "))

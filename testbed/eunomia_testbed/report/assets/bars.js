@@ -24,7 +24,7 @@ function drawBars(parent, { title, describe, rows, format, axis, wide, most, uni
     height: y + 30,
     wide,
     margin: { left: groupWidth + letters * 6.9 + 12, right: 16 + ends * 6.6, top: 4, bottom: 24 },
-    x: () => ({ domain: [0, largest], format: unit ? unit.format : axis, ticks: unit && unit.round([0, largest], 5) }),
+    x: () => ({ domain: [0, largest], format: unit ? unit.format : axis, ticks: unit && unit.round }),
     y: () => ({ domain: [y, 0] }),
     draw: (chart) => rows.forEach((row, at) => drawBarRow(chart, row, chart.area.top + places[at], { groupWidth, letters, first: !at || row.group !== rows[at - 1].group, groupLetters, format })),
   });

@@ -16,7 +16,7 @@ function hideTip() {
 }
 
 class Chart {
-  // options: title, describe, height, time (its x axis is the run's), x and y ({domain, label, format, log, ticks}),
+  // options: title, describe, height, time (its x axis is the run's), x and y ({domain, label, format, log, ticks (as in svg.js)}),
   // margin ({left, right, top, bottom}), app (if it shows one alone), wide, draw(chart)
   constructor(parent, options) {
     this.options = options;
@@ -62,7 +62,7 @@ class Chart {
 
   axes(x, y) {
     const { left, right, top, bottom } = this.area;
-    const across = x.ticks || (this.zoomable ? momentTicks : ticks)(this.x.domain, (right - left) / 95);
+    const across = (this.zoomable ? momentTicks : x.ticks || ticks)(this.x.domain, Math.max(3, (right - left) / (this.zoomable ? 95 : 62)));
     for (const value of across.values) {
       this.back.append(
         svg("line", { x1: this.x(value), x2: this.x(value), y1: top, y2: bottom, class: "rule" }),

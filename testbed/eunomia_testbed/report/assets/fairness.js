@@ -30,7 +30,7 @@ function drawDistribution(parent, { count, above, kind, final }) {
     describe: `${count} apps, ${above} above 1; worst ${final[0][0]} with ${number(final[0][1], 2)}`,
     height: 290,
     margin: { right: 24, top: 16 },
-    x: () => ({ domain: domain(), label: log() ? `${kind}, logarithmic` : kind, format: tick, log: log(), ticks: log() ? logTicks(domain()) : null }),
+    x: () => ({ domain: domain(), label: log() ? `${kind}, logarithmic` : kind, format: tick, log: log(), ticks: log() ? logTicks : null }),
     y: () => ({ domain: [0, 1.04], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => {
       shadeAboveOne(chart, "across");

@@ -1,5 +1,6 @@
 // Part 2. data: seeds, taken [policy by load], frontiers [[policy] by load], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
-// best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy].
+// best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy],
+// kind (of rho).
 function drawPolicies(parent, data) {
   const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
   parent.append(html("p", { class: "key" }, data.seeds > 1 ? `Bars are means over ${data.seeds} seeds, whiskers their 95 % intervals; ● is the best.` : "One seed; ● is the best."), grid);
@@ -27,7 +28,7 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }) {
 }
 
 // Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
-function drawTrade(parent, { taken, frontiers, scatter }) {
+function drawTrade(parent, { taken, frontiers, scatter, kind }) {
   const [times, rhos] = scatter;
   const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
   if (!shown.length) return;
@@ -35,12 +36,12 @@ function drawTrade(parent, { taken, frontiers, scatter }) {
   const y = reach(shown.map((each) => each.rho), 1);
   const unit = durationAxis(x.domain[1]);
   new Chart(parent, {
-    title: "Worst ρ against mean JCT: to the left is faster, below is fairer",
+    title: `Worst ${kind} against mean JCT: left is faster, below is fairer`,
     describe: `${shown.length} policies`,
-    height: 330,
+    height: Math.max(330, 3 * (22 * shown.length + 62)),
     margin: { top: 18, right: 20 },
-    x: () => ({ ...x, label: "mean JCT", format: x.log ? roundTime : unit.format, ticks: x.log ? timeTicks(x.domain, 5) : unit.round(x.domain, 5) }),
-    y: () => ({ ...y, format: tick, label: "worst ρ" }),
+    x: () => ({ ...x, label: "mean JCT", format: x.log ? roundTime : unit.format, ticks: x.log ? timeTicks : unit.round }),
+    y: () => ({ ...y, format: tick, label: `worst ${kind}` }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       frontiers.forEach((frontier) => {
@@ -48,7 +49,7 @@ function drawTrade(parent, { taken, frontiers, scatter }) {
         if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
       });
       const labels = [];
-      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels));
+      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels, kind));
       placeLabels(chart, labels);
     },
   });
@@ -66,7 +67,7 @@ function reach(pairs, include) {
   return { log, domain: [Math.max(from, 0), to] };
 }
 
-function drawTraded(chart, { policy, time, rho }, taken, labels) {
+function drawTraded(chart, { policy, time, rho }, taken, labels, kind) {
   const [x, y] = [chart.x(time[0]), chart.y(rho[0])];
   const least = (value) => Math.max(value, 1e-9);
   const [left, right] = [chart.x(least(time[0] - time[1])), chart.x(time[0] + time[1])];
@@ -77,7 +78,7 @@ function drawTraded(chart, { policy, time, rho }, taken, labels) {
   chart.front.append(svg("circle", { cx: x, cy: y, r: taken ? 7 : 5, class: taken ? "point taken" : "point" }));
   labels.push({ x, y, text: taken ? `${policy}: take this` : policy, strong: taken });
   const half = (value, format) => (value ? ` ± ${format(value)}` : "");
-  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${duration(time[0])}${half(time[1], duration)}`, `worst ρ ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
+  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${duration(time[0])}${half(time[1], duration)}`, `worst ${kind} ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
 }
 
 // Names beside their points, each in the first place where it hides no other.

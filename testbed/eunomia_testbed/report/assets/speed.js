@@ -18,9 +18,9 @@ function drawJct(parent, data) {
   };
   const axis = () => {
     const domain = range();
-    if (domain[1] > 6 * domain[0]) return { domain, log: true, label: "JCT, logarithmic", format: roundTime, ticks: timeTicks(domain, 6) };
+    if (domain[1] > 6 * domain[0]) return { domain, log: true, label: "JCT, logarithmic", format: roundTime, ticks: timeTicks };
     const unit = durationAxis(domain[1]);
-    return { domain, label: "JCT", format: unit.format, ticks: unit.round(domain, 6) };
+    return { domain, label: "JCT", format: unit.format, ticks: unit.round };
   };
   const few = data.named.length <= 24;
   new Chart(parent, {
