@@ -81,14 +81,13 @@ def build(
     arrivals = jobs.arrival_seconds[chosen]
     if absolute:
         arrivals = arrivals - float(np.min(jobs.arrival_seconds[rows.good]))
-    pick = chosen.tolist()
     speeds = np.full(rows.size, np.nan) if jobs.seconds_per_iteration is None else jobs.seconds_per_iteration
-    new = {row: number for number, row in enumerate(pick)}
+    new = {row: number for number, row in enumerate(chosen.tolist())} if jobs.regimes else {}
     regimes = {new[row]: value for row, value in (jobs.regimes or {}).items() if row in new}
     return Workload.single_jobs(
         rows.file,
-        ids=_picked(jobs.ids, pick),
-        users=None if jobs.users is None else _picked(jobs.users, pick),
+        ids=_picked(jobs.ids, chosen),
+        users=None if jobs.users is None else _picked(jobs.users, chosen),
         arrival_seconds=arrivals,
         gpus=jobs.gpus[chosen],
         iterations=jobs.iterations[chosen],
@@ -151,23 +150,25 @@ def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
     return chosen[: options.first_jobs]
 
 
-def _models(rows: Rows, jobs: Jobs, options: ReadOptions, chosen: Ints) -> list[str | None]:
-    told: list[str | None] = [None] * chosen.size if jobs.models is None else _picked(jobs.models, chosen.tolist())
+def _models(rows: Rows, jobs: Jobs, options: ReadOptions, chosen: Ints) -> list[str | None] | None:
+    if jobs.models is None and not options.models:
+        return None
+    told: list[str | None] = [None] * chosen.size if jobs.models is None else _picked(jobs.models, chosen)
     if not options.models or all(told):
         return told
-    ids = _picked(jobs.ids, chosen.tolist())
+    ids = _picked(jobs.ids, chosen)
     missing = sum(model is None for model in told)
     rows.note(f"models drawn for {missing} jobs by their id and seed {options.seed}, from {len(options.models)} models")
     return [model or drawn_model(options.models, job, options.seed) for model, job in zip(told, ids, strict=True)]
 
 
-def _picked(column: Sequence[str] | Sequence[str | None], rows: Sequence[int]) -> list:  # type: ignore[type-arg]
-    if len(column) == len(rows) and isinstance(column, list) and all(map(int.__eq__, rows, range(len(rows)))):
+def _picked(column: Sequence[str] | Sequence[str | None], rows: Ints) -> list:  # type: ignore[type-arg]
+    if isinstance(column, list) and rows.size == len(column) and np.array_equal(rows, np.arange(rows.size)):
         return column
-    return [column[row] for row in rows]
+    return [column[row] for row in rows.tolist()]
 
 
 def _column(column: object, chosen: Ints) -> object:
     if column is None or isinstance(column, np.ndarray):
         return None if column is None else column[chosen]
-    return _picked(column, chosen.tolist())  # type: ignore[arg-type]
+    return _picked(column, chosen)  # type: ignore[arg-type]

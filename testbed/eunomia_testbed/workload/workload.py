@@ -139,7 +139,7 @@ class Workload:
         order = np.lexsort((np.arange(len(ids)), arrival_seconds))
         of_job = {field.name for field in dataclasses.fields(JobColumns)}
         names, user_rows = _coded(["all"] * len(ids) if users is None else [user or "all" for user in users])
-        kinds, kind_rows = _coded([None] * len(ids) if models is None else models)
+        kinds, kind_rows = ([], np.full(len(ids), -1)) if models is None else _coded(models)
         jobs = JobColumns(
             id=[f"{ids[row]}/0" for row in order],
             app=np.arange(len(ids), dtype=np.int64),
@@ -158,8 +158,8 @@ class Workload:
             arrival_seconds=jobs.arrival_seconds,
         )
         rest = {key: column for key, column in more.items() if key not in of_job}
-        place = {int(row): new for new, row in enumerate(order)}
-        regimes = {place[row]: value for row, value in dict(rest.pop("regimes", {})).items()}  # type: ignore[call-overload]
+        place = np.argsort(order)
+        regimes = {int(place[row]): value for row, value in dict(rest.pop("regimes", {})).items()}  # type: ignore[call-overload]
         exclusive = rest.pop("exclusive_seconds", None)
         return cls(
             name=name,
