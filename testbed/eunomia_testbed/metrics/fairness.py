@@ -19,29 +19,41 @@ UNFAIR_RHO: Final = 1.05
 """Above this rho an app counts as treated unfairly: 1 with room for what whole GPUs and rounds cost (Shockwave)."""
 
 
-def mean_present(arrival_seconds: Reals, finish_seconds: Reals, others: tuple[Reals, Reals] | None = None) -> Reals:
-    """The mean number that were present over each one's life, itself included.
+def mean_present(arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
+    """The mean number that were present over each one's life, itself included; see ``Presence``."""
+    return Presence(arrival_seconds, finish_seconds).over(arrival_seconds, finish_seconds)
+
+
+class Presence:
+    """How many are present at any time.
 
     Args:
-        arrival_seconds: of each.
-        finish_seconds: of each; NaN: never, which gives NaN here and counts as present for ever with others.
-        others: arrivals and finishes of those that are counted; None: the same.
-
-    Returns:
-        By row; for a life of no length the number at its moment, itself included.
+        start_seconds: of each.
+        end_seconds: of each; NaN: never.
     """
-    start, end = (arrival_seconds, finish_seconds) if others is None else others
-    moments, present = presence(start, end)
-    if not moments.size:
-        return np.ones_like(arrival_seconds)
-    area = np.concatenate([[0.0], np.cumsum(present[:-1] * np.diff(moments))])
-    life = finish_seconds - arrival_seconds
-    late = np.where(np.isnan(finish_seconds), arrival_seconds, finish_seconds)
-    shared = np.interp(late, moments, area) - np.interp(arrival_seconds, moments, area)
-    at_once = present[np.clip(np.searchsorted(moments, arrival_seconds, side="right") - 1, 0, None)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(life > 0.0, shared / life, np.maximum(1.0, at_once))
-    return np.where(np.isnan(finish_seconds), np.nan, mean)
+
+    def __init__(self, start_seconds: Reals, end_seconds: Reals) -> None:
+        self.moments, self.present = presence(start_seconds, end_seconds)
+        self._area = np.concatenate([[0.0], np.cumsum(self.present[:-1] * np.diff(self.moments))])
+
+    def over(self, arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
+        """The mean number over each of these lives; at a life of no length the number then, at least 1.
+
+        Args:
+            arrival_seconds: of each life.
+            finish_seconds: of each; NaN: never, which gives NaN.
+        """
+        if not self.moments.size:
+            return np.ones_like(arrival_seconds)
+        life = finish_seconds - arrival_seconds
+        late = np.where(np.isnan(finish_seconds), arrival_seconds, finish_seconds)
+        shared = np.interp(late, self.moments, self._area) - np.interp(arrival_seconds, self.moments, self._area)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean: Reals = shared / life
+        short = np.flatnonzero(life == 0.0)
+        at_once = np.searchsorted(self.moments, arrival_seconds[short], side="right") - 1
+        mean[short] = np.maximum(1.0, self.present[np.clip(at_once, 0, None)])
+        return mean
 
 
 def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:

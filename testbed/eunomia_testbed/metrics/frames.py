@@ -10,7 +10,6 @@ from eunomia.cluster import Cluster
 from eunomia.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_testbed.metrics import queueing
-from eunomia_testbed.metrics.fairness import presence
 from eunomia_testbed.metrics.judged import Judged, judge
 from eunomia_testbed.metrics.users import user_columns
 from eunomia_testbed.results.tables import frame_of_columns
@@ -182,9 +181,8 @@ class _Maker:
 
     def _queue_columns(self) -> Columns:
         run, log, jobs, until = self._run, self._run.queue, self._workload.jobs, self._run.end_seconds
-        there = self._judged.present
-        moments, number = presence(jobs.arrival_seconds[there], run.finish_seconds[there])
-        steps = queueing.Series(time_seconds=moments, value=number, slope=np.zeros(number.size))
+        crowd = self._judged.crowd
+        steps = queueing.Series(time_seconds=crowd.moments, value=crowd.present, slope=np.zeros(crowd.moments.size))
         waits = queueing.Waits(
             job=run.waits.job, start_seconds=run.waits.start_seconds, end_seconds=run.waits.end_seconds
         )

@@ -54,6 +54,8 @@ class Judged:
     apps: AppFigures
     present: Bools
     """By job: it arrived and could run here."""
+    crowd: fairness.Presence
+    """How many jobs were there."""
     static_contention: float
 
 
@@ -72,25 +74,27 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
     serial: Reals = alone * jobs.most if serial_seconds is None else serial_seconds
     done = done_share(run, workload)
     static = fairness.static_contention(int(present.sum()), cluster.gpus)
-    lives = (jobs.arrival_seconds[present], run.finish_seconds[present])
-    apps = _apps(run, workload, cluster, serial * done, alone * done, static=static, lives=lives)
-    jct = run.finish_seconds - jobs.arrival_seconds
-    crowd = _contention(jobs.arrival_seconds, run.finish_seconds, lives, cluster)
-    lone = apps.jobs[jobs.app] == 1
+    crowd = fairness.Presence(jobs.arrival_seconds[present], run.finish_seconds[present])
+    mean_jobs = crowd.over(jobs.arrival_seconds, run.finish_seconds)
     busy = busy_slot_seconds(run, workload)
+    score = placement_score(run, workload, busy)
+    apps = _Apps(run, workload, cluster, crowd, mean_jobs).figures(serial * done, alone * done, score, static)
+    jct = run.finish_seconds - jobs.arrival_seconds
+    lone = apps.jobs[jobs.app] == 1
     return Judged(
         jobs=JobFigures(
             jct_seconds=jct,
             busy_slot_seconds=busy,
-            placement_score=placement_score(run, workload, busy),
+            placement_score=score,
             serial_seconds=serial,
             rho=np.where(lone, apps.rho[jobs.app], np.nan),
             rho_static=fairness.rho(jct, alone, static),
-            rho_contention=fairness.rho(jct, alone, crowd),
+            rho_contention=fairness.rho(jct, alone, np.maximum(1.0, mean_jobs / max(1, cluster.gpus))),
             rho_exclusive=fairness.rho(jct, alone),
         ),
         apps=apps,
         present=present,
+        crowd=crowd,
         static_contention=static,
     )
 
@@ -133,51 +137,57 @@ def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
     return summed
 
 
-def _apps(
-    run: SimulatedRun,
-    workload: Workload,
-    cluster: Cluster,
-    serial: Reals,
-    alone: Reals,
-    *,
-    static: float,
-    lives: tuple[Reals, Reals],
-) -> AppFigures:
-    jobs, apps = workload.jobs, workload.apps
-    size = len(apps.id)
-    demand = sum_by(jobs.app, jobs.most.astype(float), size)
-    cluster_seconds = fairness.alone_seconds(sum_by(jobs.app, serial, size), demand, cluster.gpus)
-    longest = np.full(size, -np.inf)
-    np.fmax.at(longest, jobs.app, alone)
-    by_area = fairness.alone_seconds(sum_by(jobs.app, alone * jobs.most, size), demand, cluster.gpus)
-    exclusive = np.maximum(longest, by_area)
-    arrival, finish = apps.arrival_seconds, run.app_finish_seconds
-    there = (run.app_state != "rejected") & (run.app_state != "awaited")
-    mean_apps = fairness.mean_present(arrival, finish, (arrival[there], finish[there]))
-    jct = finish - arrival
-    slot_seconds = sum_by(jobs.app, run.slot_seconds, size)
-    score = placement_score(run, workload, busy_slot_seconds(run, workload))
-    known = np.isfinite(score)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_score = sum_by(jobs.app, score * run.slot_seconds, size) / np.bincount(
-            jobs.app, np.where(known, run.slot_seconds, 0.0), minlength=size
+class _Apps:
+    """Adds jobs up to apps; where every job is an app of its own, row by row, both are the same."""
+
+    def __init__(
+        self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals
+    ) -> None:
+        self._run, self._workload, self._cluster = run, workload, cluster
+        self._crowd, self._mean_jobs = crowd, mean_jobs
+        self._size = len(workload.apps.id)
+        self._lone = self._size == workload.size and bool((workload.jobs.app == np.arange(self._size)).all())
+
+    def figures(self, serial: Reals, alone: Reals, score: Reals, static: float) -> AppFigures:
+        run, jobs, gpus = self._run, self._workload.jobs, self._cluster.gpus
+        arrival, finish = self._workload.apps.arrival_seconds, run.app_finish_seconds
+        demand = self._sum(jobs.most.astype(float))
+        cluster_seconds = fairness.alone_seconds(self._sum(serial), demand, gpus)
+        exclusive = self._exclusive(alone, demand)
+        mean_apps, mean_jobs = self._means(arrival, finish)
+        jct = finish - arrival
+        known = np.isfinite(score)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean_score = self._sum(score * run.slot_seconds) / self._sum(np.where(known, run.slot_seconds, 0.0))
+        return AppFigures(
+            jobs=np.bincount(jobs.app, minlength=self._size).astype(np.int64),
+            jct_seconds=jct,
+            wait_seconds=self._sum(run.wait_seconds),
+            slot_seconds=self._sum(run.slot_seconds),
+            placement_score=mean_score,
+            alone_seconds=cluster_seconds,
+            mean_apps=mean_apps,
+            rho=fairness.rho(jct, cluster_seconds, mean_apps),
+            rho_static=fairness.rho(jct, exclusive, static),
+            rho_contention=fairness.rho(jct, exclusive, np.maximum(1.0, mean_jobs / max(1, gpus))),
+            rho_exclusive=fairness.rho(jct, exclusive),
         )
-    crowd = _contention(arrival, finish, lives, cluster)
-    return AppFigures(
-        jobs=np.bincount(jobs.app, minlength=size).astype(np.int64),
-        jct_seconds=jct,
-        wait_seconds=sum_by(jobs.app, run.wait_seconds, size),
-        slot_seconds=slot_seconds,
-        placement_score=mean_score,
-        alone_seconds=cluster_seconds,
-        mean_apps=mean_apps,
-        rho=fairness.rho(jct, cluster_seconds, mean_apps),
-        rho_static=fairness.rho(jct, exclusive, static),
-        rho_contention=fairness.rho(jct, exclusive, crowd),
-        rho_exclusive=fairness.rho(jct, exclusive),
-    )
 
+    def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
+        """The app alone: its longest job, or all its work on the GPUs that it can use, whichever takes longer."""
+        by_area = fairness.alone_seconds(self._sum(alone * self._workload.jobs.most), demand, self._cluster.gpus)
+        exclusive: Reals = by_area.copy()
+        np.fmax.at(exclusive, self._workload.jobs.app, alone)
+        return exclusive
 
-def _contention(arrival: Reals, finish: Reals, lives: tuple[Reals, Reals], cluster: Cluster) -> Reals:
-    """Mean number of jobs over each life, per GPU, at least 1."""
-    return np.maximum(1.0, fairness.mean_present(arrival, finish, lives) / max(1, cluster.gpus))
+    def _means(self, arrival: Reals, finish: Reals) -> tuple[Reals, Reals]:
+        """Mean apps and mean jobs over each app's life."""
+        if self._lone:
+            return self._mean_jobs, self._mean_jobs
+        there = (self._run.app_state != "rejected") & (self._run.app_state != "awaited")
+        apps = fairness.Presence(arrival[there], finish[there])
+        return apps.over(arrival, finish), self._crowd.over(arrival, finish)
+
+    def _sum(self, values: Reals) -> Reals:
+        """What is known of jobs, added up by app."""
+        return np.nan_to_num(values, nan=0.0) if self._lone else sum_by(self._workload.jobs.app, values, self._size)

@@ -47,7 +47,8 @@ def faults_of(run: RunData) -> int:
 
 def held_twice(leases: pl.DataFrame) -> int:
     """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
-    slot = ["policy", "seed", "machine", "slot"]
+    several = leases.height and leases.select("policy", "seed").n_unique() > 1
+    slot = ["policy", "seed", "machine", "slot"] if several else ["machine", "slot"]
     latest = pl.col("end_seconds").fill_null(float("inf")).cum_max().shift(1).over(slot)
     ordered = leases.sort(*slot, "start_seconds", "epoch")
     return ordered.filter(pl.col("start_seconds") < latest - 1e-9).height
@@ -59,14 +60,14 @@ def held_seconds(run: RunData) -> float:
     Where leases were not kept, what the jobs held.
     """
     if run.leases.is_empty():
-        return math.fsum(run.jobs["slot_seconds"].drop_nulls())
+        return _fsum(run.jobs["slot_seconds"].drop_nulls())
     last = number(run.leases["end_seconds"].max()) or 0.0
-    return math.fsum(run.leases["end_seconds"].fill_null(last) - run.leases["start_seconds"])
+    return _fsum(run.leases["end_seconds"].fill_null(last) - run.leases["start_seconds"])
 
 
 def busy_seconds(run: RunData) -> float:
     """Slot time that made progress; all that a job held where that is not known of it."""
-    return math.fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
+    return _fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
 
 
 def by_activity(run: RunData) -> dict[str, float]:
@@ -85,7 +86,7 @@ def by_reason(run: RunData) -> dict[str, float]:
 def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
     """Seconds that jobs waited in all, their app's own pauses left out; None where nothing is known of it."""
     if run.jobs["wait_seconds"].null_count() < run.jobs.height:
-        return math.fsum(run.jobs["wait_seconds"].drop_nulls())
+        return _fsum(run.jobs["wait_seconds"].drop_nulls())
     return math.fsum(seconds for reason, seconds in reasons.items() if reason != OWN_CHOICE) if reasons else None
 
 
@@ -126,7 +127,7 @@ def share_above(values: pl.Series, limit: float) -> float | None:
 def mean(column: pl.Series) -> float | None:
     """The mean of what is known; None where nothing is."""
     known = column.drop_nulls()
-    return math.fsum(known) / known.len() if known.len() else None
+    return _fsum(known) / known.len() if known.len() else None
 
 
 def total(column: pl.Series) -> int | None:
@@ -140,10 +141,15 @@ def number(value: object) -> float | None:
 
 
 def _sums(names: pl.Series, seconds: pl.Series) -> dict[str, float]:
-    return {name: math.fsum(seconds.filter(names == name)) for name in sorted(names.unique())}
+    return {name: _fsum(seconds.filter(names == name)) for name in sorted(names.unique())}
 
 
 def most(column: pl.Series) -> int | None:
     """The largest of a column of counts; None where nothing is known."""
     found = number(column.max())
     return None if found is None else int(found)
+
+
+def _fsum(column: pl.Series) -> float:
+    """The exact sum of a column without nulls."""
+    return math.fsum(column.to_list())

@@ -69,6 +69,8 @@ class RunData:
 
     def only(self, policy: str, seed: int) -> Self:
         """The same run with the rows of one policy and seed alone."""
+        if self.runs() == [(policy, seed)]:
+            return self
         chosen = (pl.col("policy") == policy) & (pl.col("seed") == seed)
         tables = {name: self.table(name).filter(chosen) for name in TABLES}
         records = {name: frame.filter(chosen) for name, frame in self.records.items()}
