@@ -95,8 +95,9 @@ def simulate(
     now, last, due, rounds, solutions = 0.0, 0.0, True, 0, 0
     before: set[int] = set()
     while queue or active:
-        while queue and queue[0].arrival <= now:
-            job = queue.pop(0)
+        arrived = [job for job in queue if job.arrival <= now]
+        queue = queue[len(arrived) :]
+        for job in sorted(arrived, key=lambda job: f"{job.number}/0"):  # events of one instant go by id, as text
             job.first_batch, job.admitted = job.batch, now
             job.time = dict.fromkeys(types, rules.round / 2)
             job.deficit = dict.fromkeys(types, 0.0)

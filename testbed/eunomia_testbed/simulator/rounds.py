@@ -112,7 +112,11 @@ class RuledRun:
         changed = self.rules.changes(running, worked, self._active())
         self._number += 1
         if over:
-            engine.executor.out += over
+            # What was to be told of those who ended is told no more: they are gone when it is folded.
+            gone = {engine.job_id(job) for job in running.job[ends].tolist()}
+            out = engine.executor.out
+            out = [event for event in out if not (isinstance(event, JobReported) and event.job in gone)]
+            engine.executor.out = out + over
             engine.step_at(end, admits=False)
         reports = [self._reported(job, end) for job in running.job[~ends].tolist()]
         said = [event for change in changed for event in self.change(change, end)]
