@@ -58,7 +58,7 @@ picture: setup
 	$(BIN)/eunomia simulate --workload gavel --set gavel.jobs=80 --set gavel.interarrival=200s --cluster "4x8 V100" \
 		$(COMPARED) --rho static --cost start=30s --cost checkpoint=20s --cost restore=20s \
 		--out eunomia-out/picture --overwrite
-	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/picture docs/report-simulate.png --height 2950
+	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/picture docs/report-simulate.png --height 2470
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,12 +22,12 @@ function drawLevel(parent, { name, title, hint }, slotCount) {
   const capacity = name === "busy_gpus" ? slotCount : name === "contention" || name === "efficiency" ? 1 : null;
   const lines = () => compared().map((at) => ({ at, line: lineOf(at, name) })).filter((each) => each.line);
   const highest = () => Math.max(...lines().map(({ line }) => (line.bands || line.points).reduce((most, row) => Math.max(most, row[row.length - 1]), 0)), 1e-9);
-  const several = run.policies.length > 1;
+  const labelled = compared().length > 1 && compared().length <= 4; // more names than that say nothing of their lines
   new Chart(parent, {
     title: hint ? `${title}: ${hint}` : title,
     describe: "over time",
     height: 210,
-    margin: { top: 12, right: several ? 118 : 14, left: 56 },
+    margin: { top: 12, right: labelled ? 118 : 14, left: 56 },
     time: () => true,
     y: () => ({ domain: [0, Math.max(highest(), capacity || 0) * 1.06], format: (value, step) => (value >= 10000 ? number(value / 1000) + " k" : tick(value, step)) }),
     draw: (chart) => {
@@ -38,7 +38,7 @@ function drawLevel(parent, { name, title, hint }, slotCount) {
         chart.policyLine(levelPoints(line), at);
         markLevel(chart, at, line, title);
       });
-      if (several) chart.endLabels(lines().map(({ at, line }) => ({ y: lastShown(chart, line), text: run.runs[at].policy, strong: at === chosen.run })));
+      if (labelled) chart.endLabels(lines().map(({ at, line }) => ({ y: lastShown(chart, line), text: run.runs[at].policy, strong: at === chosen.run })));
     },
   });
 }
