@@ -52,6 +52,11 @@ BUILT_IN: Final = (
         target="eunomia_testbed.commands.compare:compare",
     ),
     Command(
+        name="reproduce",
+        help="Measure a paper's claims again: themis.",
+        target="eunomia_testbed.reproduce.command:reproduce",
+    ),
+    Command(
         name="serve",
         help="Run the arbiter and this machine's launcher.",
         target="eunomia_appmaster.commands.serve:serve",

@@ -1,0 +1,1 @@
+"""Papers' claims measured again: each as printed, beside what comes out here."""

@@ -1,0 +1,252 @@
+"""One simulation of the reproduction: which workload, cluster and policy; and the figures that it comes to."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from eunomia.cluster import Cluster, Machine
+from eunomia.profiles import Profile
+from eunomia.shapes import value
+from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, generate_themis1, generate_themis2
+from eunomia_testbed.generators.themis_facts import themis_speeds
+from eunomia_testbed.metrics.judged import judge
+from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
+
+VERSION = 1
+"""Of cells' figures: others are not used again."""
+COSTS = Costs(start=35.0, checkpoint=7.5)
+"""Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
+HORIZON_SECONDS = 400 * 86_400.0
+TESTBED_GPUS = 64
+
+
+@value
+class Cell:
+    """One simulation. What is not named differs from figure to figure."""
+
+    policy: str
+    seed: int
+    workload: str = "1"
+    """``1`` or ``2``, Themis' workloads; ``identical``: eight apps alike, for the lying one."""
+    cluster: str = "testbed"
+    """``testbed``, ``simulator`` or ``lying``."""
+    shrink: int = 1
+    """The cluster has this many times fewer machines: contention x1, x2, x4 (§6.2.2)."""
+    apps: int = 20
+    shorter: float = 8.0
+    """By how much the work of apps and the times between them are divided: fewer rounds with as many apps at a time."""
+    network_intensive: float | None = None
+    error: float = 0.05
+    """Of all reports of work and speed, drawn for each app: errors are on by default."""
+    lie: float = 0.0
+    """By how much the first app overstates what distance costs it."""
+    fairness_knob: float = 0.8
+    lease_seconds: float = 600.0
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        text = json.dumps([VERSION, dataclasses.asdict(self)], sort_keys=True)
+        return f"{self.policy}-{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+@value
+class Figures:
+    """What a simulation came to; lists by app."""
+
+    rho: tuple[float, ...]
+    jct_seconds: tuple[float, ...]
+    gpu_seconds: tuple[float, ...]
+    """GPU time held."""
+    work_gpu_seconds: tuple[float, ...]
+    """On one GPU, nothing slowed down: what the apps' trials did."""
+    placement_score: tuple[float, ...]
+    job_gpus: tuple[int, ...]
+    """Most GPUs of a job."""
+    makespan_seconds: float
+    unfinished: int
+    rounds: int
+    faults: int
+    decision_seconds: float
+    """CPU time of all rounds."""
+
+    @property
+    def worst_rho(self) -> float:
+        """The greatest of all apps."""
+        return max(self.rho)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU time of all apps."""
+        return sum(self.gpu_seconds) / 3600.0
+
+    @classmethod
+    def of_json(cls, made: Mapping[str, object]) -> "Figures":
+        """Read what ``dataclasses.asdict`` gave."""
+        return cls(**{name: tuple(item) if isinstance(item, list) else item for name, item in made.items()})  # type: ignore[arg-type]
+
+
+# --- clusters -------------------------------------------------------------------------------------------------------
+
+_LAYOUTS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
+    # (machines, GPUs, racks, GPUs joined closely): §6.1, and footnote 6 with its 168 GPUs.
+    "testbed": ((8, 2, 2, 2), (12, 4, 2, 4)),
+    "simulator": ((16, 8, 4, 2), (6, 4, 4, 1), (16, 1, 4, 1)),
+    "lying": ((1, 8, 1, 8), (28, 2, 1, 2)),
+}
+GPU_TYPE = "K80"
+
+
+def make_cluster(name: str, shrink: int = 1) -> Cluster:
+    """Lay out one of the paper's clusters, machines dealt to racks in turn (how many racks the paper does not tell)."""
+    machines = []
+    for count, gpus, racks, island in _LAYOUTS[name]:
+        for number in range(count // shrink):
+            label = f"g{gpus}-{number:02d}"
+            joined = None if island == gpus else island
+            machines.append(Machine(name=label, gpu_type=GPU_TYPE, gpus=gpus, rack=f"r{number % racks}", island=joined))
+    return Cluster.build(machines)
+
+
+# --- policies -------------------------------------------------------------------------------------------------------
+
+_FREE: Mapping[str, object] = {"stages.elasticity": "range", "rounds.scope": "free"}
+_BY_APP: Mapping[str, object] = {**_FREE, "stages.valuation": "app_order", "stages.allocation": "ordered"}
+POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "themis": ("themis", {"rounds.bid_deadline": "none"}),
+    "gandiva": ("gandiva", {"stages.elasticity": "range"}),
+    "tiresias": ("default", {**_BY_APP, "plugins.app_order.by": "least_service", "stages.placement": "random"}),
+    "optimus": ("optimus", _FREE),
+    "slaq": ("slaq", {**_FREE, "stages.placement": "random"}),
+    "srtf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_time"}),
+    "srsf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_service", "stages.placement": "random"}),
+}
+"""Preset and settings by name. All have the same leases and may run a job on fewer GPUs than its most; those that the
+paper calls unaware of placement get GPUs at random."""
+BASELINES = tuple(name for name in POLICIES if name != "themis")
+
+
+def make_profile(cell: Cell) -> Profile:
+    """The profile of a cell."""
+    preset, settings = POLICIES[cell.policy]
+    own: dict[str, object] = {**settings, "rounds.lease": f"{cell.lease_seconds:g}s"}
+    if cell.policy == "themis":
+        own["plugins.themis.fairness_knob"] = cell.fairness_knob
+    if cell.policy in ("optimus", "slaq"):
+        own["rounds.every"] = f"{cell.lease_seconds:g}s"
+    return Profile.load(preset, settings=own)
+
+
+# --- workloads ------------------------------------------------------------------------------------------------------
+
+
+def make_workload(cell: Cell) -> Workload:
+    """The workload of a cell: as many apps as it asks for, as dense as the paper's 85 in two weeks are on 64 GPUs.
+
+    For the larger cluster they arrive more densely, so that it is as full.
+    """
+    if cell.workload == "identical":
+        return identical_apps(cell.seed)
+    options: dict[str, object] = {
+        "apps": cell.apps,
+        "days": 14.0 * cell.apps / 85.0 * TESTBED_GPUS / make_cluster(cell.cluster).gpus,
+        "network_intensive": cell.network_intensive,
+    }
+    if cell.workload == "1":
+        return shortened(generate_themis1(ThemisOptions.model_validate(options), cell.seed), cell.shorter)
+    return shortened(generate_themis2(Themis2Options.model_validate(options), cell.seed), cell.shorter)
+
+
+def shortened(workload: Workload, factor: float) -> Workload:
+    """The same workload, so many times as fast: iterations are shorter, and apps come sooner."""
+    jobs, apps = workload.jobs, workload.apps
+    return dataclasses.replace(
+        workload,
+        jobs=dataclasses.replace(
+            jobs,
+            arrival_seconds=jobs.arrival_seconds / factor,
+            seconds_per_iteration=jobs.seconds_per_iteration / factor,
+        ),
+        apps=dataclasses.replace(apps, arrival_seconds=apps.arrival_seconds / factor),
+    )
+
+
+def identical_apps(seed: int, apps: int = 8) -> Workload:
+    """Eight apps alike, each of one network-intensive job on up to eight GPUs (§6.3, truth-telling).
+
+    Their lengths differ by up to a tenth, by the seed, so that their leases do not all end together.
+    """
+    luck = np.random.default_rng([seed, 0x11E])
+    ids = [f"app{number}" for number in range(apps)]
+    work = 1000.0 * (1.0 + 0.1 * luck.random(apps))
+    return Workload(
+        name=f"identical-seed{seed}",
+        users=UserColumns(id=ids, weight=np.ones(apps)),
+        apps=AppColumns(id=ids, user=np.arange(apps), weight=np.ones(apps), arrival_seconds=np.zeros(apps)),
+        jobs=JobColumns(
+            id=[f"{name}/0" for name in ids],
+            app=np.arange(apps, dtype=np.int64),
+            arrival_seconds=np.zeros(apps),
+            least=np.ones(apps, dtype=np.int64),
+            most=np.full(apps, 8, dtype=np.int64),
+            iterations=np.ceil(work),
+            seconds_per_iteration=np.full(apps, 36.0),
+            model=np.zeros(apps, dtype=np.int64),
+        ),
+        models=("VGG16",),
+        searches={row: SimulatedSearch(tuner="none") for row in range(apps)},
+        source="eight apps alike",
+    )
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+def run_cell(cell: Cell) -> Figures:
+    """Simulate a cell."""
+    workload, cluster, speeds = make_workload(cell), make_cluster(cell.cluster, cell.shrink), themis_speeds()
+    reports = Reports(
+        forecast_seconds=60.0,
+        know="oracle",
+        error=cell.error,
+        far_lies={workload.apps.id[0]: 1.0 + cell.lie} if cell.lie else {},
+    )
+    options = SimulationOptions(
+        costs=COSTS,
+        reports=reports,
+        keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=False, segments=True),
+        until=HORIZON_SECONDS,
+    )
+    run = simulate_one(workload, cluster, make_profile(cell), options=options, models=speeds, seed=cell.seed)
+    return figures_of(run, workload, cluster)
+
+
+def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> Figures:
+    """Judge a run by Themis' definitions."""
+    speeds = themis_speeds()
+    told = judge(run, workload, cluster, serial_seconds(workload, cluster, speeds))
+    rows = workload.jobs.app
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.clip(np.nan_to_num(run.iterations_done / workload.jobs.iterations), 0.0, 1.0)
+    work = np.bincount(rows, told.jobs.serial_seconds * part, minlength=len(workload.apps.id))
+    most = np.zeros(len(workload.apps.id), dtype=np.int64)
+    np.maximum.at(most, rows, workload.jobs.most)
+    apps = told.apps
+    return Figures(
+        rho=tuple(apps.rho.tolist()),
+        jct_seconds=tuple(apps.jct_seconds.tolist()),
+        gpu_seconds=tuple(apps.slot_seconds.tolist()),
+        work_gpu_seconds=tuple(work.tolist()),
+        placement_score=tuple(apps.placement_score.tolist()),
+        job_gpus=tuple(most.tolist()),
+        makespan_seconds=float(np.nanmax(run.app_finish_seconds)),
+        unfinished=int(np.isnan(run.app_finish_seconds).sum()),
+        rounds=run.round_count,
+        faults=len(run.faults),
+        decision_seconds=float(run.timings.get("step", 0.0)),
+    )

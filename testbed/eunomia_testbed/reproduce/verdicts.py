@@ -1,0 +1,73 @@
+"""What a claim is, and what is said of it once it is measured."""
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Generic, TypeVar
+
+from eunomia.shapes import builds, value
+
+TOLERANCE = 0.10
+"""A number holds if it is off by at most this part of the printed one."""
+
+
+class Verdict(Enum):
+    """What is said of a claim."""
+
+    HOLDS = "holds"
+    DIRECTION = "direction only"
+    FAILS = "does not hold"
+    UNMEASURED = "not measured here"
+
+
+@value
+class Measured:
+    """A claim measured."""
+
+    text: str
+    """As the table shows it."""
+    verdict: Verdict
+    reason: str
+    """Why, in a sentence: for a reader who wonders."""
+    values: tuple[float, ...] = ()
+    """The numbers behind it, such as one a seed."""
+
+
+Results = TypeVar("Results")
+
+
+@builds
+class Claim(Generic[Results]):
+    """A sentence of a paper that can be measured."""
+
+    figure: str
+    """Where it stands: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
+    text: str
+    """What is claimed, in a few words."""
+    printed: str
+    """The paper's number or word."""
+    measure: Callable[[Results], Measured]
+
+
+def judged(here: float, printed: float, *, direction: bool, better: bool = False) -> Verdict:
+    """Judge a number.
+
+    Args:
+        here: as measured.
+        printed: in the paper.
+        direction: whether it goes the way that is claimed.
+        better: it goes further that way than printed, which holds as well.
+    """
+    if not math.isfinite(here):
+        return Verdict.FAILS
+    if direction and (better or abs(here - printed) <= TOLERANCE * abs(printed)):
+        return Verdict.HOLDS
+    return Verdict.DIRECTION if direction else Verdict.FAILS
+
+
+def all_of(verdicts: "list[Verdict]") -> Verdict:
+    """The verdict of a claim that makes several: the least favourable."""
+    for verdict in (Verdict.UNMEASURED, Verdict.FAILS, Verdict.DIRECTION):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.HOLDS
