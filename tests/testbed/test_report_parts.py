@@ -348,6 +348,21 @@ def test_sums_by_keys_count_every_row(rows: list[tuple[str | None, str, float]])
     assert found.select("k", "l").rows() == sorted(found.select("k", "l").rows(), key=lambda k: (k[0] is not None, k))
 
 
+def test_slots_are_judged_by_the_time_in_which_jobs_waited(tmp_path: Path) -> None:
+    folder = ResultFolder.create(tmp_path / "run")
+    folder.write_facts(RunFacts(kind="simulate", command=("x",), slots=4))
+    key = {"policy": "p", "seed": 0}
+    app = AppRow(app="a", state="finished", jct_seconds=1000.0, finish_seconds=1000.0, slot_seconds=1240.0)
+    folder.write("apps", [app], **key)
+    folder.write("jobs", [JobRow(app="a", job="a", state="finished", slot_seconds=1240.0)], **key)
+    levels = [(0.0, 2, 4), (60.0, 1, 3), (80.0, 0, 1), (1000.0, 0, 0)]
+    rows = [QueueRow(time_seconds=at, waiting_jobs=waiting, busy_gpus=busy) for at, waiting, busy in levels]
+    folder.write("queue", rows, **key)
+    text = Data(render(RunData.load(folder.path))).text
+    assert "93.8 % busy while jobs waited" in text  # (60 x 4 + 20 x 3) / (80 x 4)
+    assert "31.0 % were in use" in text
+
+
 # -- large clusters
 
 

@@ -110,12 +110,12 @@ def _busy(view: View) -> Statement | None:
         because.append(f"of that {percent(summary.run_share)} ran{idle}")
     pressed = busy_while_waiting(view.run, summary.slots)
     if pressed is not None:
-        because.append(f"{percent(pressed)} in use while jobs waited")
+        because.append(f"until the last app finished {percent(summary.slots_in_use_share)} were in use")
     judged = summary.slots_in_use_share if pressed is None else pressed
     return Statement(
         mark="good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad",
         question="Were the slots busy?",
-        answer=f"Slots in use {percent(summary.slots_in_use_share)}",
+        answer=f"Slots in use {percent(judged)}" if pressed is None else f"{percent(judged)} busy while jobs waited",
         because=_sentence(because),
     )
 

@@ -36,7 +36,7 @@ function drawTrade(parent, { taken, frontiers, scatter, kind }) {
   const y = reach(shown.map((each) => each.rho), 1);
   const unit = durationAxis(x.domain[1]);
   new Chart(parent, {
-    title: `Worst ${kind} against mean JCT: left is faster, below is fairer`,
+    title: `Worst ${kind} against mean JCT`,
     describe: `${shown.length} policies`,
     height: Math.max(330, 3 * (22 * shown.length + 62)),
     margin: { top: 18, right: 20 },
@@ -44,6 +44,7 @@ function drawTrade(parent, { taken, frontiers, scatter, kind }) {
     y: () => ({ ...y, format: tick, label: `worst ${kind}` }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
+      chart.back.append(svg("text", { x: chart.area.left + 6, y: chart.area.bottom - 6, class: "label" }, "↙ faster and fairer"));
       frontiers.forEach((frontier) => {
         const edge = shown.filter((each) => frontier.includes(each.policy)).sort((a, b) => a.time[0] - b.time[0]);
         if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
