@@ -38,6 +38,10 @@ METRICS: Final = (
 )
 
 
+NOTHING: Final = 0.0005
+"""A difference that is shown as none."""
+
+
 @builds
 class Side:
     """One of the two: a policy of a run."""
@@ -168,7 +172,7 @@ def _verdict(metric: Metric, difference: Interval, first: str, second: str) -> s
     """Who is better, as far as the seeds show it; with one seed there is no telling what chance does."""
     if difference.count > 1 and difference.holds_zero:
         return "no difference shown"
-    if difference.mean == 0.0:
+    if abs(difference.mean) < NOTHING:
         return "equal"
     better = second if (difference.mean > 0.0) == metric.more_is_better else first
     return f"{better} is better" + (" (one seed)" if difference.count == 1 else "")
@@ -211,9 +215,9 @@ def _same(first: Side, second: Side) -> str:
         return "trace and cluster not known"
     trace = [(each.sha256) for each in first.facts.inputs] == [(each.sha256) for each in second.facts.inputs]
     cluster = first.facts.cluster == second.facts.cluster
-    if trace and cluster:
-        return "same trace and cluster"
-    return "ANOTHER " + " AND ".join([*([] if trace else ["TRACE"]), *([] if cluster else ["CLUSTER"])])
+    judged = first.facts.rho == second.facts.rho
+    others = [word for word, same in (("TRACE", trace), ("CLUSTER", cluster), ("ρ", judged)) if not same]
+    return f"ANOTHER {' AND '.join(others)}" if others else "same trace and cluster"
 
 
 def _facts(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Flags:
     rule: list[str] | None
     cost: list[str] | None
     failures: str | None
-    know: str
+    know: str | None
     error: float
     lie: list[str] | None
     agents: bool
@@ -139,12 +139,13 @@ def _peer(rules: str | None, settings: list[str]) -> Peer | None:
 
 
 def _options(flags: Flags, jobs: int) -> SimulationOptions:
-    if flags.know not in KNOWLEDGE:
-        raise InputError("know must be declared, measured or oracle", value=f'"{flags.know}"', place="--know")
+    know = flags.know or ("declared" if flags.rules is None else "oracle")  # peers' policies are told all rates
+    if know not in KNOWLEDGE:
+        raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
     options = SimulationOptions(
         costs=filled(Costs, flags.cost or [], "--cost"),
         failures=None if flags.failures is None else failures_of(flags.failures),
-        reports=Reports(know=KNOWLEDGE[flags.know], error=flags.error, lies=factors(flags.lie or [], "--lie")),
+        reports=Reports(know=KNOWLEDGE[know], error=flags.error, lies=factors(flags.lie or [], "--lie")),
         agents=flags.agents,
         keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
         until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),

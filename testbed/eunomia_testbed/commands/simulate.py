@@ -58,7 +58,12 @@ def simulate(
     failures: Annotated[
         str | None, typer.Option(help="between=30d,repair=1h for machines that fail, or a CSV file.")
     ] = None,
-    know: Annotated[str, typer.Option(help="What app masters know: declared, measured or oracle.")] = "declared",
+    know: Annotated[
+        str | None,
+        typer.Option(
+            help="What app masters know: declared, measured or oracle. By default declared, with --rules oracle."
+        ),
+    ] = None,
     error: Annotated[float, typer.Option(help="Relative error of what app masters report.")] = 0.0,
     lie: Annotated[
         list[str] | None, typer.Option("--lie", metavar="APP=2.0", help="A factor on the work that an app reports.")

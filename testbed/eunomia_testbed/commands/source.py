@@ -118,7 +118,8 @@ def parted(text: str) -> tuple[str, object]:
 
 
 def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
-    """How fast jobs are: as asked for; else as the throughputs say where GPU types differ; else as the trace tells."""
+    """How fast jobs are: as asked for; else as the throughputs say where GPU types differ or batch sizes change by a
+    peer's rules; else as the trace tells."""
     if request.speeds == "analytic":
         from eunomia_testbed.performance import AnalyticModel
 
@@ -127,7 +128,7 @@ def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
         from eunomia_testbed.performance import read_performance
 
         return read_performance(request.speeds)
-    if request.throughputs is not None and len(cluster.cluster.gpu_types) > 1:
+    if request.throughputs is not None and (request.by_rules or len(cluster.cluster.gpu_types) > 1):
         from eunomia_testbed.performance import GavelThroughputs
 
         return GavelThroughputs.read(request.throughputs, placement=not request.by_rules)

@@ -44,6 +44,12 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     lines = [f"ρ: {LEGEND[facts.rho]}{seeds}"]
     if metrics.is_empty():
         return lines
+    done = {policy: metrics.filter(pl.col("policy") == policy).height for policy in facts.profiles}
+    lines += [
+        f"{policy}: {count or 'none'} of {len(facts.seeds)} seeds done"
+        for policy, count in done.items()
+        if count < len(facts.seeds)
+    ]
     unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
     for row in unfinished.iter_rows(named=True):
         left = row["apps"] - row["apps_finished"]
