@@ -118,8 +118,7 @@ def parted(text: str) -> tuple[str, object]:
 
 
 def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
-    """How fast jobs are: as asked for; else as the throughputs say where GPU types differ or batch sizes change by a
-    peer's rules; else as the trace tells."""
+    """How fast jobs are: as asked for; else as throughputs say where types differ or rules hold; else as told."""
     if request.speeds == "analytic":
         from eunomia_testbed.performance import AnalyticModel
 
