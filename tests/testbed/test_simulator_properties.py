@@ -1,5 +1,7 @@
 """What holds of every run, whatever it costs and whatever goes wrong: tried on random workloads, costs and faults."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -80,7 +82,9 @@ def holders(engine: Engine, decision: Decision) -> None:
     assert engine.waiting == engine.state.count("waiting")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=int(os.environ.get("EXAMPLES", "25")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     workload=workloads(),
     cluster=st.sampled_from(CLUSTERS),

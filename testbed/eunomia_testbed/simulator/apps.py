@@ -50,7 +50,8 @@ class Apps:
         self._placed: dict[int, tuple[int, ...]] = {}
         """By job, the GPUs of its app's own leases that its app master put it on."""
         self._told: dict[int, dict[int, tuple[int, ...]]] = {}
-        self._dirty: set[int] = set()
+        self.dirty: set[int] = set()
+        """Apps whose leases or jobs changed since they were divided."""
         self._untold: set[int] = set()
         self._idle: dict[int, tuple[int, ...]] = {}
         self._returned: dict[int, int] = {}
@@ -122,7 +123,7 @@ class Apps:
             act = _ACTS.get(type(event))
             if act is not None:
                 act(self, event, now)
-        self._dirty.add(app)
+        self.dirty.add(app)
 
     def _added(self, event: JobAdded, now: float) -> None:
         self._engine.wait(self.row(event.job), now)
@@ -160,7 +161,7 @@ class Apps:
                 self._engine.close(job, STOPPED, now)
         self._engine.app_finish[app] = now
         self.masters.pop(app, None)
-        self._dirty.discard(app)
+        self.dirty.discard(app)
         self._untold.discard(app)
         self._engine.executor.shared.pop(app, None)
 
@@ -177,7 +178,7 @@ class Apps:
 
     def _changed(self, app: int, job: int, now: float) -> None:
         """An app's own leases changed; a job may have lost GPUs by it."""
-        self._dirty.add(app)
+        self.dirty.add(app)
         gpus = self._placed.pop(job, None)
         if gpus is None:
             return
@@ -197,9 +198,7 @@ class Apps:
 
     def divide(self, now: float) -> None:
         """Have the masters divide what changed since; what they say is told with the next step."""
-        if not self._dirty:
-            return
-        dirty, self._dirty = sorted(self._dirty), set()
+        dirty, self.dirty = sorted(self.dirty), set()
         for app in dirty:
             if self._engine.executor.shared.get(app):
                 self._divide(app, now)
@@ -264,7 +263,8 @@ class Apps:
             if self._placed.get(job) is gpus and engine.state[job] == RUNNING:
                 executor.count_start(job, TransitionKind.START)
                 engine.work.go(job, then, gpus)
-                executor.ran(job, then)
+                if executor.ran is not None:
+                    executor.ran(job, then)
                 self._untold.add(engine.app_of[job])
 
         if ready > now:

@@ -1,8 +1,8 @@
 """The engine: moves virtual time from event to event, and drives the very arbiter that serves a live cluster.
 
 It has no round mechanism of its own: it hands the arbiter what happened, carries out what was decided, and steps again
-at the next event or when the arbiter asked to be woken. Everything of one moment is one step, but for the GPUs that
-ended jobs give back at that moment: these come back in a step of their own, together with what arrives then.
+at the next event or when the arbiter asked to be woken. Everything of one moment is one step. Where the GPUs of a job
+that ended come back at that moment by an order of the arbiter's, what arrives then waits for the step in which they do.
 """
 
 import math
@@ -123,15 +123,18 @@ class Engine:
             app_of=self.app_of,
             leases=self.logs.leases,
         )
-        self.executor.began, self.executor.ran, self.executor.left = self.began, self._ran, self.stood
+        self.executor.began, self.executor.left = self.began, self.stood
         self.reporter = Reporter(
             workload, cluster, self.speeds, self.work, options.reports, divides=options.agents, seed=seed
         )
         self._follows_up = self.reporter.follows_up
+        if self._follows_up:
+            self.executor.ran = self._ran
         self.apps = Apps(self)
         self._bidders = Bidders(self, options.answer_seconds)
+        self._failures: FailurePlan | None = None
         if options.failures is not None:
-            FailurePlan(options.failures, cluster, seed, self.agenda, self.lose, self.repair)
+            self._failures = FailurePlan(options.failures, cluster, seed, self.lose, self.repair)
         self._progress, self._watch = progress, watch
         self._observers = profile.observers()
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
@@ -193,7 +196,10 @@ class Engine:
     def _next_time(self) -> float:
         if self.executor.urgent:
             return self.now
-        return min(self.next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
+        soon = min(self.next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
+        if self._failures is None or (soon == math.inf and not self.running and not self._failures.down):
+            return soon  # whoever waits now will not be helped by a machine that comes back
+        return min(soon, self._failures.next_time())
 
     def step_at(self, now: float, *, admits: bool = True) -> None:
         """Step at a boundary of a peer's round: all that has to follow at this moment, or only what is at hand."""
@@ -206,7 +212,10 @@ class Engine:
         self._instant = self._instant + 1 if now == self.now else 0
         self.now = now
         events, executor.out, executor.urgent = executor.out, [], False
-        if not self._happen(now, events) and admits and self.next_arrival <= now:
+        # What was so before a machine failed is folded before it: within one step failures come first.
+        fails = self._failures is not None and self._failures.next_time() <= now
+        first = bool(events) and fails
+        if not first and not self._happen(now, events) and admits and self.next_arrival <= now:
             self._arrive(now, events)
         if self._has_masters:
             self.apps.report(now, events)
@@ -214,7 +223,7 @@ class Engine:
         if executor.out:  # what followed from what has just happened
             events += executor.out
             executor.out = []
-        executor.urgent = False
+        executor.urgent = first
         free = self.cluster.gpus - executor.busy
         running, waiting, calls = self.running, self.waiting, self.arbiter.calls
         decision = self._ask(now, events)
@@ -222,19 +231,20 @@ class Engine:
         executor.carry_out(decision, now)
         for offer in decision.offers:
             self._bidders.answer(offer, now)
-        if self._has_masters or self.apps.masters:
-            self._has_masters = True
-        self.apps.divide(now)
+        if self.apps.dirty:
+            self.apps.divide(now)
+            self._has_masters = self._has_masters or bool(self.apps.masters)
         self._count(decision, events, free, running, waiting, calls)
         if self._watch is not None:
             self._watch(self, decision)
 
     def _ask(self, now: float, events: list[Event]) -> Decision:
-        if self.timings is None:
+        timings = self.timings
+        if timings is None or not timings.looks(self.counts.steps):
             return self.arbiter.step(Seconds(now), events)
-        began = time.process_time_ns()
+        began = time.thread_time_ns()
         decision = self.arbiter.step(Seconds(now), events)
-        self.timings.add("step", time.process_time_ns() - began)
+        timings.add("step", time.thread_time_ns() - began)
         return decision
 
     # --- what others ask -------------------------------------------------------------------------------------------
@@ -258,19 +268,21 @@ class Engine:
     # --- what happens ----------------------------------------------------------------------------------------------
 
     def _happen(self, now: float, events: list[Event]) -> bool:
-        """Let everything happen that is due; say whether a job ended."""
+        """Let everything happen that is due; say whether a job ended whose GPUs come back with the next step."""
         heap, turns = self.agenda.heap, self.work.turn
         ended = False
-        while self.agenda.next_time(turns) <= now:
-            _, _, happens, job, _ = _pop(heap)
+        if self._failures is not None:
+            self._failures.happen(now)
+        while heap and heap[0][0] <= now:
+            _, _, happens, job, turn = _pop(heap)
             if happens is not None:
                 happens(now)
-            elif self._border(job, now, events):
+            elif turns[job] == turn and self._border(job, now, events):
                 ended = True
         return ended
 
     def _border(self, job: int, now: float, events: list[Event]) -> bool:
-        """A job has come to the end of its work, or of a regime; say whether it ended."""
+        """A job has come to the end of its work, or of a regime; say whether it ended and its GPUs are not back."""
         work = self.work
         gpus = work.on[job]
         work.stop(job, now, at_border=True)
@@ -283,8 +295,11 @@ class Engine:
         if self._has_masters and self.app_of[job] in self.apps.masters:
             self.apps.reached(job, gpus, now, events)
             return not work.on[job]
+        gone = self.executor.leave_by_itself(job, gpus, now)
+        if gone is not None:
+            events.append(gone)
         self.finish_job(job, now, events)
-        return True
+        return gone is None
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """A job of an app without master is done."""
@@ -379,8 +394,7 @@ class Engine:
             self.logs.waits.end(job, now)
 
     def _ran(self, job: int, now: float) -> None:
-        if self._follows_up:
-            self.executor.out += self.reporter.ran(job, now)
+        self.executor.out += self.reporter.ran(job, now)
 
     def stood(self, job: int, now: float) -> None:
         """A job that held GPUs holds none."""
@@ -452,17 +466,24 @@ class Engine:
 
     def _guard(self, decision: Decision, events: list[Event]) -> None:
         """Refuse a policy that makes no progress."""
+        stuck = self.counts.steps - self._moved
+        if not decision.wake_at > self.now or self._instant > INSTANT_STEPS or stuck > STUCK_STEPS:
+            self._refuse(decision, stuck)
+        if decision.transitions or decision.offers:
+            self._idle = 0
+        elif all(isinstance(event, _MACHINES) for event in events):
+            self._idle += 1
+        else:
+            self._idle = 0
+
+    def _refuse(self, decision: Decision, stuck: int) -> None:
         place = f"{self.profile.name} at {self.now} s"
         if not decision.wake_at > self.now:
             raise EunomiaError("wake_at must be later than now", value=str(decision.wake_at), place=place)
         if self._instant > INSTANT_STEPS:
             raise EunomiaError("time must go on", value=f"{self._instant} steps at one moment", place=place)
-        stuck = self.counts.steps - self._moved
-        if stuck > STUCK_STEPS:
-            rule = "a policy must make progress"
-            raise EunomiaError(rule, value=f"{stuck} steps without a start, an end or an arrival", place=place)
-        idle = not decision.transitions and not decision.offers and all(isinstance(one, _MACHINES) for one in events)
-        self._idle = self._idle + 1 if idle else 0
+        rule = "a policy must make progress"
+        raise EunomiaError(rule, value=f"{stuck} steps without a start, an end or an arrival", place=place)
 
     def _end(self) -> None:
         """Book what stands at the end; who waits and was never started counts as rejected, with its last verdict."""

@@ -5,7 +5,7 @@ events that say so are handed in with the next step that is due, each with the m
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Executor:
         """GPUs that have a holder."""
         self.began: Callable[[int, float], None] = _nothing
         """Told of a job that holds GPUs from now on."""
-        self.ran: Callable[[int, float], None] = _nothing
+        self.ran: Callable[[int, float], None] | None = None
         """Told of a job that makes steps from now on."""
         self.left: Callable[[int, float], None] = _nothing
         """Told of a job that holds GPUs no longer."""
@@ -96,22 +96,23 @@ class Executor:
         self._saved_at = [0.0] * len(work.done)
         self._ever = [False] * len(work.done)
         self._ready = [0.0] * gpus
-        self._instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
+        self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
+        """Whether GPUs come back at the moment at which they are asked for."""
+        self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision, now: float) -> None:
         """Tell who has to leave, and begin what is ready."""
-        orders, transitions = decision.orders, decision.transitions
-        for order in orders:
+        for order in decision.orders:
             if order.leaving.size:
                 self._send(order, now, "released")
+            if order.gpus.size:
+                self._awaiting.setdefault(order.lease, order.kind)
+        transitions = decision.transitions
         for order in transitions:
             if order.leaving.size:
                 self._send(order, now, "expired" if order.ends_at <= now else "preempted")
-        for order in orders:
-            if order.gpus.size:
-                self._awaiting.setdefault(order.lease, order.kind)
         for order in transitions:
             if order.gpus.size:
                 self._give(order, now)
@@ -119,15 +120,21 @@ class Executor:
             self._hand_out(now)
 
     def _send(self, order: Transition, now: float, why: str) -> None:
-        if self.delays.order:
+        if self.instant and order.job is not None:
+            self._leave_at_once(order, now, why)
+        elif self.delays.order:
             self.agenda.call(now + self._late(), lambda then: self._leave(order, then, why))
         else:
             self._leave(order, now, why)
 
     def _give(self, order: Transition, now: float) -> None:
         """Begin at once where everybody has gone; else when the arbiter knows that they have."""
-        if self._instant and all(self.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist()):
-            self._awaiting.pop(order.lease, None)
+        gone = self.instant and (
+            not order.after.size or all(self.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist())
+        )
+        if gone:
+            if self._awaiting:
+                self._awaiting.pop(order.lease, None)
             self._begin(order.lease, order.epoch, self._job(order), tuple(order.gpus.tolist()), order.kind, now)
         else:
             self._awaiting[order.lease] = order.kind
@@ -186,6 +193,29 @@ class Executor:
         else:
             self._gone(order, gpus, now, why)
 
+    def _leave_at_once(self, order: Transition, now: float, why: str) -> None:
+        """The same for a job's lease where nothing takes time."""
+        gpus, fence, fences = order.leaving.tolist(), order.fence, self._fence
+        job, work = self._rows[order.job or ""], self.work
+        for gpu in gpus:
+            if fences[gpu] < fence:
+                fences[gpu] = fence
+        if work.on[job] and self._epoch[job] < fence:
+            work.stop(job, now)
+            self._ever[job] = True
+        self._vacate(order.lease, gpus, now, why)
+        if not order.gpus.size and not work.on[job]:
+            self.left(job, now)
+        self._tell_gone(order, tuple(gpus), now)
+
+    def leave_by_itself(self, job: int, gpus: tuple[int, ...], now: float) -> Released | None:
+        """A job of a lease of its own has ended, and its processes with it; None: that takes time, or it has none."""
+        lease = self.holder[gpus[0]]
+        if not self.instant or self._epoch[job] <= 0:
+            return None
+        self._vacate(lease, gpus, now, "released")
+        return Released(lease=LeaseId(lease), epoch=Epoch(self._epoch[job]), gpus=gpus)
+
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
         """Jobs that lose GPUs by an order."""
         if order.job is not None:
@@ -243,8 +273,8 @@ class Executor:
     def _gone(self, order: Transition, gpus: list[int], now: float, why: str) -> None:
         job = self._job(order)
         self._vacate(order.lease, gpus, now, why)
-        if job != NOBODY and not order.gpus.size and not self.work.on[job]:
-            self.left(job, now)
+        if job != NOBODY and not order.gpus.size and not self.work.on[job] and self._epoch[job] <= order.fence:
+            self.left(job, now)  # unless it has begun elsewhere meanwhile
         self._tell_gone(order, tuple(gpus), now)
 
     def _tell_gone(self, order: Transition, gpus: tuple[int, ...], now: float) -> None:
@@ -254,15 +284,20 @@ class Executor:
             return
         self.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=Seconds(now)))
         successor = self.arbiter.state.holdings.live.successor
-        if not self.urgent and any(successor[gpu] == NONE for gpu in gpus):
+        # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
+        if not self.instant or any(successor[gpu] == NONE for gpu in gpus):
             self.urgent = True
 
-    def _vacate(self, lease: int, gpus: list[int], now: float, why: str) -> None:
+    def _vacate(self, lease: int, gpus: Sequence[int], now: float, why: str) -> None:
+        holder, job_on, log = self.holder, self.job_on, self._log
         for gpu in gpus:
-            if self.holder[gpu] == lease:
-                self._log_lease(gpu, now, why)
-                self.holder[gpu] = NOBODY
-                self.job_on[gpu] = NOBODY
+            if holder[gpu] == lease:
+                since, job = self._since[gpu], job_on[gpu]
+                if job != NOBODY:
+                    self.slot_seconds[job] += now - since
+                if log is not None and now > since:
+                    log.append((self._app_on[gpu], job, gpu, lease, since, now, why))
+                holder[gpu] = job_on[gpu] = NOBODY
                 self.busy -= 1
 
     def _log_lease(self, gpu: int, now: float, why: str) -> None:
@@ -300,7 +335,10 @@ class Executor:
             return
         self._epoch[job] = epoch
         self.began(job, now)
-        self._get_ready(lease, epoch, job, left, kind, now)
+        if self._free:
+            self._run(lease, epoch, job, left, kind, now)
+        else:
+            self._get_ready(lease, epoch, job, left, kind, now)
 
     def _app_of_lease(self, lease: int) -> int:
         held = self.arbiter.state.leases.get(lease)
@@ -342,8 +380,10 @@ class Executor:
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:
                 return
-        if self._epoch[job] != epoch:
-            return
+        if self._epoch[job] == epoch:
+            self._run(lease, epoch, job, gpus, kind, now)
+
+    def _run(self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float) -> None:
         work = self.work
         if work.on[job]:
             work.stop(job, now)
@@ -351,7 +391,8 @@ class Executor:
             self.count_start(job, kind)
             work.go(job, now, gpus)
         self._confirm(lease, epoch, now)
-        self.ran(job, now)
+        if self.ran is not None:
+            self.ran(job, now)
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
         """Count a restart or a migration."""

@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Callable
+from heapq import heappop
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,6 @@ class FailurePlan:
         failures: what fails how often.
         cluster: its machines.
         seed: each machine draws from a generator of its own.
-        agenda: where moments are put down.
         lose: called with a machine's number and the time.
         repair: likewise.
 
@@ -64,32 +64,44 @@ class FailurePlan:
         failures: Failures,
         cluster: Cluster,
         seed: int,
-        agenda: Agenda,
         lose: Callable[[int, float], None],
         repair: Callable[[int, float], None],
     ) -> None:
-        self._failures, self._agenda, self._lose, self._repair = failures, agenda, lose, repair
-        self._down: set[int] = set()
+        self._failures, self._lose, self._repair = failures, lose, repair
+        self._agenda = Agenda()
+        self.down: set[int] = set()
+        """Machines that are down."""
         numbers = {machine.name: number for number, machine in enumerate(cluster.machines)}
         for outage in failures.outages:
             if outage.machine not in numbers:
                 raise InputError("an outage must name a machine of the cluster", value=f'"{outage.machine}"')
             happens = self._comes_back if outage.up else self._goes_down
             number = numbers[outage.machine]
-            agenda.call(outage.time_seconds, lambda now, h=happens, n=number: h(n, now))  # type: ignore[misc]
+            self._agenda.call(outage.time_seconds, lambda now, h=happens, n=number: h(n, now))  # type: ignore[misc]
         if math.isfinite(failures.between_seconds):
             self._luck = [np.random.default_rng([seed, 0xFA11, number]) for number in range(len(cluster.machines))]
             for number in range(len(cluster.machines)):
                 self._next(number, 0.0)
 
+    def next_time(self) -> float:
+        """When a machine fails or comes back next."""
+        return self._agenda.next_time([])
+
+    def happen(self, now: float) -> None:
+        """Let happen what is due."""
+        while self.next_time() <= now:
+            happens = heappop(self._agenda.heap)[2]
+            if happens is not None:
+                happens(now)
+
     def _goes_down(self, machine: int, now: float) -> None:
-        if machine not in self._down:
-            self._down.add(machine)
+        if machine not in self.down:
+            self.down.add(machine)
             self._lose(machine, now)
 
     def _comes_back(self, machine: int, now: float) -> None:
-        if machine in self._down:
-            self._down.discard(machine)
+        if machine in self.down:
+            self.down.discard(machine)
             self._repair(machine, now)
 
     def _next(self, machine: int, now: float) -> None:

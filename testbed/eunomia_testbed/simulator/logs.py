@@ -7,11 +7,13 @@ import numpy as np
 
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision, TransitionKind
-from eunomia.units import Ints, Reals
+from eunomia.units import Cause, Ints, Reals
 from eunomia.verdicts import Reason
 from eunomia_testbed.simulator.options import Keep
 from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 
+_NONE = (0, 0, 0, 0, 0)
+_ONE_START = (1, 0, 0, 0, 0)
 LeaseEntry = tuple[int, int, int, int, float, float, str]
 _KINDS = (
     TransitionKind.START,
@@ -62,19 +64,29 @@ class RoundLogger:
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
+        self._causes: dict[frozenset[Cause], str] = {}
 
     def add(self, decision: Decision, now: float, free: int, running: int, waiting: int, *, quiet: bool) -> None:
         """Log the round of a decision, with the state that it met."""
-        kinds = [order.kind for order in decision.transitions]
-        counts = tuple(kinds.count(kind) for kind in _KINDS) if kinds else (0, 0, 0, 0, 0)
-        causes = "+".join(sorted([cause.value for cause in decision.causes]))
-        faults = [fault for fault in decision.faults if fault.stage is not None] if decision.faults else []
-        said = "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
-        self._rows.append((decision.round, now, causes, free, running, waiting, *counts, quiet, said))
+        transitions = decision.transitions
+        counts: tuple[int, ...] = _NONE
+        if len(transitions) == 1 and transitions[0].kind is TransitionKind.START:
+            counts = _ONE_START
+        elif transitions:
+            kinds = [order.kind for order in transitions]
+            counts = tuple([kinds.count(kind) for kind in _KINDS])
+        causes = self._causes.get(decision.causes)
+        if causes is None:
+            causes = self._causes[decision.causes] = "+".join(sorted(cause.value for cause in decision.causes))
+        said = ""
+        if decision.faults:
+            faults = [fault for fault in decision.faults if fault.stage is not None]
+            said = "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
+        self._rows.append((decision.round, now, causes, free, running, waiting, counts, quiet, said))
 
     def columns(self) -> RoundLog:
         """The log as columns."""
-        made = _columns(self._rows, 13)
+        made = _columns([(*row[:6], *row[6], *row[7:]) for row in self._rows], 13)
         return RoundLog(
             round=ints(made[0]),
             time_seconds=reals(made[1]),
@@ -148,13 +160,17 @@ class QueueLogger:
     def __init__(self) -> None:
         self._time: list[float] = []
         self._rest: list[tuple[int, int, int]] = []
+        self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
         """Log what holds from now on, where it changed."""
         row = (jobs, gpus, busy)
+        if row == self._last:
+            return
+        self._last = row
         if self._time and self._time[-1] == now:
             self._rest[-1] = row
-        elif not self._rest or self._rest[-1] != row:
+        else:
             self._time.append(now)
             self._rest.append(row)
 
