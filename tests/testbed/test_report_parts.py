@@ -432,6 +432,26 @@ def test_the_same_tables_in_another_order_give_the_same_page(large_run: RunData)
     assert page_of(turned)["parts"]["held"] == page_of(few)["parts"]["held"]
 
 
+def test_of_too_many_stretches_leases_are_drawn_and_of_too_many_leases_the_longest(
+    sample: RunData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = sample.leases.height
+    assert sample.segments.height > leases > 50
+    held = page_of(sample)["parts"]["held"]["views"][0]["data"]
+    assert (len(held["bars"]["row"]), held["drawn"]) == (sample.segments.height, "")
+    monkeypatch.setattr("eunomia_testbed.report.who_held_what.MOST_BARS_OF_ONE", leases)
+    held = page_of(sample)["parts"]["held"]["views"][0]["data"]
+    assert held["bars"]["activities"] == ["run"]
+    assert held["drawn"] == f"A bar a lease: {sample.segments.height} stretches are too many to draw apart."
+    drawn = sum(held["bars"]["length"])
+    assert drawn == pytest.approx((sample.leases["end_seconds"] - sample.leases["start_seconds"]).sum(), abs=0.1)
+    monkeypatch.setattr("eunomia_testbed.report.who_held_what.MOST_BARS_OF_ONE", 50)
+    held = page_of(sample)["parts"]["held"]["views"][0]["data"]
+    assert len(held["bars"]["row"]) == 50
+    assert held["drawn"].startswith("The shortest ")
+    assert min(held["bars"]["length"]) >= (sample.leases["end_seconds"] - sample.leases["start_seconds"]).median()
+
+
 # -- odd runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 import polars as pl
@@ -14,7 +15,7 @@ SLOT: Final = ["machine", "slot"]
 REASONS_TOLD: Final = 2
 
 
-def notes(run: RunData, bars: pl.DataFrame) -> tuple[list[str], pl.Series]:
+def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], pl.Series]:
     """The texts, each once, and the number of the text of each bar.
 
     Such as ``lease expired at 41.2 s; then waited 6.1 s because ...``; empty where nothing is known.
@@ -22,10 +23,11 @@ def notes(run: RunData, bars: pl.DataFrame) -> tuple[list[str], pl.Series]:
     Args:
         run: with its leases and waits.
         bars: with ``machine, slot, job, end_seconds``.
+        waits: whether the wait afterwards is told.
     """
     ends = _lease_ends(run, bars)
-    waits = _waits_after(run, ends)
-    told = ends.join(waits, on=["job", "lease_end"], how="left", maintain_order="left")
+    after = _waits_after(run if waits else dataclasses.replace(run, waits=run.waits.clear()), ends)
+    told = ends.join(after, on=["job", "lease_end"], how="left", maintain_order="left")
     told = told.with_columns(pl.col("lease_end").fill_null(-1.0), pl.col("ended_by").fill_null(""))
     key = ["lease_end", "ended_by", "reasons", "plugins", "seconds"]
     distinct = told.select(key).unique(maintain_order=True).with_row_index("note")

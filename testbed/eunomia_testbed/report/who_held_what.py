@@ -13,8 +13,10 @@ from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
 from eunomia_testbed.results.run_data import RunData
 
-MOST_ROWS, MOST_BARS, MOST_EVENTS, MOST_ROUNDS = 64, 10_000, 2_000, 2_000
+MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
 """Above these a Gantt chart is neither readable nor small."""
+MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
+"""On the page, of one run, and of one run whose bars tell of the wait after them."""
 SLOT = ["machine", "slot"]
 
 
@@ -44,27 +46,37 @@ def who_held_what(view: View, until: float) -> Part | None:
 
 def _gantt(view: View, slots: pl.DataFrame) -> Json:
     run = view.run
-    bars, left_out = _bars(run, view.most(MOST_BARS))
+    bars, drawn = _bars(run, min(view.most(MOST_BARS), MOST_BARS_OF_ONE))
     placed = bars.join(slots.with_row_index("row"), on=SLOT, how="inner", maintain_order="left")
-    texts, numbers = notes(run, placed)
+    texts, numbers = notes(run, placed, waits=bars.height <= MOST_BARS_WITH_WAITS)
     return {
         "rows": [{"machine": machine, "slot": slot} for machine, slot in slots.iter_rows()],
         "bars": _packed(placed.with_columns(note=numbers)),
         "notes": texts,
-        "leftOut": left_out,
+        "drawn": drawn,
         "rounds": list(_rounds(run, view.most(MOST_ROUNDS))),
         "faults": list(_faults(run)),
     }
 
 
-def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, int]:
-    """What slots did; where only leases are known, each lease as one bar. Of too many bars the longest."""
-    bars = run.segments if run.segments.height else _leases_as_bars(run.leases)
-    if bars.height > most:
-        length = (pl.col("end_seconds") - pl.col("start_seconds")).alias("length")
-        kept = bars.with_columns(length).sort("length", descending=True, maintain_order=True).head(most)
-        return kept.sort(*SLOT, "start_seconds", maintain_order=True), bars.height - most
-    return bars.sort(*SLOT, "start_seconds", maintain_order=True), 0
+def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, str]:
+    """What slots did, and what to say of it; of too many stretches the leases as bars, of too many of them the longest.
+
+    Where only leases are known, each is a bar.
+    """
+    order = [*SLOT, "start_seconds"]
+    if 0 < run.segments.height <= most:
+        return run.segments.sort(order, maintain_order=True), ""
+    leases = _leases_as_bars(run.leases) if run.leases.height else run.segments
+    said = (
+        f"A bar a lease: {run.segments.height:,} stretches are too many to draw apart." if run.segments.height else ""
+    )
+    if leases.height <= most:
+        return leases.sort(order, maintain_order=True), said
+    length = (pl.col("end_seconds") - pl.col("start_seconds")).alias("length")
+    kept = leases.with_columns(length).sort("length", descending=True, maintain_order=True).head(most)
+    left_out = f"The shortest {leases.height - most:,} of {leases.height:,} leases are not drawn."
+    return kept.sort(order, maintain_order=True), left_out
 
 
 def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:

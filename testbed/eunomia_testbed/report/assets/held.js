@@ -1,5 +1,5 @@
 // Part 3: a row a slot, by machine; a heat map (heat.js) where there is `heat`. data: rows [{machine, slot}], bars as columns
-// {jobs [job, app], activities, row, start, length, job, activity, note (number of its text)}, notes, leftOut,
+// {jobs [job, app], activities, row, start, length, job, activity, note (number of its text)}, notes, drawn (what is left out),
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
 const MACHINE = 18; // letters of a machine's name
 let ROW = 30;
@@ -14,7 +14,7 @@ function drawHeld(parent, data) {
   const longest = Math.min(Math.max(...data.rows.map((row) => row.machine.length)), MACHINE);
   const { bars } = data;
   parent.append(heldLegend());
-  if (data.leftOut) parent.append(html("p", { class: "asks" }, `The shortest ${number(data.leftOut)} stretches are left out.`));
+  if (data.drawn) parent.append(html("p", { class: "asks" }, data.drawn));
   return new Chart(parent, {
     describe: `${data.rows.length} slots, ${bars.row.length} bars; arrows step through them`,
     height: () => top + data.rows.length * rowHeight(data.rows.length) + 22,
