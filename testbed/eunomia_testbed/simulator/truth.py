@@ -156,7 +156,13 @@ class Speeds:
 
     def ideal_seconds(self) -> Reals:
         """By job: seconds alone on the cluster at its largest gang, placed best; inf: it runs nowhere here."""
-        return np.array([self._ideal(job) for job in range(self._workload.size)])
+        if not self.plain:
+            return np.array([self._ideal(job) for job in range(self._workload.size)])
+        jobs = self._workload.jobs
+        ideal: Reals = jobs.iterations * jobs.seconds_per_iteration
+        for job in self._workload.regimes:
+            ideal[job] = self._ideal(job)
+        return ideal
 
     def _ideal(self, job: int) -> float:
         jobs = self._workload.jobs
