@@ -316,3 +316,28 @@ def test_progress_reads_as_it_is_drawn() -> None:
     lines.ended(cell)
     assert told[0].startswith("las x2, seed 1: 3 jobs, simulated 0d 00:01:00, ")
     assert told[0].endswith("1 of 2 done")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_policy_that_fails_does_not_keep_others_from_their_results(processes: str, tmp_path: Path) -> None:
+    (tmp_path / "raising.py").write_text(
+        "from eunomia import hookimpl\n"
+        "class Raising:\n"
+        "    name, api = 'raising', 1\n"
+        "    @hookimpl\n"
+        "    def eunomia_allocation(self, snapshot, menus, offer):\n"
+        "        raise ValueError('not today')\n"
+    )
+    arguments = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=4", "--cluster", "1x8 V100", "--no-report"]
+    arguments += ["--policy", "raising", "--policy", "fifo", "--plugin-path", str(tmp_path / "raising.py")]
+    arguments += ["--strict-plugins", "--out", str(tmp_path / "run"), "-j", processes]
+    script = f"import sys; from eunomia.cli import run; sys.exit(run({arguments!r}))"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done.stderr
+    assert 'error: plugin "raising" must answer allocation, but got ValueError: not today' in done.stderr
+    assert done.stdout.splitlines()[1].startswith("fifo ")
+    run = RunData.load(tmp_path / "run")
+    assert run.runs() == [("fifo", 0)]
+    assert run.facts is not None
+    assert run.facts.ended == "failed"

@@ -93,6 +93,7 @@ def plan_of(flags: Flags) -> tuple[Plan, list[str]]:
         inputs=source.inputs,
         command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate"),
     )
+    plan.check()
     if flags.strict:
         _refuse_unfit(plan)
     return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in source.notes)]

@@ -149,6 +149,8 @@ def _tell(outcome: "Outcome", *, strict: bool, as_json: bool, quiet: bool) -> in
     if outcome.ended == "interrupted":
         _say([f"interrupted: {outcome.done} of {outcome.cells} simulations are done; --resume goes on"])
         return INTERRUPTED
+    if outcome.failed:
+        raise outcome.failed[0]
     if not strict:
         return OK
     whole = outcome.dropped == 0 and bool((metrics["apps_finished"] == metrics["apps"]).all())

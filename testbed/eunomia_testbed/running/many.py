@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from eunomia.errors import InputError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder
@@ -44,6 +44,8 @@ class Outcome:
     cells: int
     dropped: int
     report: Path | None
+    failed: tuple[EunomiaError, ...] = ()
+    """What went wrong in simulations, such as a policy that makes no progress; the others are done."""
 
 
 def run_plan(
@@ -69,7 +71,7 @@ def run_plan(
 
     Raises:
         InputError: the plan or the folder does not do; nothing was changed.
-        EunomiaError: a simulation failed, or the disk is full; what was finished before is kept.
+        EunomiaError: a worker died, or the disk is full; what was finished before is kept.
     """
     plan.check()
     manifest = manifest_of(plan)
@@ -81,8 +83,10 @@ def run_plan(
     whole = resume and _is_whole(folder.path)
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
+    failed: list[EunomiaError] = []
+    count = processes_for(plan, left, processes)
     try:
-        run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch or Silent())
+        failed = run_cells(plan, left, folder.path, processes=count, watch=watch or Silent())
     except KeyboardInterrupt:
         ended = "interrupted"
     except Exception:
@@ -92,7 +96,7 @@ def run_plan(
         done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
         if not whole:
             _finish(folder, plan, done, complete=len(done) == len(cells))
-    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
+    facts = dataclasses.replace(facts, ended_at=_utc(), ended="failed" if failed else ended)
     folder.write_facts(facts)
     metrics = folder.write_summary()
     return Outcome(
@@ -104,6 +108,7 @@ def run_plan(
         cells=len(cells),
         dropped=_count_dropped(folder.path),
         report=_report(folder.path) if report and done else None,
+        failed=tuple(failed),
     )
 
 

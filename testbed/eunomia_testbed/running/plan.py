@@ -96,7 +96,7 @@ class Plan:
         """Refuse what cannot be run.
 
         Raises:
-            InputError: nothing to run, or two cells of one name.
+            InputError: nothing to run, two cells of one name, or a policy that does not suit the cluster.
         """
         cells = self.cells()
         if not cells:
@@ -105,6 +105,8 @@ class Plan:
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise InputError("policies must have different names", value=", ".join(twice), place="--policy")
+        for profile in self.profiles.values():
+            profile.stages(self.cluster)
         for load in self.loads:
             if not 0.0 < load < float("inf"):
                 raise InputError("load must be a positive factor", value=f"{load:g}", place="--load")

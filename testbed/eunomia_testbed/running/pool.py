@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from eunomia.errors import EunomiaError
+from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
 from eunomia_testbed.running.plan import Cell, Plan
 from eunomia_testbed.running.portable import can_travel, packed
@@ -34,7 +35,7 @@ def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
     return max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
 
 
-def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> None:
+def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> list[EunomiaError]:
     """Run the cells and leave their files.
 
     Args:
@@ -44,16 +45,26 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
         processes: 1: here.
         watch: hears how it goes.
 
+    Returns:
+        What went wrong in cells, such as a policy that makes no progress; the other cells are done.
+
     Raises:
-        EunomiaError: what a cell raised; the cells that were done stay.
+        DiskError: nothing more can be written; the cells that were done stay.
     """
-    if processes == 1:
-        for cell in cells:
-            watch.began(cell)
+    if processes > 1:
+        return _Pool(plan, cells, folder, watch).run(processes)
+    failed: list[EunomiaError] = []
+    for cell in cells:
+        watch.began(cell)
+        try:
             run_cell(plan, cell, folder, functools.partial(watch.moved, cell))
+        except DiskError:
+            raise
+        except EunomiaError as error:
+            failed.append(error)
+        else:
             watch.ended(cell)
-        return
-    _Pool(plan, cells, folder, watch).run(processes)
+    return failed
 
 
 class _Pool:
@@ -67,8 +78,9 @@ class _Pool:
         self._plan, self._folder, self._watch = packed(plan), folder, watch
         self._news: queue.SimpleQueue[tuple[subprocess.Popen[bytes], dict[str, Any] | None]] = queue.SimpleQueue()
         self._busy: dict[int, int] = {}
+        self._failed: list[EunomiaError] = []
 
-    def run(self, processes: int) -> None:
+    def run(self, processes: int) -> list[EunomiaError]:
         with contextlib.ExitStack() as stack:
             for _ in range(processes):
                 worker = stack.enter_context(_worker())
@@ -80,6 +92,7 @@ class _Pool:
                 self._give(worker)
             while self._open:
                 self._hear(*self._news.get())
+        return self._failed
 
     def _hear(self, worker: "subprocess.Popen[bytes]", told: dict[str, Any] | None) -> None:
         if told is None:
@@ -87,13 +100,17 @@ class _Pool:
                 raise _died(worker, self._cells[self._busy[worker.pid]])
             return
         cell = self._cells[told["cell"]]
-        if "error" in told:
-            raise raised(told["error"])
         if "progress" in told:
             finished, jobs, seconds = told["progress"]
             self._watch.moved(cell, Progress(finished=finished, jobs=jobs, time_seconds=seconds))
             return
-        self._watch.ended(cell)
+        if "error" in told:
+            error = raised(told["error"])
+            if isinstance(error, DiskError) or not isinstance(error, EunomiaError):
+                raise error
+            self._failed.append(error)
+        else:
+            self._watch.ended(cell)
         self._open -= 1
         del self._busy[worker.pid]
         self._give(worker)

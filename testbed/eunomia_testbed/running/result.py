@@ -184,6 +184,8 @@ def simulate(
             watch.close()
     if outcome.ended == "interrupted":
         raise KeyboardInterrupt
+    if outcome.failed:
+        raise outcome.failed[0]
     return SimulationResult(folder, keeper)
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
 from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
 from eunomia_testbed.running.portable import unpacked
 from eunomia_testbed.simulator import Progress
 
 TELL_SECONDS: Final = 0.2
+_KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": DiskError}
 
 
 def main() -> None:
@@ -68,7 +70,7 @@ def _told(error: Exception) -> dict[str, Any]:
     if not isinstance(error, EunomiaError):
         return {"kind": "fault", "text": "".join(traceback.format_exception(error)), "errors": []}
     errors = error.errors if isinstance(error, InputErrors) else [error]
-    kind = "input" if isinstance(error, InputError) else "error"
+    kind = next((name for name, made in _KINDS.items() if isinstance(error, made)), "error")
     return {"kind": kind, "errors": [[each.rule, each.value, each.place] for each in errors]}
 
 
@@ -76,7 +78,7 @@ def raised(told: dict[str, Any]) -> Exception:
     """The error that a worker told of."""
     if told["kind"] == "fault":
         return RuntimeError(f"in a worker:\n{told['text']}")
-    kind = InputError if told["kind"] == "input" else EunomiaError
+    kind = _KINDS.get(told["kind"], EunomiaError)
     errors = [kind(rule, value=value, place=place) for rule, value, place in told["errors"]]
     return InputErrors(errors) if kind is InputError and len(errors) > 1 else errors[0]  # type: ignore[arg-type]
 
