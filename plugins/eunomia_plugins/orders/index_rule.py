@@ -19,15 +19,15 @@ class IndexRuleOptions(PluginOptions):
 
     short: Weight = 1.0
     """Weight of being short: mean time left over the sum of it and the job's own."""
-    critical: Weight = 2.0
+    critical: Weight = 0.5
     """Weight of the critical path: time left over the least time in which all that is here can be done."""
-    deadline: Weight = 1.0
+    deadline: Weight = 2.0
     """Weight of the deadline at which the job's ρ would be 1: time left over the time until then."""
     stay: Weight = 0.1
     """Weight of running already: what a change is taken to cost."""
-    critical_power: Power = 16.0
-    """How sharply the second term rises: at 1 evenly, at 16 only near the end of the path."""
-    deadline_power: Power = 8.0
+    critical_power: Power = 4.0
+    """How sharply the second term rises: at 1 evenly, the higher the later."""
+    deadline_power: Power = 4.0
     """How sharply the third term rises."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
     """How many times its own run time a fair share would give a job; 0: apps per GPU over the life of its app."""
