@@ -1,14 +1,19 @@
 """Tiny workloads whose finish times were worked out by hand."""
 
+import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.testbed.simulator_lab import runs, watched
+from tests.testbed.simulator_lab import runs, several, watched
 
+from eunomia import Allocation, Menus, Offer, Reason, Seconds, Snapshot, Valuations, hookimpl
 from eunomia.cluster import Cluster
+from eunomia.contracts import Contracts
 from eunomia.errors import EunomiaError, InputError
 from eunomia.profiles import Profile
+from eunomia.registry import default_registry
 from eunomia_testbed.simulator import Costs, SimulationOptions, simulate_one
 
 THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])
@@ -134,4 +139,48 @@ def test_nothing_to_do() -> None:
     run = watched(runs([(0.0, 3, 1.0)]), "1x2 V100", "fifo")
     assert run.steps == 0
     assert np.isnan(run.start_seconds).all()
-    assert EunomiaError is not None
+
+
+def test_an_elastic_job_grows_and_shrinks_at_its_price() -> None:
+    # a alone runs on two GPUs at full speed. b comes at 4: a stops for 1 s and runs on one GPU from 5 on, at half its
+    # speed. b ends at 4 + 6 = 10: a then has 16 - 2.5 = 13.5 s left and runs on as it is for 3 s, until the second GPU
+    # is ready, pauses 1 s, and has 12 s left from 14 on.
+    workload = several([(0.0, [(1, 2, 20.0)]), (4.0, [(1, 1, 6.0)])])
+    options = SimulationOptions(costs=Costs(join=3.0, pause=1.0))
+    run = watched(workload, "1x2 V100", "max_min", options)
+    assert run.finish_seconds.tolist() == [26.0, 10.0]
+    assert run.run_seconds.tolist() == [4.0 + 8.0 + 12.0, 6.0]
+    assert (run.rounds.grown.sum(), run.rounds.shrunk.sum()) == (1, 1)
+    assert run.restarts.tolist() == [0, 0]
+
+
+class Restless:
+    """Asks for another round all the time, and starts nobody."""
+
+    name = "restless"
+    api = 1
+    contracts: ClassVar[Contracts] = {}
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        nobody = np.empty(0, np.int32)
+        return dataclasses.replace(
+            Allocation.to_jobs(nobody, np.empty(0, np.int64), otherwise=Reason.OUTRANKED),
+            wake_at=Seconds(snapshot.now + 1.0),
+        )
+
+
+def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
+    registry = default_registry().adding(Restless)
+    profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
+    run = watched(runs([(0.0, 1, 1.0)]), "1x1 V100", profile)
+    assert run.state.tolist() == ["rejected"]
+    assert (run.dropped[0].rule, run.dropped[0].value) == ("default must be able to start a job", "outranked")
+
+
+def test_a_policy_that_makes_no_progress_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eunomia_testbed.simulator.engine.STUCK_STEPS", 50)
+    registry = default_registry().adding(Restless)
+    profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
+    with pytest.raises(EunomiaError, match=r"a policy must make progress, but got 51 steps .* \(default at 5\d.0 s\)"):
+        watched(runs([(0.0, 1, 1.0), (1e6, 1, 1.0)]), "1x1 V100", profile)

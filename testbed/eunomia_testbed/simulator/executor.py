@@ -14,7 +14,8 @@ from eunomia.decisions import Decision, Transition, TransitionKind
 from eunomia.errors import EunomiaError
 from eunomia.events import Event, Released, Resized, Started
 from eunomia.leases import LeaseState
-from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia.plan import proportional
+from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.logs import LeaseEntry
 from eunomia_testbed.simulator.options import Costs, Delays
@@ -98,6 +99,8 @@ class Executor:
         self._ready = [0.0] * gpus
         self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
         """Whether GPUs come back at the moment at which they are asked for."""
+        # Speed without a model depends on nothing but the number of GPUs.
+        self._shares = None if work.speeds.plain else proportional(arbiter.state)
         self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -389,10 +392,22 @@ class Executor:
             work.stop(job, now)
         if work.done[job] < work.goal[job] or work.goal[job] == 0.0:
             self.count_start(job, kind)
-            work.go(job, now, gpus)
+            if self._shares is None:
+                work.go(job, now, gpus)
+            else:
+                work.go(job, now, gpus, *self._beside(gpus, self._shares))
         self._confirm(lease, epoch, now)
         if self.ran is not None:
             self.ran(job, now)
+
+    def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
+        """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
+        held, rows = self.arbiter.state.holdings.live, list(gpus)
+        cpus, memory = held.cpus[rows], held.memory_gib[rows]
+        return (
+            None if np.allclose(cpus, shares[0][rows]) else float(cpus.mean()),
+            None if np.allclose(memory, shares[1][rows]) else float(memory.mean()),
+        )
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
         """Count a restart or a migration."""

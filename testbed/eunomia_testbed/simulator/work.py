@@ -56,9 +56,11 @@ class Work:
         for job in workload.regimes:
             self._set_border(job)
 
-    def go(self, job: int, now: float, gpus: tuple[int, ...], *, cpus: float | None = None) -> None:
-        """Let a job that stands make steps from now on."""
-        pace = self._told[job] if self._told and job in self._told else self._pace(job, gpus, cpus)
+    def go(
+        self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
+    ) -> None:
+        """Let a job that stands make steps from now on; ``cpus`` and memory by GPU, None: the machine's share."""
+        pace = self._told[job] if self._told and job in self._told else self._pace(job, gpus, cpus, memory_gib)
         self.on[job] = gpus
         self.since[job] = now
         self.pace[job] = pace
@@ -66,10 +68,10 @@ class Work:
         if pace < math.inf and not self.by_rules:
             self._agenda.end(now + (self.border[job] - self.done[job]) * pace, job, turn)
 
-    def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None) -> float:
+    def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
         regimes = self.speeds.regimes(job)
         regime = regimes[self.regime[job]] if regimes else None
-        return self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus)
+        return self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus, memory_gib=memory_gib)
 
     def stop(self, job: int, now: float, *, at_border: bool = False) -> None:
         """Let a job that runs stand; what it did is booked."""
