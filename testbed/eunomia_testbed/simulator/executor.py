@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
 from eunomia.decisions import Decision, Transition, TransitionKind
 from eunomia.errors import EunomiaError
 from eunomia.events import Event, Released, Resized, Started
 from eunomia.leases import LeaseState
-from eunomia.plan import proportional
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.logs import LeaseEntry
@@ -100,7 +100,7 @@ class Executor:
         self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
         """Whether GPUs come back at the moment at which they are asked for."""
         # Speed without a model depends on nothing but the number of GPUs.
-        self._shares = None if work.speeds.plain else proportional(arbiter.state)
+        self._shares = None if work.speeds.plain else _machine_shares(arbiter.state.cluster)
         self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -466,6 +466,13 @@ class Executor:
             if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
                 self._log_lease(gpu, now, "divided")
                 self.job_on[gpu], self._since[gpu] = job, now
+
+
+def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
+    """By GPU: its part of its machine's CPUs and memory in GiB; 0 where they are not known, as holdings have it."""
+    sizes = np.diff(cluster.machine_start)
+    cpus, memory = np.nan_to_num(cluster.machine_cpus / sizes), np.nan_to_num(cluster.machine_memory_gib / sizes)
+    return cpus[cluster.machine], memory[cluster.machine]
 
 
 def _nothing(job: int, now: float) -> None:
