@@ -36,6 +36,14 @@ def test_an_integer_programme_by_hand(solver: Solver) -> None:
     assert found.record.passed == ()
 
 
+def test_an_interior_optimum_is_near_the_middle_of_all_and_no_corner() -> None:
+    flat = knapsack([1.0, 1.0], [1.0, 1.0], 1.0, integral=False)
+    assert sorted(solve_linear(flat).x.tolist()) == [0.0, 1.0]
+    middle = solve_linear(flat, limits=Limits(corner=False))
+    assert middle.x.tolist() == pytest.approx([0.5, 0.5], abs=1e-3)
+    assert middle.objective == pytest.approx(1.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("solver", [Solver.GUROBI, Solver.HIGHS, Solver.SCIPY, Solver.CLARABEL])
 def test_the_relaxation_by_hand(solver: Solver) -> None:
     found = solve_linear(knapsack([60.0, 100.0, 120.0], [10, 20, 30], 50, integral=False), solver=solver)

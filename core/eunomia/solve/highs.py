@@ -21,7 +21,10 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
     except ImportError as missing:
         raise UnavailableError(f"not installed ({missing})") from missing
     engine = highspy.Highs()
-    for name, option in _options(limits, seed).items():
+    options = _options(limits, seed)
+    if not (limits.corner or program.integral.any()):
+        options |= {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
+    for name, option in options.items():
         engine.setOptionValue(name, option)
     engine.passModel(_model(highspy, program))
     engine.run()

@@ -40,6 +40,9 @@ class Limits:
     nodes: int | None = None
     gap: float = 0.0
     """Relative gap at which an integer solution is good enough."""
+    corner: bool = True
+    """False: HiGHS stops at an interior point of a continuous programme's optima, near their middle, instead of going
+    on to a corner. Where optima are many, the middle does not jump with the noise of coefficients; corners do."""
     seconds: float | None = None
 
 

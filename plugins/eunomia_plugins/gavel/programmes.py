@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.solve import LinearProgram, SparseRows, solve_linear
+from eunomia.solve import Limits, LinearProgram, Solution, SolveError, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.gavel.instance import Instance
 
@@ -45,11 +45,12 @@ def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
         return np.zeros(gain.shape), 0.0
     if instance.pooled and (gain == gain[:, :1]).all():
         return _pooled_level(instance, gain[:, 0])
-    classes = classes_of(instance, gain)
+    most = float(gain.max(axis=1).min())  # what the least could gain alone: the level is at most that
+    classes = classes_of(instance, gain / most)
     share, level = _level_of_classes(classes, instance.capacity)
     reached = (classes.table * share).sum(axis=1)
     share *= (level / np.where(reached > 0.0, reached, 1.0))[:, None]
-    return share[classes.of], level
+    return share[classes.of], level * most
 
 
 def _pooled_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
@@ -72,8 +73,16 @@ def _level_of_classes(classes: Classes, capacity: Reals) -> tuple[Reals, float]:
     programme = LinearProgram.of(
         cost, rows=SparseRows.of(rows), row_lower=lower, row_upper=upper, upper=most, maximise=True
     )
-    solution = solve_linear(programme, place="gavel, the highest level")
+    solution = _in_the_middle(programme, "gavel, the highest level")
     return solution.x[:level].reshape(kinds, types), float(solution.x[level])
+
+
+def _in_the_middle(programme: LinearProgram, place: str) -> Solution:
+    """An optimum near the middle of all of them; a corner where the interior point is not exact enough."""
+    try:
+        return solve_linear(programme, limits=Limits(corner=False), place=place)
+    except SolveError:
+        return solve_linear(programme, place=place)
 
 
 def _above(cells: Ints, gain: Reals, level: int) -> tuple[Ints, Reals | float]:
