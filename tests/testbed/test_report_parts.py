@@ -422,6 +422,22 @@ def test_100000_jobs_make_a_small_page(large_run: RunData) -> None:
     assert all(row[0] in named for row in worst["tables"][0]["rows"])
 
 
+def test_the_apps_of_a_large_run_are_the_worst(large_run: RunData) -> None:
+    found = page_of(large_run)["parts"]["verdict"]["views"][0]["tables"][0]
+    assert found["title"] == "Apps, the 600 with the worst ρ of 100,000"
+    rho = [row[[column["label"] for column in found["columns"]].index("ρ")] for row in found["rows"]]
+    assert rho == pytest.approx(large_run.apps["rho"].sort(descending=True).head(600).to_list(), abs=1e-3)
+
+
+def test_apps_without_a_rho_stand_at_the_end_of_the_table(simulated: RunData) -> None:
+    hidden = pl.when(pl.col("app") < "job-005").then(None).otherwise(pl.col("rho")).alias("rho")
+    found = page_of(dataclasses.replace(simulated, apps=simulated.apps.with_columns(hidden)))
+    rows = table(found, "verdict", "Apps")
+    assert len(rows) == 60
+    assert [each["app"] for each in rows[-5:]] == [f"job-00{at}" for at in range(5)]
+    assert rows[0]["ρ"] == max(each["ρ"] for each in rows[:-5])
+
+
 def test_the_same_tables_in_another_order_give_the_same_page(large_run: RunData) -> None:
     few = dataclasses.replace(
         large_run,

@@ -35,7 +35,7 @@ def cluster(view: View, until: float) -> Part | None:
         until: the last moment of the page's time axes.
     """
     lines = _lines(view.run, until)
-    waits = sums_by(view.waits, ["reason", "plugin", "user", "app"], "seconds")
+    waits = sums_by(view.waits, ["reason", "plugin", "user", "app"], "seconds", ordered=False)
     spent = _slot_time(view)
     table = users_table(view)
     if not lines and waits.is_empty() and spent is None and table is None:
@@ -113,9 +113,9 @@ def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
 
 def _reasons(waits: pl.DataFrame, most: int) -> Table:
     """A row a reason, plugin and user: job-hours, and who waited longest."""
-    by_app = waits.sort("seconds", "app", descending=[True, False], maintain_order=True)
     keys = ["reason", "plugin", "user"]
-    longest = by_app.unique(keys, keep="first", maintain_order=True).select(*keys, "app")
+    longest = waits.filter(pl.col("seconds") == pl.col("seconds").max().over(keys))
+    longest = longest.group_by(keys).agg(pl.col("app").min())
     total = sums_by(waits, keys, "seconds").rename({"len": "apps"})
     shown = total.join(longest, on=keys, how="left", nulls_equal=True, maintain_order="left")
     shown = shown.sort("seconds", *keys, descending=[True, False, False, False], nulls_last=True).head(most)

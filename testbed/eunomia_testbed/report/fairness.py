@@ -6,7 +6,7 @@ import polars as pl
 
 from eunomia_testbed.report.curves import distribution
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
-from eunomia_testbed.report.sums import numbers
+from eunomia_testbed.report.sums import highest, numbers
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
@@ -23,11 +23,11 @@ def fairness(view: View) -> Part | None:
     judged = apps_or_jobs(run)
     kind = rho_column(run)
     final = judged.with_columns(pl.col(kind).fill_nan(None).alias("rho"), pl.col("rho").alias("rho_themis"))
-    final = final.filter(pl.col("rho").is_not_null()).sort("rho", "app", descending=[True, False])
-    lines = _lines(view, final)
+    final = final.filter(pl.col("rho").is_not_null())
+    named = highest(final, "rho", MOST_DOTS if final.height <= MOST_DOTS else WORST)
+    lines = _lines(view, highest(final, "rho", MOST_LINES))
     if final.is_empty() and not lines:
         return None
-    named = final.head(MOST_DOTS if final.height <= MOST_DOTS else WORST)
     return Part(
         name="fairness",
         title="Fairness",
@@ -40,7 +40,7 @@ def fairness(view: View) -> Part | None:
             "distribution": distribution(numbers(final["rho"])),
             "lines": lines,
         },
-        tables=[_worst(view, final.head(WORST), kind)] if final.height else [],
+        tables=[_worst(view, named.head(WORST), kind)] if final.height else [],
     )
 
 

@@ -23,7 +23,7 @@ def speed(view: View) -> Part | None:
     judged = apps_or_jobs(view.run).filter(pl.col("jct_seconds").is_not_null() & pl.col("jct_seconds").is_not_nan())
     if judged.is_empty():
         return None
-    ordered = judged.sort("jct_seconds", "app")
+    ordered = judged.sort("jct_seconds", "app") if judged.height <= MOST_NAMED else judged
     sizes = by_size(view.run.jobs)
     return Part(
         name="speed",

@@ -10,16 +10,23 @@ import polars as pl
 from eunomia.units import Reals
 
 
-def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str) -> pl.DataFrame:
-    """A row for each group of ``keys``, ordered by them, with the count ``len`` and the sums of the columns ``values``.
+def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str, ordered: bool = True) -> pl.DataFrame:
+    """A row for each group of ``keys`` with the count ``len`` and the sums of the columns ``values``.
 
     Unknown values count as nothing.
+
+    Args:
+        frame: any.
+        keys: columns.
+        values: columns of numbers.
+        ordered: whether groups come in the order of their keys, or as they appear, which is quicker.
     """
     if frame.is_empty():
         return frame.select(
             *keys, pl.lit(0, pl.Int64).alias("len"), *(pl.col(name).cast(pl.Float64) for name in values)
         )
-    groups = frame.select(keys).unique().sort(keys, nulls_last=False).with_row_index("group")
+    found = frame.select(keys).unique(maintain_order=not ordered)
+    groups = (found.sort(keys, nulls_last=False) if ordered else found).with_row_index("group")
     joined = frame.select(*keys).join(groups, on=list(keys), how="left", nulls_equal=True, maintain_order="left")
     group = joined["group"].to_numpy()
     sums = [pl.Series(name, np.bincount(group, numbers(frame[name], unknown=0.0), groups.height)) for name in values]
@@ -31,3 +38,12 @@ def numbers(column: pl.Series, unknown: float = float("nan")) -> Reals:
     """The column as float64, what is unknown (null or NaN) as ``unknown``."""
     found = column.cast(pl.Float64).to_numpy()
     return np.asarray(found if np.isnan(unknown) else np.nan_to_num(found, nan=unknown, posinf=np.inf, neginf=-np.inf))
+
+
+def highest(frame: pl.DataFrame, column: str, most: int) -> pl.DataFrame:
+    """The rows with the highest known values, highest first, those of equal value by ``app``."""
+    known = frame.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
+    if known.height > 4 * most:
+        least = np.partition(known[column].to_numpy(), known.height - most)[known.height - most]
+        known = known.filter(pl.col(column) >= least)
+    return known.sort(column, "app", descending=[True, False]).head(most)

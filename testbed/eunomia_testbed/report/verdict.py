@@ -10,6 +10,7 @@ import polars as pl
 
 from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
+from eunomia_testbed.report.sums import highest
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.report.words import RHO_NAMES, count, duration, percent
@@ -193,13 +194,20 @@ def _markup(statement: Statement) -> str:
     )
 
 
+def _worst_first(judged: pl.DataFrame, kind: str, most: int) -> pl.DataFrame:
+    """At most so many: those with a known ρ, the worst first, then those without, by name."""
+    known = highest(judged, kind, most)
+    if known.height == most:
+        return known
+    unknown = judged.filter(pl.col(kind).is_null() | pl.col(kind).is_nan()).sort("app")
+    return pl.concat([known, unknown.head(most - known.height)])
+
+
 def _app_table(view: View) -> Table:
     """A row for each app, as the demo prints it at its end; of very many, those with the worst ρ."""
     run, most = view.run, view.most(MOST_APPS)
     judged, kind = apps_or_jobs(run), rho_column(run)
-    shown = judged.sort("app") if judged.height <= FEW_APPS else judged.sort(
-        pl.col(kind).fill_nan(None), "app", descending=[True, False], nulls_last=True
-    ).head(most)  # fmt: skip
+    shown = judged.sort("app") if judged.height <= FEW_APPS else _worst_first(judged, kind, most)
     names = shown["app"].to_list()
     waited = waiting_by_app(view.waits, names)
     best = {str(row["app"]): row for row in run.trials.filter(pl.col("best")).iter_rows(named=True)}
