@@ -111,9 +111,13 @@ class WaitLogger:
         self._rows: list[tuple[int, float, float, str, str, str]] = []
         self._since = [math.nan] * jobs
         self._why = [("", "", "")] * jobs
+        self._told: dict[int, tuple[str, str, str]] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """A job waits from now on, or for another reason."""
+        """A job waits from now on, or for another reason; one that was stopped for the reason that was told then."""
+        told = self._told.pop(job, None)
+        if told is not None and not stage:
+            reason, stage, plugin = told
         since = self._since[job]
         if since == since:
             if self._why[job] == (reason, stage, plugin):
@@ -125,6 +129,7 @@ class WaitLogger:
 
     def end(self, job: int, now: float) -> None:
         """A job waits no longer."""
+        self._told.pop(job, None)
         since = self._since[job]
         if now > since:
             self._rows.append((job, since, now, *self._why[job]))
@@ -134,9 +139,13 @@ class WaitLogger:
         """Note the verdicts of a round."""
         for waiting in decision.waiting:
             job = rows[waiting.job]
-            if waiting.reason is not None and self._since[job] == self._since[job]:
-                stage = "" if waiting.stage is None else waiting.stage.value
-                self.begin(job, now, Reason(waiting.reason).word, stage, waiting.plugin)
+            if waiting.reason is None:
+                continue
+            why = Reason(waiting.reason).word, "" if waiting.stage is None else waiting.stage.value, waiting.plugin
+            if self._since[job] == self._since[job]:
+                self.begin(job, now, *why)
+            else:
+                self._told[job] = why  # it is being stopped: it waits once its checkpoint is written
 
     def columns(self, now: float) -> WaitLog:
         """The log as columns; those who still wait wait until now."""
