@@ -14,7 +14,6 @@ from eunomia.registry import Registry
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import Engine, Failures, Outage, Reports, SimulationOptions, simulate_one
-from eunomia_testbed.simulator.failures import read_outages
 from eunomia_testbed.workload import Regime
 
 TWO = Cluster.parse("2x2 V100")
@@ -151,13 +150,10 @@ def test_a_machine_comes_back() -> None:
     assert run.wait_seconds.tolist() == [6.0]
 
 
-def test_outages_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "failures.csv"
-    path.write_text("time_seconds,machine,event\n4,m01,down\n10.5,m01,up\n", encoding="utf-8")
-    assert [(outage.time_seconds, outage.up) for outage in read_outages(path)] == [(4.0, False), (10.5, True)]
-    path.write_text("time_seconds,machine,event\n-4,m01,down\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r'time_seconds must be at least 0, but got "-4" \(failures.csv, line 2\)'):
-        read_outages(path)
+def test_an_outage_names_a_machine_of_the_cluster() -> None:
+    failures = Failures(outages=(Outage(time_seconds=4.0, machine="m9"),))
+    with pytest.raises(InputError, match='an outage must name a machine of the cluster, but got "m9"'):
+        watched(runs([(0.0, 1, 8.0)]), "1x1 V100", "fifo", SimulationOptions(failures=failures))
 
 
 PLUGIN = """

@@ -4,7 +4,9 @@ import heapq
 import math
 from collections.abc import Callable
 
-Happens = Callable[[float], None]
+from eunomia.units import Seconds
+
+Happens = Callable[[Seconds], None]
 
 
 class Agenda:

@@ -23,7 +23,7 @@ from eunomia.events import (
     JobResumed,
     JobsDivided,
 )
-from eunomia.units import AppId, JobId
+from eunomia.units import AppId, JobId, Seconds
 from eunomia_appmaster.master.division import divide, extra_slots, unused
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
 from eunomia_testbed.simulator.outcome import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
@@ -70,14 +70,14 @@ class Apps:
         """Whether an app has a master, or is to have one when it arrives."""
         return app in self.several or app in self.masters
 
-    def arrive(self, app: int, now: float, events: list[Event]) -> None:
+    def arrive(self, app: int, now: Seconds, events: list[Event]) -> None:
         """An app of several jobs arrives."""
         master = self._make(app)
         self.masters[app] = master
         self.act(app, master.arrive(now), now, events)
         self._report(app, now, events)
 
-    def join(self, job: int, now: float, events: list[Event]) -> None:
+    def join(self, job: int, now: Seconds, events: list[Event]) -> None:
         """A job of an app that is here already arrives."""
         self.act(self._engine.app_of[job], [self.added(job)], now, events)
 
@@ -102,7 +102,7 @@ class Apps:
 
     # --- what masters do -------------------------------------------------------------------------------------------
 
-    def reached(self, job: int, gpus: tuple[int, ...], now: float, events: list[Event]) -> None:
+    def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
         """A job has come to its goal: its master says how it goes on."""
         engine, app = self._engine, self._engine.app_of[job]
         self.act(app, self.masters[app].reached(job, now), now, events)
@@ -114,7 +114,7 @@ class Apps:
             work.go(job, now, gpus)
         self._report(app, now, events)
 
-    def act(self, app: int, said: Iterable[Event], now: float, events: list[Event]) -> None:
+    def act(self, app: int, said: Iterable[Event], now: Seconds, events: list[Event]) -> None:
         """Carry out in the world what an app master says, and hand it on."""
         for event in said:
             if isinstance(event, JobFinished):  # one that paused and was ended at this same moment has ended, no more
@@ -125,17 +125,17 @@ class Apps:
                 act(self, event, now)
         self.dirty.add(app)
 
-    def _added(self, event: JobAdded, now: float) -> None:
+    def _added(self, event: JobAdded, now: Seconds) -> None:
         self._engine.wait(self.row(event.job), now)
 
-    def _finished(self, event: JobFinished, now: float) -> None:
+    def _finished(self, event: JobFinished, now: Seconds) -> None:
         job = self.row(event.job)
         work = self._engine.work
         self._stand(job, now)
         whole = work.done[job] >= work.total[job]
         self._engine.close(job, FINISHED if whole else STOPPED, now)
 
-    def _failed(self, event: JobFailed, now: float) -> None:
+    def _failed(self, event: JobFailed, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now)
         if event.again_in is None:
@@ -143,17 +143,17 @@ class Apps:
         else:
             self._engine.pause(job, now)
 
-    def _paused(self, event: JobPaused, now: float) -> None:
+    def _paused(self, event: JobPaused, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now, saves=True)
         self._engine.pause(job, now)
 
-    def _resumed(self, event: JobResumed, now: float) -> None:
+    def _resumed(self, event: JobResumed, now: Seconds) -> None:
         job = self.row(event.job)
         if self._engine.state[job] == PAUSED:
             self._engine.wait(job, now)
 
-    def _over(self, event: AppFinished | AppCancelled, now: float) -> None:
+    def _over(self, event: AppFinished | AppCancelled, now: Seconds) -> None:
         app = self._engine.app_rows[event.app]
         for job in self._jobs.get(app, []):
             if not self._engine.is_over(job):
@@ -165,7 +165,7 @@ class Apps:
         self._untold.discard(app)
         self._engine.executor.shared.pop(app, None)
 
-    def _stand(self, job: int, now: float, *, saves: bool = False) -> None:
+    def _stand(self, job: int, now: Seconds, *, saves: bool = False) -> None:
         """A job makes no step any more; GPUs that its master gave it are its app's again."""
         executor = self._engine.executor
         gpus = self._placed.pop(job, ())
@@ -176,7 +176,7 @@ class Apps:
 
     # --- division --------------------------------------------------------------------------------------------------
 
-    def _changed(self, app: int, job: int, now: float) -> None:
+    def _changed(self, app: int, job: int, now: Seconds) -> None:
         """An app's own leases changed; a job may have lost GPUs by it."""
         self.dirty.add(app)
         gpus = self._placed.pop(job, None)
@@ -187,7 +187,7 @@ class Apps:
         self._engine.stood(job, now)
         self._untold.add(app)
 
-    def lost(self, job: int, now: float, events: list[Event]) -> None:
+    def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
         """A job lost GPUs with a machine, and what it had done since its last checkpoint."""
         app = self._engine.app_of[job]
         if job in self._placed:
@@ -196,7 +196,7 @@ class Apps:
             reported = self._engine.reporter.progress(job, now)
             self.act(app, self.masters[app].hear(reported, now), now, events)
 
-    def divide(self, now: float) -> None:
+    def divide(self, now: Seconds) -> None:
         """Have the masters divide what changed since; what they say is told with the next step."""
         dirty, self.dirty = sorted(self.dirty), set()
         for app in dirty:
@@ -205,7 +205,7 @@ class Apps:
         if self._untold:
             self._engine.executor.urgent = True
 
-    def _divide(self, app: int, now: float) -> None:
+    def _divide(self, app: int, now: Seconds) -> None:
         engine, executor = self._engine, self._engine.executor
         shared = executor.shared[app]
         master = self.master(app)
@@ -228,7 +228,7 @@ class Apps:
             left = self._widen(master, [job for job in jobs if job in self._placed], left, now)
         self._give_back(app, left, now)
 
-    def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: float) -> tuple[int, ...]:
+    def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
         """Let running jobs go on with GPUs that nobody else in the app can use, where that pays; return the rest."""
         for job in jobs:
             gpus = self._placed[job]
@@ -240,7 +240,7 @@ class Apps:
                     left = left[more:]
         return left
 
-    def _extra(self, job: int, most: int, free: int, now: float) -> int:
+    def _extra(self, job: int, most: int, free: int, now: Seconds) -> int:
         """By how many of so many free GPUs a running job should be widened."""
         work, costs = self._engine.work, self._engine.options.costs
         return extra_slots(
@@ -251,7 +251,7 @@ class Apps:
             restart_seconds=costs.checkpoint + costs.start + costs.restore,
         )
 
-    def _put(self, job: int, gpus: tuple[int, ...], now: float) -> None:
+    def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
         """Put a job on GPUs of its app's own leases."""
         engine, executor = self._engine, self._engine.executor
         self._placed[job] = gpus
@@ -259,7 +259,7 @@ class Apps:
         engine.began(job, now)
         ready = max(now, executor.ready_at(gpus)) + executor.start_seconds(job)
 
-        def runs(then: float) -> None:
+        def runs(then: Seconds) -> None:
             if self._placed.get(job) is gpus and engine.state[job] == RUNNING:
                 executor.count_start(job, TransitionKind.START)
                 engine.work.go(job, then, gpus)
@@ -272,7 +272,7 @@ class Apps:
         else:
             runs(now)
 
-    def _give_back(self, app: int, idle: tuple[int, ...], now: float) -> None:
+    def _give_back(self, app: int, idle: tuple[int, ...], now: Seconds) -> None:
         """GPUs that nobody in the app can use go back after a while."""
         if self._idle.get(app, ()) == idle:
             return
@@ -309,7 +309,7 @@ class Apps:
 
     # --- forecasts -------------------------------------------------------------------------------------------------
 
-    def report(self, now: float, events: list[Event]) -> None:
+    def report(self, now: Seconds, events: list[Event]) -> None:
         """Have every master say what it knows of its remaining work, where that has changed."""
         if not self.masters or now < self._forecasts_due:
             return
@@ -320,7 +320,7 @@ class Apps:
         for app in sorted(running & self.masters.keys()):
             self._report(app, now, events)
 
-    def _report(self, app: int, now: float, events: list[Event]) -> None:
+    def _report(self, app: int, now: Seconds, events: list[Event]) -> None:
         master = self.masters.get(app)
         known = None if master is None else master.forecast(now)
         if known is not None:

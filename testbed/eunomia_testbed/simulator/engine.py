@@ -7,7 +7,7 @@ that ended come back at that moment by an order of the arbiter's, what arrives t
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop as _pop
 
 import numpy as np
@@ -92,7 +92,7 @@ class Engine:
         options.check()
         check_plugins(profile)
         self.workload, self.cluster, self.profile, self.options, self.seed = workload, cluster, profile, options, seed
-        self.now = 0.0
+        self.now = Seconds(0.0)
         self.timings = Timings() if options.keep.timings else None
         stages = profile.stages(cluster)
         fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
@@ -101,7 +101,8 @@ class Engine:
         self.arbiter = Arbiter(cluster, stages, fallback, seed=seed)
         self.speeds = Speeds(workload, cluster, models)
         jobs = workload.jobs
-        self._ids: Sequence[str] = jobs.id
+        self._ids: list[JobId] = list(map(JobId, jobs.id))
+        self._app_ids: list[AppId] = list(map(AppId, workload.apps.id))
         self.rows = {name: row for row, name in enumerate(jobs.id)}
         self.app_rows = {name: row for row, name in enumerate(workload.apps.id)}
         self.app_of: list[int] = jobs.app.tolist()
@@ -186,7 +187,7 @@ class Engine:
 
     def _run(self) -> None:
         until, executor = self.options.until, self.executor
-        while (now := self._next_time()) <= until and now < math.inf:
+        while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
             if self._idle > IDLE_STEPS and not self.running and self.next_arrival == math.inf:
                 return  # nobody will ever start
@@ -201,13 +202,14 @@ class Engine:
             return soon  # whoever waits now will not be helped by a machine that comes back
         return min(soon, self._failures.next_time())
 
-    def step_at(self, now: float, *, admits: bool = True) -> None:
+    def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
         """Step at a boundary of a peer's round: all that has to follow at this moment, or only what is at hand."""
+        now = Seconds(time_seconds)
         self._step(now, admits=admits)
         while admits and self.executor.urgent:
             self._step(now)
 
-    def _step(self, now: float, *, admits: bool = True) -> None:
+    def _step(self, now: Seconds, *, admits: bool = True) -> None:
         executor = self.executor
         self._instant = self._instant + 1 if now == self.now else 0
         self.now = now
@@ -238,12 +240,12 @@ class Engine:
         if self._watch is not None:
             self._watch(self, decision)
 
-    def _ask(self, now: float, events: list[Event]) -> Decision:
+    def _ask(self, now: Seconds, events: list[Event]) -> Decision:
         timings = self.timings
         if timings is None or not timings.looks(self.counts.steps):
-            return self.arbiter.step(Seconds(now), events)
+            return self.arbiter.step(now, events)
         began = time.thread_time_ns()
-        decision = self.arbiter.step(Seconds(now), events)
+        decision = self.arbiter.step(now, events)
         timings.add("step", time.thread_time_ns() - began)
         return decision
 
@@ -251,7 +253,7 @@ class Engine:
 
     def job_id(self, job: int) -> JobId:
         """Id of a job."""
-        return JobId(self._ids[job])
+        return self._ids[job]
 
     def is_over(self, job: int) -> bool:
         """Whether a job ended, well or not."""
@@ -267,7 +269,7 @@ class Engine:
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
-    def _happen(self, now: float, events: list[Event]) -> bool:
+    def _happen(self, now: Seconds, events: list[Event]) -> bool:
         """Let everything happen that is due; say whether a job ended whose GPUs come back with the next step."""
         heap, turns = self.agenda.heap, self.work.turn
         ended = False
@@ -281,13 +283,13 @@ class Engine:
                 ended = True
         return ended
 
-    def _border(self, job: int, now: float, events: list[Event]) -> bool:
+    def _border(self, job: int, now: Seconds, events: list[Event]) -> bool:
         """A job has come to the end of its work, or of a regime; say whether it ended and its GPUs are not back."""
         work = self.work
         gpus = work.on[job]
         work.stop(job, now, at_border=True)
         if not work.is_whole(job):
-            events.append(Adapted(job=JobId(self._ids[job]), batch_size=work.next_regime(job)))
+            events.append(Adapted(job=self._ids[job], batch_size=work.next_regime(job)))
             work.go(job, now, gpus)
             if self._follows_up:
                 events.append(self.reporter.progress(job, now))
@@ -305,11 +307,11 @@ class Engine:
         """A job of an app without master is done."""
         app = self.app_of[job]
         self.close(job, FINISHED, at)
-        events.append(JobFinished(job=JobId(self._ids[job])))
+        events.append(JobFinished(job=self._ids[job]))
         self._alive[app] -= 1
         if self._alive[app] == 0:
             self.app_finish[app] = at
-            events.append(AppFinished(app=AppId(self.workload.apps.id[app])))
+            events.append(AppFinished(app=self._app_ids[app]))
 
     def close(self, job: int, state: str, at: float) -> None:
         """A job is over."""
@@ -320,7 +322,7 @@ class Engine:
         self._left_to_do -= 1
         self._moved = self.counts.steps
 
-    def pause(self, job: int, now: float) -> None:
+    def pause(self, job: int, now: Seconds) -> None:
         """A job's app master does not want it to run now."""
         self._settle(job, now)
         self.state[job] = PAUSED
@@ -333,7 +335,7 @@ class Engine:
         elif self.state[job] == WAITING:
             self._waits_no_more(job, now)
 
-    def _arrive(self, now: float, events: list[Event]) -> None:
+    def _arrive(self, now: Seconds, events: list[Event]) -> None:
         order, arrival, here, rules = self._order, self._arrival, self._here, self.options.rules
         while self.next_arrival <= now:
             job = order[self._next]
@@ -358,7 +360,7 @@ class Engine:
                 events += self.reporter.profiled(job)
         self._moved = self.counts.steps
 
-    def _admit(self, job: int, now: float, rules: Rules) -> None:
+    def _admit(self, job: int, now: Seconds, rules: Rules) -> None:
         change = rules.admitted(job, now)
         if change is not None:
             self.work.become(job, change.iterations_left, change.seconds_per_iteration)
@@ -375,7 +377,7 @@ class Engine:
 
     # --- what the executor tells -----------------------------------------------------------------------------------
 
-    def began(self, job: int, now: float) -> None:
+    def began(self, job: int, now: Seconds) -> None:
         """A job holds GPUs."""
         if self.state[job] != WAITING:
             return
@@ -393,10 +395,10 @@ class Engine:
         if self.logs.waits is not None:
             self.logs.waits.end(job, now)
 
-    def _ran(self, job: int, now: float) -> None:
+    def _ran(self, job: int, now: Seconds) -> None:
         self.executor.out += self.reporter.ran(job, now)
 
-    def stood(self, job: int, now: float) -> None:
+    def stood(self, job: int, now: Seconds) -> None:
         """A job that held GPUs holds none."""
         if self.state[job] == RUNNING:
             self.running -= 1
@@ -404,7 +406,7 @@ class Engine:
 
     # --- machines --------------------------------------------------------------------------------------------------
 
-    def lose(self, machine: int, now: float) -> None:
+    def lose(self, machine: int, now: Seconds) -> None:
         """A machine goes down."""
         start = self.cluster.machine_start
         out = self.executor.out
@@ -415,7 +417,7 @@ class Engine:
                 self.stood(job, now)
                 out.append(self.reporter.progress(job, now))
 
-    def repair(self, machine: int, now: float) -> None:
+    def repair(self, machine: int, now: Seconds) -> None:
         """A machine is back."""
         self.executor.out.append(MachineBack(machine=self.cluster.machines[machine].name))
 
@@ -506,7 +508,7 @@ class Engine:
             self._progress(Progress(finished=self.counts.finished, jobs=self.workload.size, time_seconds=now))
 
     def _reject(self, job: int) -> None:
-        row = self.arbiter.state.job_row(JobId(self._ids[job]))
+        row = self.arbiter.state.job_row(self._ids[job])
         reason = self.arbiter.state.reason(row) if row >= 0 else None
         self.state[job] = REJECTED
         said = "no reason" if reason is None else reason.word

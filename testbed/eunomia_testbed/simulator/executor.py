@@ -69,13 +69,13 @@ class Executor:
         """By GPU, the lease whose processes are there."""
         self.busy = 0
         """GPUs that have a holder."""
-        self.began: Callable[[int, float], None] = _nothing
+        self.began: Callable[[int, Seconds], None] = _nothing
         """Told of a job that holds GPUs from now on."""
-        self.ran: Callable[[int, float], None] | None = None
+        self.ran: Callable[[int, Seconds], None] | None = None
         """Told of a job that makes steps from now on."""
-        self.left: Callable[[int, float], None] = _nothing
+        self.left: Callable[[int, Seconds], None] = _nothing
         """Told of a job that holds GPUs no longer."""
-        self.app_changed: Callable[[int, int, float], None] = _nothing_of_app
+        self.app_changed: Callable[[int, int, Seconds], None] = _nothing_of_app
         """Told of an app whose own leases, which its master divides, changed; and of a job that lost GPUs."""
         self.slot_seconds = [0.0] * len(work.done)
         self.restarts = [0] * len(work.done)
@@ -105,7 +105,7 @@ class Executor:
 
     # --- orders ----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision, now: float) -> None:
+    def carry_out(self, decision: Decision, now: Seconds) -> None:
         """Tell who has to leave, and begin what is ready."""
         for order in decision.orders:
             if order.leaving.size:
@@ -122,7 +122,7 @@ class Executor:
         if self._awaiting:
             self._hand_out(now)
 
-    def _send(self, order: Transition, now: float, why: str) -> None:
+    def _send(self, order: Transition, now: Seconds, why: str) -> None:
         if self.instant and order.job is not None:
             self._leave_at_once(order, now, why)
         elif self.delays.order:
@@ -130,7 +130,7 @@ class Executor:
         else:
             self._leave(order, now, why)
 
-    def _give(self, order: Transition, now: float) -> None:
+    def _give(self, order: Transition, now: Seconds) -> None:
         """Begin at once where everybody has gone; else when the arbiter knows that they have."""
         gone = self.instant and (
             not order.after.size or all(self.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist())
@@ -142,7 +142,7 @@ class Executor:
         else:
             self._awaiting[order.lease] = order.kind
 
-    def _hand_out(self, now: float) -> None:
+    def _hand_out(self, now: Seconds) -> None:
         """Begin the leases that have become ready. What is ready is read off the state, as the live service does."""
         state = self.arbiter.state
         for number in list(self._awaiting):
@@ -154,9 +154,11 @@ class Executor:
                 kind = self._awaiting[number]
                 job = NOBODY if lease.job == NONE else self._rows[state.job_id(lease.job)]
                 gpus = tuple(lease.gpus.tolist())
-                self._hand(number, lease.epoch, job, gpus, kind, now)
+                self._hand(LeaseId(number), Epoch(lease.epoch), job, gpus, kind, now)
 
-    def _hand(self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float) -> None:
+    def _hand(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
         if self.delays.order:
             self.agenda.call(now + self._late(), lambda then: self._begin(lease, epoch, job, gpus, kind, then))
         else:
@@ -176,7 +178,7 @@ class Executor:
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
-    def _leave(self, order: Transition, now: float, why: str) -> None:
+    def _leave(self, order: Transition, now: Seconds, why: str) -> None:
         """Processes are told to stop; the GPUs come back after a while."""
         gpus, fence = order.leaving.tolist(), order.fence
         for gpu in gpus:
@@ -196,7 +198,7 @@ class Executor:
         else:
             self._gone(order, gpus, now, why)
 
-    def _leave_at_once(self, order: Transition, now: float, why: str) -> None:
+    def _leave_at_once(self, order: Transition, now: Seconds, why: str) -> None:
         """The same for a job's lease where nothing takes time."""
         gpus, fence, fences = order.leaving.tolist(), order.fence, self._fence
         job, work = self._rows[order.job or ""], self.work
@@ -211,7 +213,7 @@ class Executor:
             self.left(job, now)
         self._tell_gone(order, tuple(gpus), now)
 
-    def leave_by_itself(self, job: int, gpus: tuple[int, ...], now: float) -> Released | None:
+    def leave_by_itself(self, job: int, gpus: tuple[int, ...], now: Seconds) -> Released | None:
         """A job of a lease of its own has ended, and its processes with it; None: that takes time, or it has none."""
         lease = self.holder[gpus[0]]
         if not self.instant or self._epoch[job] <= 0:
@@ -230,7 +232,7 @@ class Executor:
         """Jobs that an app's master put on GPUs of the lease, those among them that are still starting."""
         return sorted({self.job_on[gpu] for gpu in gpus if self.holder[gpu] == order.lease} - {NOBODY})
 
-    def _save(self, job: int, now: float) -> float:
+    def _save(self, job: int, now: Seconds) -> float:
         """Stop a job that has not ended; return how long saving takes."""
         if self.work.on[job]:
             self.work.stop(job, now)
@@ -239,7 +241,7 @@ class Executor:
         self._saved_at[job] = now + seconds
         return seconds
 
-    def stand(self, job: int, gpus: tuple[int, ...], now: float, *, saves: bool) -> None:
+    def stand(self, job: int, gpus: tuple[int, ...], now: Seconds, *, saves: bool) -> None:
         """A job's app master stops it, wherever it is: on GPUs that its master gave it, or on its own lease."""
         ran = bool(self.work.on[job]) or self._ran_here(job)
         if ran and saves:
@@ -263,7 +265,7 @@ class Executor:
         """Jobs that hold GPUs."""
         return set(self.job_on) - {NOBODY}
 
-    def _unshare(self, order: Transition, gpus: list[int], jobs: list[int], now: float) -> None:
+    def _unshare(self, order: Transition, gpus: list[int], jobs: list[int], now: Seconds) -> None:
         """An app's own lease loses GPUs: its master divides what is left."""
         app = self._app_rows[order.app]
         mine = self.shared.get(app, {})
@@ -273,25 +275,25 @@ class Executor:
         for job in jobs or [NOBODY]:
             self.app_changed(app, job, now)
 
-    def _gone(self, order: Transition, gpus: list[int], now: float, why: str) -> None:
+    def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
         job = self._job(order)
         self._vacate(order.lease, gpus, now, why)
         if job != NOBODY and not order.gpus.size and not self.work.on[job] and self._epoch[job] <= order.fence:
             self.left(job, now)  # unless it has begun elsewhere meanwhile
         self._tell_gone(order, tuple(gpus), now)
 
-    def _tell_gone(self, order: Transition, gpus: tuple[int, ...], now: float) -> None:
+    def _tell_gone(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
         """Acknowledge; what is lost on its way is sent again."""
         if self.delays.lost and self._luck.random() < self.delays.lost:
             self.agenda.call(now + self.delays.again, lambda then: self._tell_gone(order, gpus, then))
             return
-        self.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=Seconds(now)))
+        self.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
         successor = self.arbiter.state.holdings.live.successor
         # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
         if not self.instant or any(successor[gpu] == NONE for gpu in gpus):
             self.urgent = True
 
-    def _vacate(self, lease: int, gpus: Sequence[int], now: float, why: str) -> None:
+    def _vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str) -> None:
         holder, job_on, log = self.holder, self.job_on, self._log
         for gpu in gpus:
             if holder[gpu] == lease:
@@ -303,7 +305,7 @@ class Executor:
                 holder[gpu] = job_on[gpu] = NOBODY
                 self.busy -= 1
 
-    def _log_lease(self, gpu: int, now: float, why: str) -> None:
+    def _log_lease(self, gpu: int, now: Seconds, why: str) -> None:
         since, job = self._since[gpu], self.job_on[gpu]
         if job != NOBODY:
             self.slot_seconds[job] += now - since
@@ -312,7 +314,9 @@ class Executor:
 
     # --- beginning -------------------------------------------------------------------------------------------------
 
-    def _begin(self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float) -> None:
+    def _begin(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
         """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
         fence, holder = self._fence, self.holder
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
@@ -348,7 +352,7 @@ class Executor:
         return NOBODY if held is None else self._app_rows[self.arbiter.state.app_id(held.app)]
 
     def _get_ready(
-        self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
         """Spend what the change costs, and then run."""
         runs = bool(self.work.on[job])
@@ -374,11 +378,13 @@ class Executor:
             seconds += self._takes(self.costs.restore)
         return seconds + self._takes(self.costs.migrate) if moves else seconds
 
-    def _pause(self, job: int, epoch: int, now: float) -> None:
+    def _pause(self, job: int, epoch: int, now: Seconds) -> None:
         if self._epoch[job] == epoch and self.work.on[job]:
             self.work.stop(job, now)
 
-    def _begun(self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float) -> None:
+    def _begun(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
         holder, fence = self.holder, self._fence
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:
@@ -386,7 +392,9 @@ class Executor:
         if self._epoch[job] == epoch:
             self._run(lease, epoch, job, gpus, kind, now)
 
-    def _run(self, lease: int, epoch: int, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: float) -> None:
+    def _run(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
         work = self.work
         if work.on[job]:
             work.stop(job, now)
@@ -417,20 +425,20 @@ class Executor:
             self.restarts[job] += 1
         self._ever[job] = True
 
-    def _confirm(self, lease: int, epoch: int, now: float) -> None:
+    def _confirm(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> None:
         """Acknowledge; what is lost on its way is sent again."""
         if self.delays.lost and self._luck.random() < self.delays.lost:
             self.agenda.call(now + self.delays.again, lambda then: self._confirm(lease, epoch, then))
             return
         if lease in self._confirmed:
-            self.out.append(Resized(lease=LeaseId(lease), epoch=Epoch(epoch), at=Seconds(now)))
+            self.out.append(Resized(lease=lease, epoch=epoch, at=now))
         else:
             self._confirmed.add(lease)
-            self.out.append(Started(lease=LeaseId(lease), epoch=Epoch(epoch), at=Seconds(now)))
+            self.out.append(Started(lease=lease, epoch=epoch, at=now))
 
     # --- faults ----------------------------------------------------------------------------------------------------
 
-    def lose(self, gpus: range, now: float) -> list[int]:
+    def lose(self, gpus: range, now: Seconds) -> list[int]:
         """A machine is down: nothing is on its GPUs any more; return the jobs that ran there, or were about to.
 
         It is fenced before it counts as lost: orders on their way find a newer epoch.
@@ -450,7 +458,7 @@ class Executor:
                 self._ever[job] = True
         return hit
 
-    def settle(self, now: float) -> None:
+    def settle(self, now: Seconds) -> None:
         """Book what is held at the end of the run."""
         for gpu, lease in enumerate(self.holder):
             if lease != NOBODY:
@@ -460,7 +468,7 @@ class Executor:
                 if self._log is not None:
                     self._log.append((self._app_on[gpu], job, gpu, lease, self._since[gpu], math.nan, ""))
 
-    def put(self, job: int, gpus: tuple[int, ...], now: float) -> None:
+    def put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
         """An app master puts one of its jobs on GPUs of its own leases, or takes it off them."""
         for gpu in gpus:
             if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
@@ -475,11 +483,11 @@ def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
     return cpus[cluster.machine], memory[cluster.machine]
 
 
-def _nothing(job: int, now: float) -> None:
+def _nothing(job: int, now: Seconds) -> None:
     """Nobody is told."""
 
 
-def _nothing_of_app(app: int, job: int, now: float) -> None:
+def _nothing_of_app(app: int, job: int, now: Seconds) -> None:
     """Nobody is told."""
 
 

@@ -1,48 +1,16 @@
-"""Machines that fail and are repaired: from a list, a file, or drawn from the seed."""
+"""Machines that fail and are repaired: as a list says, or drawn from the seed."""
 
-import csv
 import math
 from collections.abc import Callable
 from heapq import heappop
-from pathlib import Path
 
 import numpy as np
 
 from eunomia.cluster import Cluster
 from eunomia.errors import InputError
+from eunomia.units import Seconds
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.options import Failures, Outage
-
-_COLUMNS = ("time_seconds", "machine", "event")
-
-
-def read_outages(path: Path | str) -> tuple[Outage, ...]:
-    """Read outages from a CSV file with the columns ``time_seconds``, ``machine`` and ``event`` (down or up).
-
-    Raises:
-        InputError: a column is missing, a time is negative or no number, or an event is neither.
-    """
-    where = Path(path)
-    with where.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-        if missing:
-            raise InputError(
-                f"failures must have the columns {', '.join(_COLUMNS)}", value=missing[0], place=where.name
-            )
-        return tuple(_outage(row, f"{where.name}, line {number}") for number, row in enumerate(rows, start=2))
-
-
-def _outage(row: dict[str, str], place: str) -> Outage:
-    try:
-        seconds = float(row["time_seconds"])
-    except ValueError:
-        seconds = math.nan
-    if not 0.0 <= seconds < math.inf:
-        raise InputError("time_seconds must be at least 0", value=f'"{row["time_seconds"]}"', place=place)
-    if row["event"] not in ("down", "up"):
-        raise InputError('event must be "down" or "up"', value=f'"{row["event"]}"', place=place)
-    return Outage(time_seconds=seconds, machine=row["machine"], up=row["event"] == "up")
+from eunomia_testbed.simulator.options import Failures
 
 
 class FailurePlan:
@@ -64,8 +32,8 @@ class FailurePlan:
         failures: Failures,
         cluster: Cluster,
         seed: int,
-        lose: Callable[[int, float], None],
-        repair: Callable[[int, float], None],
+        lose: Callable[[int, Seconds], None],
+        repair: Callable[[int, Seconds], None],
     ) -> None:
         self._failures, self._lose, self._repair = failures, lose, repair
         self._agenda = Agenda()
@@ -81,38 +49,38 @@ class FailurePlan:
         if math.isfinite(failures.between_seconds):
             self._luck = [np.random.default_rng([seed, 0xFA11, number]) for number in range(len(cluster.machines))]
             for number in range(len(cluster.machines)):
-                self._next(number, 0.0)
+                self._next(number, Seconds(0.0))
 
     def next_time(self) -> float:
         """When a machine fails or comes back next."""
         return self._agenda.next_time([])
 
-    def happen(self, now: float) -> None:
+    def happen(self, now: Seconds) -> None:
         """Let happen what is due."""
         while self.next_time() <= now:
             happens = heappop(self._agenda.heap)[2]
             if happens is not None:
                 happens(now)
 
-    def _goes_down(self, machine: int, now: float) -> None:
+    def _goes_down(self, machine: int, now: Seconds) -> None:
         if machine not in self.down:
             self.down.add(machine)
             self._lose(machine, now)
 
-    def _comes_back(self, machine: int, now: float) -> None:
+    def _comes_back(self, machine: int, now: Seconds) -> None:
         if machine in self.down:
             self.down.discard(machine)
             self._repair(machine, now)
 
-    def _next(self, machine: int, now: float) -> None:
+    def _next(self, machine: int, now: Seconds) -> None:
         lasts = float(self._luck[machine].exponential(self._failures.between_seconds))
         self._agenda.call(now + lasts, lambda then: self._fails(machine, then))
 
-    def _fails(self, machine: int, now: float) -> None:
+    def _fails(self, machine: int, now: Seconds) -> None:
         self._goes_down(machine, now)
         takes = float(self._luck[machine].exponential(self._failures.repair_seconds))
         self._agenda.call(now + takes, lambda then: self._mended(machine, then))
 
-    def _mended(self, machine: int, now: float) -> None:
+    def _mended(self, machine: int, now: Seconds) -> None:
         self._comes_back(machine, now)
         self._next(machine, now)

@@ -47,8 +47,12 @@ class Reporter:
         error = reports.error
         factors = luck.uniform(1.0 - error, 1.0 + error, size=(2, count)) if error > 0.0 else np.ones((2, count))
         lies = np.array([reports.lies.get(app, 1.0) for app in apps.id]) if reports.lies else np.ones(count)
+        self._ids: list[JobId] = list(map(JobId, jobs.id))
+        self._app_ids: list[AppId] = list(map(AppId, apps.id))
+        self._user_ids: list[UserId] = list(map(UserId, workload.users.id))
         self._app: list[int] = jobs.app.tolist()
         self._far_lies = reports.far_lies
+        self._profiles = reports.profiles
         self._work_factor: list[float] = (factors[0] * lies).tolist()
         self._time_factor: list[float] = factors[1].tolist()
         self._least: list[int] = jobs.least.tolist()
@@ -73,8 +77,8 @@ class Reporter:
         user = self._user[app]
         search = self._workload.searches.get(app)
         return AppArrived(
-            app=AppId(self._workload.apps.id[app]),
-            user=UserId(self._workload.users.id[user]),
+            app=self._app_ids[app],
+            user=self._user_ids[user],
             weight=self._weight[app],
             user_weight=self._user_weight[user],
             tuner_kind="none" if search is None else search.tuner,
@@ -85,8 +89,8 @@ class Reporter:
         """A job as it is reported."""
         named = self._workload.jobs.gpu_type
         return JobAdded(
-            job=JobId(self._workload.jobs.id[job]),
-            app=AppId(self._workload.apps.id[self._app[job]]),
+            job=self._ids[job],
+            app=self._app_ids[self._app[job]],
             least=self._least[job],
             most=self._most[job],
             iterations=self.whole(job),
@@ -116,7 +120,7 @@ class Reporter:
 
     def profiled(self, job: int) -> Iterator[Event]:
         """With ``oracle``: the rate of a job that arrives, by size, type and locality."""
-        if self._know != "oracle" or self._speeds.plain:
+        if self._know != "oracle" or self._speeds.plain or not self._profiles:
             return
         for size in sorted({*_sizes(self._least[job], self._most[job])}):
             for kind in range(len(self._cluster.gpu_types)):
@@ -157,7 +161,7 @@ class Reporter:
         app, work = self._app[job], self._work
         rate = work.rate(job) / self._time_factor[app] if work.on[job] else 0.0
         done = work.done_at(job, now) * self._work_factor[app]
-        return JobReported(job=JobId(self._workload.jobs.id[job]), iterations_done=done, rate=rate, at=Seconds(now))
+        return JobReported(job=self._ids[job], iterations_done=done, rate=rate, at=Seconds(now))
 
     def left(self, job: int, now: float) -> float:
         """Iterations that a job is said to have left up to its goal."""
@@ -182,7 +186,7 @@ class Reporter:
 
     def _measured(self, job: int, gpus: int, kind: int, locality: Locality, pace: float) -> RateMeasured:
         return RateMeasured(
-            job=JobId(self._workload.jobs.id[job]),
+            job=self._ids[job],
             gpus=gpus,
             locality=locality,
             rate=1.0 / (pace * self._time_factor[self._app[job]]),
