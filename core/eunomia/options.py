@@ -1,5 +1,6 @@
 """Options of plugins: typed, described by their docstrings, checked when a profile is loaded."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -14,9 +15,7 @@ from eunomia.words import did_you_mean, exact_duration, shown
 class PluginOptions(BaseModel):
     """Base of a plugin's options: frozen, nothing extra; the docstring under an option is its description."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, arbitrary_types_allowed=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, arbitrary_types_allowed=True)
 
 
 def _duration(given: object) -> object:
@@ -136,7 +135,33 @@ def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
     """Options by name with type or choices, bounds, default and description, as plain values for ``--json``."""
     schema = kind.model_json_schema(mode="serialization")
     properties: dict[str, dict[str, object]] = schema.get("properties", {})
+    said = descriptions(kind)
     return {
         name: {key: item for key, item in entry.items() if key not in ("title", "$ref")}
+        | ({"description": said[name]} if name in said else {})
         for name, entry in properties.items()
     }
+
+
+def descriptions(kind: type[BaseModel]) -> dict[str, str]:
+    """What the docstring under each option says, by name; read when it is asked for, since a source file is read."""
+    import ast
+    import inspect
+    import textwrap
+
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not issubclass(base, BaseModel) or base is BaseModel:
+            continue
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError):  # its source is not at hand, such as in an interactive session
+            continue
+        lines = body.body if isinstance(body, ast.ClassDef) else []
+        for line, after in itertools.pairwise(lines):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(after, ast.Expr):
+                text = after.value.value if isinstance(after.value, ast.Constant) else None
+                if isinstance(text, str):
+                    found[line.target.id] = inspect.cleandoc(text)
+    explicit = {name: field.description for name, field in kind.model_fields.items() if field.description}
+    return found | explicit

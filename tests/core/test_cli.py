@@ -79,7 +79,9 @@ def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ordered" in shown
     assert "broken" not in shown
     assert shown.splitlines()[0].split() == ["PLUGIN", "VERSION", "STAGES", "FROM", "STATUS"]
-    assert shown.splitlines()[-1].startswith("Profiles: default demo")
+    profiles = shown.splitlines()[-1]
+    assert profiles.startswith("Profiles: ")
+    assert {"default", "demo", "themis"} <= set(profiles.split())
 
 
 def test_plugins_are_listed_for_machines_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from eunomia.errors import EunomiaError, InputErrors
 from eunomia.events import AppArrived, Event, JobAdded
 from eunomia.memos import Memo
 from eunomia.offers import Offer
-from eunomia.options import PluginOptions
+from eunomia.options import PluginOptions, descriptions
 from eunomia.profiles import Profile
 from eunomia.snapshot import Snapshot
 from eunomia.stages import Stages
@@ -383,8 +383,9 @@ def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:
 
 def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
     """Options without a docstring or a default, those of tables within included."""
+    said = descriptions(kind)
     for name, field in kind.model_fields.items():
-        if not (field.description or "").strip():
+        if not said.get(name, "").strip():
             yield f"{within}{name} has no docstring"
         if field.is_required():
             yield f"{within}{name} has no default"
