@@ -355,8 +355,11 @@ class Executor:
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
         """Spend what the change costs, and then run."""
-        runs = bool(self.work.on[job])
-        if runs and kind is TransitionKind.GROW:
+        on = self.work.on[job]
+        runs = bool(on) and kind is TransitionKind.GROW and set(on) <= set(gpus)
+        if on and not runs:  # this order has overtaken the one to leave
+            self._save(job, now)
+        if runs:
             ready = now + self._takes(self.costs.join)
             pause = self._takes(self.costs.pause)
             if pause > 0.0:
