@@ -25,7 +25,7 @@ from eunomia import (
 from eunomia.contracts import Contracts
 from eunomia.pools import owners
 from eunomia.units import Ints, Reals, Rows
-from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
+from eunomia_plugins.gavel.instance import Instance, among, instance_of, left_out
 from eunomia_plugins.gavel.matching import match
 from eunomia_plugins.gavel.min_total_duration import seconds_left
 from eunomia_plugins.gavel.sharing import EVENTS
@@ -66,7 +66,7 @@ class Allox:
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
         """Grant each waiting job its gang on the type that it was matched to, the front of the lines first."""
         everybody = instance_of(snapshot, menus, offer, weighted=False, speeds=True)
-        waits = np.isin(everybody.jobs, offer.candidates) & ~np.isin(everybody.jobs, _holding(snapshot))
+        waits = among(offer.candidates, everybody.jobs) & ~among(_holding(snapshot), everybody.jobs)
         found = everybody.only(waits)
         matched = _matched_first(snapshot, found, self.options)
         kinds, order = self._match(snapshot, found, matched)
@@ -97,7 +97,8 @@ class Allox:
 
 def _holding(snapshot: Snapshot) -> Rows:
     """Jobs that have GPUs, or are promised some."""
-    return np.unique(owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB))
+    held = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
+    return held[held >= 0]
 
 
 def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -> Ints:

@@ -109,9 +109,19 @@ def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
     return rates
 
 
+def among(chosen: Rows, rows: Rows) -> Bools:
+    """By row, whether it is one of those chosen."""
+    mask: Bools = np.zeros(1 + max(int(chosen.max(initial=0)), int(rows.max(initial=0))), dtype=bool)
+    mask[chosen] = True
+    found: Bools = mask[rows]
+    return found
+
+
 def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
     """Active jobs that have no share, and why: they can run nowhere in this cluster, or came after the solution."""
-    rest = snapshot.active[~np.isin(snapshot.active, shares)]
+    rest = snapshot.active[~among(shares, snapshot.active)]
+    if rest.size == 0:
+        return rest, np.empty(0, np.int32)
     gpus, kind = menus.span(rest)[1], snapshot.jobs.gpu_type[rest]
     limit = np.append(offer.capacity, offer.capacity.max(initial=0))[kind]
     why = np.full(rest.size, int(Reason.AWAITING_ROUND), np.int32)

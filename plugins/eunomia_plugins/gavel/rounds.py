@@ -31,7 +31,7 @@ from eunomia.contracts import Contracts
 from eunomia.memos import Memo
 from eunomia.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
-from eunomia_plugins.gavel.instance import rates_by_type
+from eunomia_plugins.gavel.instance import among, rates_by_type
 from eunomia_plugins.gavel.served import Served
 
 GRAIN = 1e-6
@@ -85,7 +85,7 @@ class GavelRounds:
         last = snapshot.memos.of(self.name, Stage.REFINE)
         book = _read(snapshot, menus, allocation.claims.rows, shares)
         served = last if isinstance(last, Served) and last.at == float(shares.since) else _anew(last, book)
-        claims = np.flatnonzero(np.isin(book.jobs, offer.candidates))
+        claims = np.flatnonzero(among(offer.candidates, book.jobs))
         gpus, kinds, order = self._serve(snapshot, menus, offer, book, served, claims)
         jobs = book.jobs[claims]
         lease, ends_at = self._round(float(snapshot.now))
@@ -152,6 +152,8 @@ class GavelRounds:
 
     def _walk(self, snapshot: Snapshot) -> list[int]:
         types = snapshot.cluster.gpu_types
+        if len(types) == 1:
+            return [0]
         if self.options.walk == "shuffled":
             return [int(kind) for kind in snapshot.rng(self.name).permutation(len(types))]
         named = [types.index(name) for name in self.options.types if name in types]
@@ -167,7 +169,7 @@ class _Book(NamedTuple):
     names: list[str]
     gpus: Ints
     able: Bools
-    """[claim, type] whether it runs there, as far as its menu tells."""
+    """[claim, type] whether it runs there, as far as its menu tells where there are several types."""
     share: Reals
     time: Reals
     """[claim, type] seconds received at the gang's size since the job came."""
@@ -177,13 +179,15 @@ def _read(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _
     gpus = menus.span(jobs)[1]
     kind = snapshot.jobs.gpu_type[jobs]
     types = np.arange(shares.share.shape[1])
-    able = ((kind[:, None] == -1) | (kind[:, None] == types)) & (gpus[:, None] > 0)
+    able: Bools = ((kind[:, None] == -1) | (kind[:, None] == types)) & (gpus[:, None] > 0)
+    if types.size > 1:
+        able &= rates_by_type(menus, jobs, gpus, types.size) > 0.0
     return _Book(
         at=float(shares.since),
         jobs=jobs,
-        names=[str(name) for name in snapshot.jobs.id[jobs]],
+        names=snapshot.jobs.id[jobs].tolist(),
         gpus=gpus,
-        able=able & (rates_by_type(menus, jobs, gpus, types.size) > 0.0),
+        able=able,
         share=shares.share,
         time=snapshot.ledger.jobs.received[jobs] / np.maximum(gpus, 1)[:, None],
     )
@@ -221,6 +225,6 @@ def _rounded(table: Reals, grain: float) -> Reals:
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
     """Those of the allocation, and of the others that they had their share for now."""
-    rest = np.setdiff1d(late, given.rows).astype(np.int32)
+    rest = late if given.rows.size == 0 else late[~among(given.rows, late)]
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

@@ -99,11 +99,11 @@ def share_time(
         solve: what the policy does.
     """
     last = snapshot.memos.of(name, Stage.ALLOCATION)
-    names = [str(job) for job in snapshot.jobs.id[snapshot.active]]
+    names: list[str] = snapshot.jobs.id[snapshot.active].tolist()
     if isinstance(last, Shares) and not _due(last, float(snapshot.now), names, offer, options.least_between):
         return _answer(snapshot, menus, offer, last, names)
     found = instance_of(snapshot, menus, offer, weighted=options.weighted, speeds=options.performance)
-    able = [str(job) for job in snapshot.jobs.id[found.jobs]]
+    able: list[str] = snapshot.jobs.id[found.jobs].tolist()
     solved = solve(
         found if options.performance else found.blind(), able, last.notes if isinstance(last, Shares) else {}
     )
@@ -133,9 +133,9 @@ def _due(last: Shares, now: float, names: list[str], offer: Offer, least_between
 
 
 def _answer(snapshot: Snapshot, menus: Menus, offer: Offer, solution: Shares, names: list[str]) -> Allocation:
-    known = np.array([name in solution.share for name in names], dtype=bool)
-    rows = snapshot.active[known]
-    share = np.array([solution.share[name] for name in names if name in solution.share])
+    kept = solution.share
+    rows = snapshot.active[np.array([name in kept for name in names], dtype=bool)]
+    share = np.array([kept[name] for name in names if name in kept])
     rest, why = left_out(snapshot, menus, offer, rows)
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
