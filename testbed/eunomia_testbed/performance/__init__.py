@@ -1,15 +1,40 @@
-"""How fast a job really is: declared, measured or from an analytic model. Ground truth: no plugin sees it."""
+"""How fast a job really is: declared, measured or from an analytic model. Ground truth: no plugin sees it.
 
-from eunomia_testbed.performance.analytic import AnalyticModel, Links
-from eunomia_testbed.performance.declared import DeclaredModel, DeclaredSpeeds
-from eunomia_testbed.performance.measured import (
-    AfsScaling,
-    ElasticFlowTables,
-    GavelThroughputs,
-    SynergyProfiles,
-    read_performance,
-)
+Models and the readers of their files are imported when they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
 from eunomia_testbed.performance.speeds import PerformanceModel, Setting, known_of
+
+if TYPE_CHECKING:
+    from eunomia_testbed.performance.analytic import AnalyticModel, Links
+    from eunomia_testbed.performance.declared import DeclaredModel, DeclaredSpeeds
+    from eunomia_testbed.performance.gavel import GavelThroughputs
+    from eunomia_testbed.performance.measured import read_performance
+    from eunomia_testbed.performance.scaling import AfsScaling, ElasticFlowTables
+    from eunomia_testbed.performance.synergy import SynergyProfiles
+
+_MODULES = {
+    "analytic": ("AnalyticModel", "Links"),
+    "declared": ("DeclaredModel", "DeclaredSpeeds"),
+    "gavel": ("GavelThroughputs",),
+    "measured": ("read_performance",),
+    "scaling": ("AfsScaling", "ElasticFlowTables"),
+    "synergy": ("SynergyProfiles",),
+}
+_HOME = {name: f"eunomia_testbed.performance.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for from its module, once."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'eunomia_testbed.performance' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
 
 __all__ = [
     "AfsScaling",
