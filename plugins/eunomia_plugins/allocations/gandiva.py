@@ -1,6 +1,6 @@
 """Gandiva as Themis compares with it: who can be placed best comes first, and who is placed badly moves (§6.1)."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -80,17 +80,6 @@ class Gandiva:
         return packing.allocation(offer)
 
 
-class _Demand(NamedTuple):
-    """What makes two waiting jobs alike to a packer."""
-
-    curve: int
-    gpu_type: int
-    cpus: float
-    memory_gib: float
-    app: int
-    """Apps differ in what they say of distance."""
-
-
 class _Packing:
     """One round in the making."""
 
@@ -116,7 +105,8 @@ class _Packing:
 
     def migrate(self, least_gain: float) -> None:
         """Move those who would run faster elsewhere, the greatest gain first, each once."""
-        waiting = {claim: self._gain(claim) for claim in self.served}
+        apart = [claim for claim, way in self.served.items() if len(way.parts) > 1]
+        waiting = {claim: self._gain(claim) for claim in apart}
         while waiting:
             claim = max(waiting, key=lambda one: waiting[one][0])
             gain, way = waiting.pop(claim)
@@ -150,15 +140,11 @@ class _Packing:
 
     def pack(self, least_gain: float) -> None:
         """Serve the claim of the highest placement score, ties by rank; and again, until nothing fits anybody."""
-        able = [claim for claim in range(len(self.jobs)) if self.why[claim] == int(Reason.OUTRANKED)]
-        queues: dict[object, list[int]] = {}
-        for claim in able:
-            if claim not in self.served:
-                queues.setdefault(claim if claim in self.held else self._demand(claim), []).append(claim)
+        queues = self._queues() if self.pool.gpus else {}
         while queues and self.pool.gpus:
-            best: tuple[float, int, object, Way] | None = None
+            best: tuple[float, int, int, Way] | None = None
             for key, queue in list(queues.items()):
-                claim = queue[0]
+                claim = queue[-1]
                 if best is not None and best[0] >= 1.0 and best[1] < claim:
                     continue  # nobody scores more, and it ranks behind
                 way = self._best(claim, least_gain)
@@ -173,7 +159,7 @@ class _Packing:
             _, claim, key, way = best
             stays = claim in self.held and self._is_here(claim, way)
             self._settle(claim, way, self.held[claim] if stays else None)
-            queues[key].pop(0)
+            queues[key].pop()
             if not queues[key]:
                 del queues[key]
 
@@ -189,15 +175,30 @@ class _Packing:
                 return there if gain >= max(least_gain, 1e-9) else here
         return there
 
-    def _demand(self, claim: int) -> _Demand:
-        table, job = self.snapshot.jobs, self.jobs[claim]
-        return _Demand(
-            int(self.menus.curve[job]),
-            int(table.gpu_type[job]),
-            float(np.nan_to_num(table.cpus[job], nan=-1.0)),
-            float(np.nan_to_num(table.memory_gib[job], nan=-1.0)),
-            int(table.app[job]),
+    def _queues(self) -> dict[int, list[int]]:
+        """Claims that are to be served, by what is alike to a packer; the last of each list is first in rank.
+
+        Claims of one app that want the same have the same best place, so one of each is looked at.
+        """
+        table, rows = self.snapshot.jobs, self.claims.rows
+        able = np.flatnonzero(self.why == int(Reason.OUTRANKED))
+        able = able[~np.isin(able, np.fromiter(self.served, np.int64, len(self.served)))]
+        jobs = rows[able]
+        columns = (
+            self.menus.curve[jobs],
+            table.app[jobs],
+            table.gpu_type[jobs],
+            table.cpus[jobs],
+            table.memory_gib[jobs],
         )
+        alike = np.zeros(able.size, np.int64)
+        for column in columns:
+            codes = np.unique(column, return_inverse=True)[1].reshape(-1)
+            alike = np.unique(alike * (codes.max(initial=0) + 1) + codes, return_inverse=True)[1].reshape(-1)
+        queues: dict[int, list[int]] = {}
+        for claim, key in zip(able[::-1].tolist(), alike[::-1].tolist(), strict=True):
+            queues.setdefault(-1 - claim if claim in self.held else key, []).append(claim)
+        return queues
 
     def _size(self, claim: int) -> int:
         """The largest size on its menu that is left of one type."""

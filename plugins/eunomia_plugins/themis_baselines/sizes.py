@@ -25,21 +25,19 @@ class SizeRows(NamedTuple):
 
 def size_rows(snapshot: Snapshot, menus: Menus, jobs: Rows) -> SizeRows:
     """Lay out the menus of these jobs, job by job, sizes ascending."""
-    claims: list[Ints] = []
-    sizes: list[Ints] = []
-    rates: list[Reals] = []
-    curves: dict[int, tuple[Ints, Reals]] = {}
-    for index, job in enumerate(jobs.tolist()):
-        curve = int(menus.curve[job])
-        if curve not in curves:
-            gpus = menus.sizes(job)
-            curves[curve] = (gpus, np.array([menus.rate(job, size) for size in gpus.tolist()]))
-        claims.append(np.full(curves[curve][0].size, index))
-        sizes.append(curves[curve][0])
-        rates.append(curves[curve][1])
-    claim = np.concatenate([np.empty(0, np.int64), *claims])
-    gpus = np.concatenate([np.empty(0, np.int64), *sizes]).astype(np.int64)
-    rate = np.concatenate([np.empty(0), *rates])
+    curves, kind = np.unique(menus.curve[jobs], return_inverse=True)
+    some = {int(menus.curve[job]): int(job) for job in jobs}
+    menu = [menus.sizes(some[curve]) for curve in curves.tolist()]
+    speed = [
+        np.array([menus.rate(some[curve], size) for size in sizes.tolist()], float)
+        for curve, sizes in zip(curves.tolist(), menu, strict=True)
+    ]
+    start = np.cumsum([0, *(sizes.size for sizes in menu)])
+    count = np.diff(start)[kind] if jobs.size else np.empty(0, np.int64)
+    claim = np.repeat(np.arange(jobs.size), count)
+    place = np.arange(claim.size) - np.repeat(np.cumsum(count) - count, count) + start[kind[claim]]
+    gpus = np.concatenate([np.empty(0, np.int64), *menu])[place].astype(np.int64)
+    rate = np.concatenate([np.empty(0), *speed])[place]
     left = snapshot.iterations_left(jobs)[claim]
     received = snapshot.ledger.jobs.received[jobs].sum(axis=1)[claim]
     unknown = ~((rate > 0.0) & np.isfinite(left))

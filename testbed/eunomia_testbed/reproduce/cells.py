@@ -213,6 +213,7 @@ def run_cell(cell: Cell) -> Figures:
     reports = Reports(
         forecast_seconds=60.0,
         know="oracle",
+        profiles=False,
         error=cell.error,
         far_lies={workload.apps.id[0]: 1.0 + cell.lie} if cell.lie else {},
     )

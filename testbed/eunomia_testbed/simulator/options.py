@@ -88,6 +88,8 @@ class Reports:
     """By app id, a factor on the work that it says it has."""
     far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """By app id, a factor on what it says that several machines slow its jobs down by (Themis §6.3)."""
+    profiles: bool = True
+    """With ``oracle``: whether a job's rates are told job by job; else an app's forecast alone tells of slowdowns."""
     forecast_seconds: float = 0.0
     """An app master reports its forecast anew at most so often, beside what it bids on; 0: with every step."""
 
