@@ -179,7 +179,7 @@ def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
 
 
 def test_a_policy_that_makes_no_progress_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eunomia_testbed.simulator.engine.STUCK_STEPS", 50)
+    monkeypatch.setattr("eunomia_testbed.simulator.patience.STUCK_STEPS", 50)
     registry = default_registry().adding(Restless)
     profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
     with pytest.raises(EunomiaError, match=r"a policy must make progress, but got 51 steps .* \(default at 5\d.0 s\)"):

@@ -78,8 +78,8 @@ def holders(engine: Engine, decision: Decision) -> None:
             assert engine.executor.job_on[gpu] == job
             assert engine.executor.holder[gpu] >= 0
     assert engine.executor.busy == sum(holder >= 0 for holder in engine.executor.holder)
-    assert engine.running == engine.state.count("running")
-    assert engine.waiting == engine.state.count("waiting")
+    assert engine.jobs.running == engine.jobs.state.count("running")
+    assert engine.jobs.waiting == engine.jobs.state.count("waiting")
 
 
 @settings(

@@ -1,6 +1,6 @@
 """The simulator: workloads in virtual time, under the arbiter of the live cluster."""
 
-from eunomia_testbed.simulator.engine import Engine, simulate_one
+from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.options import (
     Costs,
     Delays,
@@ -13,6 +13,7 @@ from eunomia_testbed.simulator.options import (
 )
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.simulate import simulate_one
 
 __all__ = [
     "Costs",

@@ -26,7 +26,7 @@ from eunomia.events import (
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_appmaster.master.division import divide, extra_slots, unused
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
-from eunomia_testbed.simulator.outcome import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
+from eunomia_testbed.simulator.states import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
 
 if TYPE_CHECKING:
     from eunomia_testbed.simulator.engine import Engine
@@ -91,7 +91,7 @@ class Apps:
             kind = importlib.import_module(SEARCHES).SearchAppMaster
             made: AppMaster = kind(app, jobs, self, search, seed=engine.seed * 1_000_003 + app)
             return made
-        alive = [job for job in jobs if not engine.is_over(job)]
+        alive = [job for job in jobs if not engine.jobs.is_over(job)]
         return PlainAppMaster(app, alive, self, reports=len(jobs) > 1)
 
     def master(self, app: int) -> AppMaster:
@@ -107,7 +107,7 @@ class Apps:
         engine, app = self._engine, self._engine.app_of[job]
         self.act(app, self.masters[app].reached(job, now), now, events)
         work = engine.work
-        if engine.state[job] == RUNNING and not work.on[job]:
+        if engine.jobs.state[job] == RUNNING and not work.on[job]:
             if work.done[job] >= work.goal[job]:
                 rule = "an app master must pause or end a job that has reached its goal, or set another"
                 raise EunomiaError(rule, value=str(work.goal[job]), place=engine.job_id(job))
@@ -126,39 +126,39 @@ class Apps:
         self.dirty.add(app)
 
     def _added(self, event: JobAdded, now: Seconds) -> None:
-        self._engine.wait(self.row(event.job), now)
+        self._engine.jobs.wait(self.row(event.job), now)
 
     def _finished(self, event: JobFinished, now: Seconds) -> None:
         job = self.row(event.job)
         work = self._engine.work
         self._stand(job, now)
         whole = work.done[job] >= work.total[job]
-        self._engine.close(job, FINISHED if whole else STOPPED, now)
+        self._engine.jobs.close(job, FINISHED if whole else STOPPED, now)
 
     def _failed(self, event: JobFailed, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now)
         if event.again_in is None:
-            self._engine.close(job, FAILED, now)
+            self._engine.jobs.close(job, FAILED, now)
         else:
-            self._engine.pause(job, now)
+            self._engine.jobs.pause(job, now)
 
     def _paused(self, event: JobPaused, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now, saves=True)
-        self._engine.pause(job, now)
+        self._engine.jobs.pause(job, now)
 
     def _resumed(self, event: JobResumed, now: Seconds) -> None:
         job = self.row(event.job)
-        if self._engine.state[job] == PAUSED:
-            self._engine.wait(job, now)
+        if self._engine.jobs.state[job] == PAUSED:
+            self._engine.jobs.wait(job, now)
 
     def _over(self, event: AppFinished | AppCancelled, now: Seconds) -> None:
         app = self._engine.app_rows[event.app]
         for job in self._jobs.get(app, []):
-            if not self._engine.is_over(job):
+            if not self._engine.jobs.is_over(job):
                 self._stand(job, now)
-                self._engine.close(job, STOPPED, now)
+                self._engine.jobs.close(job, STOPPED, now)
         self._engine.app_finish[app] = now
         self.masters.pop(app, None)
         self.dirty.discard(app)
@@ -184,7 +184,7 @@ class Apps:
             return
         executor = self._engine.executor
         executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
-        self._engine.stood(job, now)
+        self._engine.jobs.stood(job, now)
         self._untold.add(app)
 
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
@@ -209,7 +209,7 @@ class Apps:
         engine, executor = self._engine, self._engine.executor
         shared = executor.shared[app]
         master = self.master(app)
-        state = engine.state
+        state = engine.jobs.state
         jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._placed]
         wishes = [wish(master, job, self._placed.get(job, ())) for job in jobs]
         taken = {gpu for one in wishes for gpu in one.runs_on}
@@ -256,11 +256,11 @@ class Apps:
         engine, executor = self._engine, self._engine.executor
         self._placed[job] = gpus
         executor.put(job, gpus, now)
-        engine.began(job, now)
+        engine.jobs.began(job, now)
         ready = max(now, executor.ready_at(gpus)) + executor.start_seconds(job)
 
         def runs(then: Seconds) -> None:
-            if self._placed.get(job) is gpus and engine.state[job] == RUNNING:
+            if self._placed.get(job) is gpus and engine.jobs.state[job] == RUNNING:
                 executor.count_start(job, TransitionKind.START)
                 engine.work.go(job, then, gpus)
                 if executor.ran is not None:

@@ -15,7 +15,6 @@ import numpy as np
 from eunomia.arbiter import Arbiter
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision, RecordTable
-from eunomia.errors import EunomiaError
 from eunomia.events import Adapted, AppFinished, Event, JobFinished, MachineBack, MachineLost
 from eunomia.profiles import Profile
 from eunomia.registry import Registry
@@ -29,35 +28,20 @@ from eunomia_testbed.simulator.failures import FailurePlan
 from eunomia_testbed.simulator.guard import check_plugins
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
-from eunomia_testbed.simulator.outcome import (
-    AWAITED,
-    FINISHED,
-    OVER,
-    PAUSED,
-    REJECTED,
-    RUNNING,
-    WAITING,
-    Counts,
-    outcome,
-)
+from eunomia_testbed.simulator.outcome import Counts, outcome
+from eunomia_testbed.simulator.patience import Patience
 from eunomia_testbed.simulator.reporting import Reporter
 from eunomia_testbed.simulator.rounds import RuledRun
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.states import AWAITED, FINISHED, OVER, REJECTED, RUNNING, WAITING, JobStates
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
 from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.workload import Workload
 
-IDLE_STEPS = 2_000
-"""Steps in a row in which nothing runs, nothing comes and nothing is decided, after which a run is over."""
-STUCK_STEPS = 200_000
-"""Steps in a row without a start, an end or an arrival, after which a policy is said to make no progress."""
-INSTANT_STEPS = 1_000
-"""Steps at one moment."""
 PROGRESS_STEPS = 256
 
-_MACHINES = (MachineLost, MachineBack)
 Watch = Callable[["Engine", Decision], None]
 
 
@@ -106,10 +90,10 @@ class Engine:
         self.rows = {name: row for row, name in enumerate(jobs.id)}
         self.app_rows = {name: row for row, name in enumerate(workload.apps.id)}
         self.app_of: list[int] = jobs.app.tolist()
-        self._most: list[int] = jobs.most.tolist()
         self.agenda = Agenda()
         batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
         self.logs = Logs(options.keep, cluster, workload.size, batches)
+        self.jobs = JobStates(jobs.most.tolist(), self.logs.waits)
         saved = math.inf if options.failures is None else options.failures.checkpoint_every_seconds
         self.work = Work(workload, self.speeds, self.agenda, checkpoint_every=saved, segments=self.logs.segments)
         self.executor = Executor(
@@ -124,7 +108,7 @@ class Engine:
             app_of=self.app_of,
             leases=self.logs.leases,
         )
-        self.executor.began, self.executor.left = self.began, self.stood
+        self.executor.began, self.executor.left = self.jobs.began, self.jobs.stood
         self.reporter = Reporter(
             workload, cluster, self.speeds, self.work, options.reports, divides=options.agents, seed=seed
         )
@@ -141,31 +125,23 @@ class Engine:
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
         self.faults: list[str] = []
         self.dropped: list[Unfit] = self.speeds.unfit()
-        self.state = [AWAITED] * workload.size
         for unfit in self.dropped:
-            self.state[unfit.job] = REJECTED
+            self.jobs.state[unfit.job] = REJECTED
         self._arrival: list[float] = jobs.arrival_seconds.tolist()
         comes = np.argsort(jobs.arrival_seconds, kind="stable").tolist()
-        self._order: list[int] = [job for job in comes if self.state[job] != REJECTED]
+        self._order: list[int] = [job for job in comes if self.jobs.state[job] != REJECTED]
         self._next = 0
         self.next_arrival = self._arrival[self._order[0]] if self._order else math.inf
-        self._left_to_do = len(self._order)
         self._alive = [0] * len(workload.apps.id)
         """By app, jobs that are not over."""
         for job, app in enumerate(self.app_of):
-            self._alive[app] += self.state[job] != REJECTED
+            self._alive[app] += self.jobs.state[job] != REJECTED
         self._here = [False] * len(workload.apps.id)
-        self.start = [math.nan] * workload.size
-        self.finish = [math.nan] * workload.size
         self.app_finish = [math.nan] * len(workload.apps.id)
-        self.wait_seconds = [0.0] * workload.size
-        self._waits_since = [math.nan] * workload.size
         self._has_masters = False
-        self.waiting = self.waiting_gpus = self.running = 0
         self.counts = Counts()
         self._wake_at = math.inf
-        self._idle = self._instant = 0
-        self._moved = 0
+        self._patience = Patience(profile.name)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -189,16 +165,16 @@ class Engine:
         until, executor = self.options.until, self.executor
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
-            if self._idle > IDLE_STEPS and not self.running and self.next_arrival == math.inf:
+            if self._patience.is_out and not self.jobs.running and self.next_arrival == math.inf:
                 return  # nobody will ever start
-            if not self._left_to_do and not executor.busy and not executor.urgent:
+            if self.jobs.over == len(self._order) and not executor.busy and not executor.urgent:
                 return
 
     def _next_time(self) -> float:
         if self.executor.urgent:
             return self.now
         soon = min(self.next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
-        if self._failures is None or (soon == math.inf and not self.running and not self._failures.down):
+        if self._failures is None or (soon == math.inf and not self.jobs.running and not self._failures.down):
             return soon  # whoever waits now will not be helped by a machine that comes back
         return min(soon, self._failures.next_time())
 
@@ -211,7 +187,6 @@ class Engine:
 
     def _step(self, now: Seconds, *, admits: bool = True) -> None:
         executor = self.executor
-        self._instant = self._instant + 1 if now == self.now else 0
         self.now = now
         events, executor.out, executor.urgent = executor.out, [], False
         # What was so before a machine failed is folded before it: within one step failures come first.
@@ -227,7 +202,7 @@ class Engine:
             executor.out = []
         executor.urgent = first
         free = self.cluster.gpus - executor.busy
-        running, waiting, calls = self.running, self.waiting, self.arbiter.calls
+        running, waiting, calls = self.jobs.running, self.jobs.waiting, self.arbiter.calls
         decision = self._ask(now, events)
         self._wake_at = decision.wake_at
         executor.carry_out(decision, now)
@@ -255,17 +230,13 @@ class Engine:
         """Id of a job."""
         return self._ids[job]
 
-    def is_over(self, job: int) -> bool:
-        """Whether a job ended, well or not."""
-        return self.state[job] in OVER
-
     def has_arrived(self, job: int) -> bool:
         """Whether a job has come."""
         return self._arrival[job] <= self.now
 
     def active(self) -> list[int]:
         """Jobs that are here and not over."""
-        return [job for job in self._order[: self._next] if self.state[job] not in OVER]
+        return [job for job in self._order[: self._next] if self.jobs.state[job] not in OVER]
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -306,34 +277,12 @@ class Engine:
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """A job of an app without master is done."""
         app = self.app_of[job]
-        self.close(job, FINISHED, at)
+        self.jobs.close(job, FINISHED, at)
         events.append(JobFinished(job=self._ids[job]))
         self._alive[app] -= 1
         if self._alive[app] == 0:
             self.app_finish[app] = at
             events.append(AppFinished(app=self._app_ids[app]))
-
-    def close(self, job: int, state: str, at: float) -> None:
-        """A job is over."""
-        self._settle(job, at)
-        self.state[job] = state
-        self.finish[job] = at
-        self.counts.finished += 1
-        self._left_to_do -= 1
-        self._moved = self.counts.steps
-
-    def pause(self, job: int, now: Seconds) -> None:
-        """A job's app master does not want it to run now."""
-        self._settle(job, now)
-        self.state[job] = PAUSED
-        self._moved = self.counts.steps
-
-    def _settle(self, job: int, now: float) -> None:
-        """Count a job out of those that wait or run."""
-        if self.state[job] == RUNNING:
-            self.running -= 1
-        elif self.state[job] == WAITING:
-            self._waits_no_more(job, now)
 
     def _arrive(self, now: Seconds, events: list[Event]) -> None:
         order, arrival, here, rules = self._order, self._arrival, self._here, self.options.rules
@@ -348,17 +297,16 @@ class Engine:
                 if not here[app]:
                     here[app] = True
                     self.apps.arrive(app, now, events)
-                elif self.state[job] == AWAITED:
+                elif self.jobs.state[job] == AWAITED:
                     self.apps.join(job, now, events)
             else:
                 if not here[app]:
                     here[app] = True
                     events.append(self.reporter.arrived(app))
                 events.append(self.reporter.added(job))
-                self.wait(job, arrival[job] if rules is not None else now)
+                self.jobs.wait(job, arrival[job] if rules is not None else now)
             if not self.speeds.plain:
                 events += self.reporter.profiled(job)
-        self._moved = self.counts.steps
 
     def _admit(self, job: int, now: Seconds, rules: Rules) -> None:
         change = rules.admitted(job, now)
@@ -366,43 +314,8 @@ class Engine:
             self.work.become(job, change.iterations_left, change.seconds_per_iteration)
             self.reporter.batch[job] = change.batch_size
 
-    def wait(self, job: int, now: float) -> None:
-        """A job waits from now on."""
-        self.state[job] = WAITING
-        self._waits_since[job] = now
-        self.waiting += 1
-        self.waiting_gpus += self._most[job]
-        if self.logs.waits is not None:
-            self.logs.waits.begin(job, now, "awaiting_round")
-
-    # --- what the executor tells -----------------------------------------------------------------------------------
-
-    def began(self, job: int, now: Seconds) -> None:
-        """A job holds GPUs."""
-        if self.state[job] != WAITING:
-            return
-        self._waits_no_more(job, now)
-        self.running += 1
-        self.state[job] = RUNNING
-        self._moved = self.counts.steps
-        if self.start[job] != self.start[job]:
-            self.start[job] = now
-
-    def _waits_no_more(self, job: int, now: float) -> None:
-        self.wait_seconds[job] += max(0.0, now - self._waits_since[job])
-        self.waiting -= 1
-        self.waiting_gpus -= self._most[job]
-        if self.logs.waits is not None:
-            self.logs.waits.end(job, now)
-
     def _ran(self, job: int, now: Seconds) -> None:
         self.executor.out += self.reporter.ran(job, now)
-
-    def stood(self, job: int, now: Seconds) -> None:
-        """A job that held GPUs holds none."""
-        if self.state[job] == RUNNING:
-            self.running -= 1
-            self.wait(job, now)
 
     # --- machines --------------------------------------------------------------------------------------------------
 
@@ -412,9 +325,9 @@ class Engine:
         out = self.executor.out
         out.append(MachineLost(machine=self.cluster.machines[machine].name))
         for job in self.executor.lose(range(int(start[machine]), int(start[machine + 1])), now):
-            if self.state[job] == RUNNING:
+            if self.jobs.state[job] == RUNNING:
                 self.apps.lost(job, now, out)
-                self.stood(job, now)
+                self.jobs.stood(job, now)
                 out.append(self.reporter.progress(job, now))
 
     def repair(self, machine: int, now: Seconds) -> None:
@@ -444,10 +357,10 @@ class Engine:
         if decision.faults:
             self._fault(decision)
         if logs.queue is not None:
-            logs.queue.add(now, self.waiting, self.waiting_gpus, self.executor.busy)
-        self._guard(decision, events)
+            logs.queue.add(now, self.jobs.waiting, self.jobs.waiting_gpus, self.executor.busy)
+        self._patience.watch(now, decision, events, self.jobs.moves)
         if self._progress is not None and counts.steps % PROGRESS_STEPS == 0:
-            self._progress(Progress(finished=counts.finished, jobs=self.workload.size, time_seconds=now))
+            self._progress(Progress(finished=self.jobs.over, jobs=self.workload.size, time_seconds=now))
 
     def _record(self, decision: Decision) -> None:
         for record in decision.records:
@@ -466,84 +379,29 @@ class Engine:
             who = f"{fault.plugin} ({fault.stage.value})" if fault.stage is not None else "an event"
             self.faults.append(f"round {decision.round}: {who}: {fault.what}")
 
-    def _guard(self, decision: Decision, events: list[Event]) -> None:
-        """Refuse a policy that makes no progress."""
-        stuck = self.counts.steps - self._moved
-        if not decision.wake_at > self.now or self._instant > INSTANT_STEPS or stuck > STUCK_STEPS:
-            self._refuse(decision, stuck)
-        if decision.transitions or decision.offers:
-            self._idle = 0
-        elif all(isinstance(event, _MACHINES) for event in events):
-            self._idle += 1
-        else:
-            self._idle = 0
-
-    def _refuse(self, decision: Decision, stuck: int) -> None:
-        place = f"{self.profile.name} at {self.now} s"
-        if not decision.wake_at > self.now:
-            raise EunomiaError("wake_at must be later than now", value=str(decision.wake_at), place=place)
-        if self._instant > INSTANT_STEPS:
-            raise EunomiaError("time must go on", value=f"{self._instant} steps at one moment", place=place)
-        rule = "a policy must make progress"
-        raise EunomiaError(rule, value=f"{stuck} steps without a start, an end or an arrival", place=place)
-
     def _end(self) -> None:
         """Book what stands at the end; who waits and was never started counts as rejected, with its last verdict."""
         now = self.now
-        over = self._next_time() == math.inf or self._idle > IDLE_STEPS
-        for job, state in enumerate(self.state):
+        over = self._next_time() == math.inf or self._patience.is_out
+        for job, state in enumerate(self.jobs.state):
             if state == WAITING:
-                self.wait_seconds[job] += now - self._waits_since[job]
-                if over and not self.running:
+                self.jobs.still_waits(job, now)
+                if over and not self.jobs.running:
                     self._reject(job)
             elif state == RUNNING and self.work.on[job]:
                 stands = math.isinf(self.work.pace[job])
                 self.work.stop(job, now)
                 if over and stands:
                     rule = f"{self.profile.name} must put a job where it makes progress"
-                    self.state[job] = REJECTED
+                    self.jobs.state[job] = REJECTED
                     self.dropped.append(Unfit(job=job, rule=rule, value="no speed on its GPUs"))
         self.executor.settle(now)
         if self._progress is not None:
-            self._progress(Progress(finished=self.counts.finished, jobs=self.workload.size, time_seconds=now))
+            self._progress(Progress(finished=self.jobs.over, jobs=self.workload.size, time_seconds=now))
 
     def _reject(self, job: int) -> None:
         row = self.arbiter.state.job_row(self._ids[job])
         reason = self.arbiter.state.reason(row) if row >= 0 else None
-        self.state[job] = REJECTED
+        self.jobs.state[job] = REJECTED
         said = "no reason" if reason is None else reason.word
         self.dropped.append(Unfit(job=job, rule=f"{self.profile.name} must be able to start a job", value=said))
-
-
-def simulate_one(
-    workload: Workload,
-    cluster: Cluster,
-    profile: Profile,
-    *,
-    options: SimulationOptions = SimulationOptions(),  # noqa: B008 - a frozen value
-    models: PerformanceModel | None = None,
-    seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
-    registry: Registry | None = None,
-) -> SimulatedRun:
-    """Simulate a workload under one profile, driving the arbiter of the live cluster in virtual time.
-
-    Args:
-        workload: what arrives.
-        cluster: where it runs.
-        profile: who decides, and when.
-        options: costs, failures, reports, rules, and what is kept.
-        models: how fast models are; None: as the workload tells.
-        seed: all randomness follows from it.
-        progress: told from time to time how far the run is.
-        registry: the plugins that there are; None: the profile's.
-
-    Returns:
-        The run; equal arguments give equal runs, but for its ``timings``.
-
-    Raises:
-        InputError: options that cannot be, or a cluster that does not suit the profile.
-        EunomiaError: the policy makes no progress.
-    """
-    engine = Engine(workload, cluster, profile, options, models=models, seed=seed, progress=progress, registry=registry)
-    return engine.run()

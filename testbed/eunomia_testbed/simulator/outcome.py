@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,19 +18,10 @@ from eunomia_testbed.simulator.logs import (
     words,
 )
 from eunomia_testbed.simulator.run import SimulatedRun, Words
+from eunomia_testbed.simulator.states import AWAITED, FAILED, FINISHED, PAUSED, REJECTED, RUNNING, STOPPED, WAITING
 
 if TYPE_CHECKING:
     from eunomia_testbed.simulator.engine import Engine
-
-AWAITED: Final = "awaited"
-WAITING: Final = "waiting"
-RUNNING: Final = "running"
-PAUSED: Final = "paused"
-FINISHED: Final = "finished"
-STOPPED: Final = "stopped"
-FAILED: Final = "failed"
-REJECTED: Final = "rejected"
-OVER: Final = frozenset({FINISHED, STOPPED, FAILED, REJECTED})
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,7 +32,6 @@ class Counts:
     events: int = 0
     rounds: int = 0
     quiet: int = 0
-    finished: int = 0
 
 
 def outcome(engine: "Engine") -> SimulatedRun:
@@ -49,16 +39,16 @@ def outcome(engine: "Engine") -> SimulatedRun:
     work, logs, counts = engine.work, engine.logs, engine.counts
     ideal = engine.speeds.ideal_seconds()
     told = engine.workload.exclusive_seconds
-    states = words(engine.state)
+    states = words(engine.jobs.state)
     return SimulatedRun(
         policy=engine.profile.name,
         seed=engine.seed,
         end_seconds=engine.now,
-        start_seconds=reals(engine.start),
-        finish_seconds=reals(engine.finish),
+        start_seconds=reals(engine.jobs.start),
+        finish_seconds=reals(engine.jobs.finish),
         state=states,
         run_seconds=reals(work.run_seconds),
-        wait_seconds=reals(engine.wait_seconds),
+        wait_seconds=reals(engine.jobs.wait_seconds),
         slot_seconds=reals(engine.executor.slot_seconds),
         iterations_done=reals(work.done),
         iterations_lost=reals(work.lost),

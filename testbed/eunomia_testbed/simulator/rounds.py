@@ -57,7 +57,7 @@ class RuledRun:
     def _next(self, now: float) -> float:
         """Let a round pass in which nothing runs."""
         engine = self.engine
-        if engine.next_arrival == math.inf and not engine.waiting:
+        if engine.next_arrival == math.inf and not engine.jobs.waiting:
             return math.inf
         after = self.rules.next_round(now, engine.next_arrival)
         if not after > now:

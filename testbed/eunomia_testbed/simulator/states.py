@@ -1,0 +1,100 @@
+"""Where every job of a run stands, since when, and how long it has waited."""
+
+import math
+from typing import Final
+
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.logs import WaitLogger
+
+AWAITED: Final = "awaited"
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+PAUSED: Final = "paused"
+FINISHED: Final = "finished"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+REJECTED: Final = "rejected"
+OVER: Final = frozenset({FINISHED, STOPPED, FAILED, REJECTED})
+
+
+class JobStates:
+    """States by job row. A job that holds GPUs counts as running, whether it makes steps or not.
+
+    Args:
+        most: by job, its largest gang.
+        waits: the log of waits; None: not kept.
+    """
+
+    def __init__(self, most: list[int], waits: WaitLogger | None) -> None:
+        count = len(most)
+        self.state = [AWAITED] * count
+        self.start = [math.nan] * count
+        self.finish = [math.nan] * count
+        self.wait_seconds = [0.0] * count
+        self.waiting = self.waiting_gpus = self.running = self.over = 0
+        self.moves = 0
+        """Counts starts, ends, arrivals and pauses."""
+        self._since = [math.nan] * count
+        self._most, self._waits = most, waits
+
+    def is_over(self, job: int) -> bool:
+        """Whether a job ended, well or not."""
+        return self.state[job] in OVER
+
+    def wait(self, job: int, now: float) -> None:
+        """A job waits from now on."""
+        self.state[job] = WAITING
+        self._since[job] = now
+        self.waiting += 1
+        self.waiting_gpus += self._most[job]
+        self.moves += 1
+        if self._waits is not None:
+            self._waits.begin(job, now, "awaiting_round")
+
+    def began(self, job: int, now: Seconds) -> None:
+        """A job holds GPUs."""
+        if self.state[job] != WAITING:
+            return
+        self._waits_no_more(job, now)
+        self.running += 1
+        self.state[job] = RUNNING
+        self.moves += 1
+        if self.start[job] != self.start[job]:
+            self.start[job] = now
+
+    def stood(self, job: int, now: Seconds) -> None:
+        """A job that held GPUs holds none."""
+        if self.state[job] == RUNNING:
+            self.running -= 1
+            self.wait(job, now)
+
+    def pause(self, job: int, now: float) -> None:
+        """A job's app master does not want it to run now."""
+        self._settle(job, now)
+        self.state[job] = PAUSED
+
+    def close(self, job: int, state: str, at: float) -> None:
+        """A job is over."""
+        self._settle(job, at)
+        self.state[job] = state
+        self.finish[job] = at
+        self.over += 1
+
+    def still_waits(self, job: int, now: float) -> None:
+        """Book the wait of a job at the end of the run."""
+        self.wait_seconds[job] += now - self._since[job]
+
+    def _settle(self, job: int, now: float) -> None:
+        """Count a job out of those that wait or run."""
+        self.moves += 1
+        if self.state[job] == RUNNING:
+            self.running -= 1
+        elif self.state[job] == WAITING:
+            self._waits_no_more(job, now)
+
+    def _waits_no_more(self, job: int, now: float) -> None:
+        self.wait_seconds[job] += max(0.0, now - self._since[job])
+        self.waiting -= 1
+        self.waiting_gpus -= self._most[job]
+        if self._waits is not None:
+            self._waits.end(job, now)
