@@ -99,6 +99,19 @@ def test_a_write_that_fails_leaves_the_table_before_it(tmp_path: Path) -> None:
     assert not list(folder.path.glob(".*.part"))
 
 
+def test_tables_of_an_earlier_version_are_read_and_strange_ones_are_not(tmp_path: Path) -> None:
+    folder = ResultFolder.create(tmp_path / "run")
+    folder.write("jobs", [JobRow(app="a", job="a/1", state="finished", rho=0.5)], **DEMO)
+    path = folder.path / "jobs.parquet"
+    pl.read_parquet(path).drop("placement_score", "rho_static").write_parquet(path)
+    (row,) = RunData.load(folder.path).jobs.iter_rows(named=True)
+    assert (row["rho"], row["placement_score"]) == (0.5, None)
+    assert RunData.load(folder.path).jobs.schema == schema_of("jobs")
+    pl.DataFrame({"policy": ["demo"], "seed": [0], "mood": ["good"]}).write_parquet(path)
+    with pytest.raises(InputError, match="table jobs must have the columns"):
+        RunData.load(folder.path)
+
+
 def test_existing_folder_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.mkdir()

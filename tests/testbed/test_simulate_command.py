@@ -36,6 +36,14 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.fixture
+def shared() -> Path:
+    folder = Path(__file__).resolve().parents[3] / "shared" / "data" / "shockwave"
+    if not folder.exists():
+        pytest.skip("../shared/data/shockwave is not here: it is public data, kept outside the project")
+    return folder
+
+
 def simulate(*more: str, cluster: str = "2x2 V100") -> int:
     return run(["simulate", "jobs.csv", "--cluster", cluster, *more])
 
@@ -214,6 +222,20 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules if not name.start
     known = {*ours, *chosen, *theirs, *sys.stdlib_module_names}
     strangers = {name for name in loaded - known if not name.startswith(("_", "polars"))}
     assert not strangers
+
+
+def test_published_figures_come_out_of_the_command(capsys: pytest.CaptureFixture[str], shared: Path) -> None:
+    """Shockwave's canonical trace under Gavel's max-min fairness, with the peer's round rules."""
+    arguments = [str(shared / "canonical_120jobs_32gpus.trace"), "--cluster", "32x1 V100", "--rules", "gavel"]
+    arguments += ["--throughputs", str(shared / "tacc_throughputs.json.gz"), "--policy", "max_min_fairness"]
+    assert run(["simulate", *arguments, "--out", "out", "--no-report", "--no-progress"]) == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    makespan, jct, _, worst_rho, unfair, in_use = (float(text) for text in row[1:7])
+    assert makespan == pytest.approx(33208, rel=0.005)
+    assert jct == pytest.approx(11274, rel=0.01)
+    assert worst_rho == pytest.approx(2.947, rel=0.02)
+    assert unfair == pytest.approx(25.0, abs=2.0)
+    assert in_use == pytest.approx(59.5, abs=0.6)
 
 
 # --- compare -------------------------------------------------------------------------------------------------------

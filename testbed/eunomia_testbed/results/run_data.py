@@ -78,17 +78,20 @@ class RunData:
 
 
 def read_table(folder: Path, table: str) -> pl.DataFrame:
-    """One table of a folder, empty where there is none.
+    """One table of a folder, empty where there is none; columns that an earlier version did not write are null.
 
     Raises:
-        InputError: it is not as this version writes it.
+        InputError: it has other columns, or others than this version's types.
     """
     path, schema = folder / f"{table}.parquet", schema_of(table)
     if not path.exists():
         return schema.to_frame()
     frame = pl.read_parquet(path)
-    if frame.schema != schema:
+    if frame.schema == schema:
+        return frame
+    if any(schema.get(name) != dtype for name, dtype in frame.schema.items()):
         raise InputError(
             f"table {table} must have the columns {list(schema)}", value=str(frame.columns), place=str(path)
         )
-    return frame
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(schema.names())
