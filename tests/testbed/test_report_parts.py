@@ -20,7 +20,7 @@ from eunomia_testbed.report.curves import BUCKETS, MOST_STEPS, counted, distribu
 from eunomia_testbed.report.speed import by_size
 from eunomia_testbed.report.sums import sums_by
 from eunomia_testbed.results import ResultFolder, RunData, RunFacts, summarise
-from eunomia_testbed.results.tables import AppRow, JobRow, LeaseRow, QueueRow, WaitRow, schema_of
+from eunomia_testbed.results.tables import AppRow, JobRow, LeaseRow, QueueRow, UserRow, WaitRow, schema_of
 
 PARTS = ["verdict", "policies", "held", "fairness", "speed", "cluster", "decisions", "provenance"]
 RUNS = [(policy, seed) for policy in ("fifo", "las", "srtf") for seed in (0, 1)]
@@ -63,9 +63,12 @@ def view(shown: Any, part: str, policy: str = "fifo", seed: int = 0) -> Any:
     return shown["parts"][part]["views"][RUNS.index((policy, seed))]
 
 
-def table(shown: Any, part: str, title: str, policy: str = "fifo", seed: int = 0) -> list[dict[str, Any]]:
+def table(
+    shown: Any, part: str, title: str, policy: str = "fifo", seed: int = 0, at: int | None = None
+) -> list[dict[str, Any]]:
     views = shown["parts"][part]["views"]
-    mine = views[0] if shown["parts"][part]["ofAll"] else views[RUNS.index((policy, seed))]
+    alone = at is not None or shown["parts"][part]["ofAll"]
+    mine = views[at or 0] if alone else views[RUNS.index((policy, seed))]
     found = next(each for each in mine["tables"] if each["title"].startswith(title))
     labels = [column["label"] for column in found["columns"]]
     return [dict(zip(labels, row, strict=True)) for row in found["rows"]]
@@ -285,6 +288,20 @@ def test_users_are_counted_from_apps_where_the_run_left_no_table(simulated: RunD
         assert each["apps"] == mine.height
         assert each["mean JCT"] == pytest.approx(mine["jct_seconds"].mean(), abs=1e-3)
         assert each["worst ρ"] == pytest.approx(mine["rho"].max(), abs=1e-3)
+
+
+def test_users_are_shown_as_the_run_tells_them(tmp_path: Path) -> None:
+    folder = ResultFolder.create(tmp_path / "run")
+    key = {"policy": "p", "seed": 0}
+    folder.write("apps", [AppRow(app="a", user="ben", state="finished", jct_seconds=5.0)], **key)
+    users = [
+        UserRow(user=name, apps=1, slot_seconds=held, slot_share=held / 5e8)
+        for name, held in (("ana", 1e8), ("ben", 4e8))
+    ]
+    folder.write("users", users, **key)
+    rows = table(page_of(RunData.load(folder.path)), "cluster", "Users", at=0)
+    assert [(each["user"], each["of all"]) for each in rows] == [("ben", 0.8), ("ana", 0.2)]
+    assert set(rows[0]) == {"user", "apps", "slot time", "of all"}  # what nobody knows has no column
 
 
 def test_slot_time_adds_up_to_all_there_was(shown: Any, simulated: RunData) -> None:

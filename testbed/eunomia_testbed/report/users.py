@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from eunomia_testbed.report.part import Column, Json, Table, kept_columns, rounded, table_of
+from eunomia_testbed.report.part import Column, Json, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import sums_by
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
@@ -15,31 +15,31 @@ from eunomia_testbed.results.run_data import RunData
 MOST_USERS: Final = 300
 
 
+COLUMNS: Final = {
+    "user": Column(label="user"),
+    "weight": Column(label="weight", kind="number", digits=2),
+    "apps": Column(label="apps", kind="number"),
+    "apps_finished": Column(label="finished", kind="number"),
+    "jct_mean_seconds": Column(label="mean JCT", kind="seconds", digits=1),
+    "jct_p99_seconds": Column(label="p99 JCT", kind="seconds", digits=1),
+    "rho_worst": Column(label="worst ρ", kind="number", digits=2),
+    "rho_static_worst": Column(label="worst static ρ", kind="number", digits=2),
+    "wait_seconds": Column(label="waited", kind="seconds", digits=1, hint="all jobs together"),
+    "slot_seconds": Column(label="slot time", kind="seconds", digits=1),
+    "slot_share": Column(label="of all", kind="percent", hint="part of the slot time that all users had"),
+}
+"""What is shown of a user, by the columns of the table ``users``."""
+
+
 def users_table(view: View) -> Table | None:
     """As the run's own table tells; where it left none, counted from apps and jobs. None for fewer than two users."""
-    told = view.run.users
-    if told.height > 1:
-        shown = told.sort("slot_seconds", "user", descending=[True, False], nulls_last=True)
-        return table_of(shown.head(view.most(MOST_USERS)), _title(told.height))
-    counted = _counted(view.run)
-    if counted.height < 2:
+    told = view.run.users if view.run.users.height else _counted(view.run)
+    if told.height < 2:
         return None
-    total = float(counted["slot_seconds"].sum()) or 1.0
-    shown = counted.with_columns((pl.col("slot_seconds") / total).alias("part"))
-    shown = shown.sort("slot_seconds", "user", descending=[True, False]).head(view.most(MOST_USERS))
-    names = ["user", "apps", "finished", "jct", "rho_worst", "wait_seconds", "slot_seconds", "part"]
+    shown = told.sort("slot_seconds", "user", descending=[True, False], nulls_last=True).head(view.most(MOST_USERS))
+    names = [name for name in COLUMNS if name in shown.columns]
     rows: list[list[Json]] = [[rounded(each) for each in row] for row in shown.select(names).iter_rows()]
-    columns = [
-        Column(label="user"),
-        Column(label="apps", kind="number"),
-        Column(label="finished", kind="number"),
-        Column(label="mean JCT", kind="seconds", digits=1),
-        Column(label="worst ρ", kind="number", digits=2),
-        Column(label="waited", kind="seconds", digits=1, hint="of all jobs together"),
-        Column(label="slot time", kind="seconds", digits=1),
-        Column(label="of all", kind="percent", hint="part of the slot time that all users had"),
-    ]
-    return kept_columns(Table(title=_title(counted.height), columns=columns, rows=rows))
+    return kept_columns(Table(title=_title(told.height), columns=[COLUMNS[name] for name in names], rows=rows))
 
 
 def _title(users: int) -> str:
@@ -61,10 +61,11 @@ def _counted(run: RunData) -> pl.DataFrame:
         .select(
             "user",
             pl.col("len").alias("apps"),
-            pl.col("finished").cast(pl.Int64),
-            pl.when(pl.col("timed") > 0).then(pl.col("jct_seconds") / pl.col("timed")).alias("jct"),
+            pl.col("finished").cast(pl.Int64).alias("apps_finished"),
+            pl.when(pl.col("timed") > 0).then(pl.col("jct_seconds") / pl.col("timed")).alias("jct_mean_seconds"),
             "rho_worst",
             "wait_seconds",
             "slot_seconds",
+            (pl.col("slot_seconds") / max(float(sums["slot_seconds"].sum()), 1e-9)).alias("slot_share"),
         )
     )

@@ -145,6 +145,13 @@ def _uncounted(summary: Summary, changes: str) -> Statement | None:
     """Where nobody measured what slots did under their leases, the changes are told."""
     if summary.restarts is None:
         return None
+    if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
+        return Statement(
+            mark="good",
+            question="What did sharing cost?",
+            answer="Nobody was interrupted",
+            because=_sentence([changes]),
+        )
     answer = count(summary.restarts, "restart")
     return Statement(
         mark="plain",

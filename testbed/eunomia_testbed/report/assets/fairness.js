@@ -92,7 +92,7 @@ function shadeAboveOne(chart, direction) {
     chart.back.append(
       svg("rect", { x, y: top, width: Math.max(right - x, 0), height: bottom - top, class: "unfair" }),
       svg("line", { x1: x, x2: x, y1: top, y2: bottom, class: "one" }),
-      svg("text", { x: x + 5, y: bottom - 6, class: "label" }, "slower than on its own share →"));
+      svg("text", { x: right - x < 180 ? x - 5 : x + 5, y: bottom - 6, class: right - x < 180 ? "label end" : "label" }, "slower than on its own share →"));
   } else {
     const y = Math.min(chart.y(1), bottom);
     chart.back.append(

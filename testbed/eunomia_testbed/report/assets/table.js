@@ -5,6 +5,7 @@ class SortableTable {
   constructor(parent, spec) {
     this.spec = spec;
     this.sorted = { column: null, down: false };
+    this.hours = spec.columns.map(({ kind }, at) => kind === "seconds" && spec.rows.some((row) => Math.abs(row[at]) >= 1e7));
     this.all = spec.rows.length <= FIRST_ROWS + 10;
     this.body = html("tbody");
     this.heads = spec.columns.map((column, at) => this.head(column, at));
@@ -58,15 +59,15 @@ class SortableTable {
     const grouped = group !== null && chosen.app === null && (this.sorted.column === null || this.sorted.column === group);
     this.body.replaceChildren(...shown.map((row, at) => {
       const begins = grouped && at > 0 && row[group] !== shown[at - 1][group];
-      return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place])));
+      return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place], this.hours[place])));
     }));
     if (!rows.length) this.body.append(html("tr", {}, html("td", { colspan: columns.length, class: "none" }, "nothing for this app")));
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${number(rows.length)} rows`;
   }
 
-  cell(value, column) {
-    const text = cellText(value, column);
+  cell(value, column, hours) {
+    const text = hours && value !== null ? number(value / 3600, value < 3600 ? 2 : 0) + " h" : cellText(value, column);
     if (column.kind === "app" && value !== null) return html("td", { class: "app" }, appButton(value));
     if (column.kind === "policy") return html("td", {}, policyButton(value));
     if (column.kind === "text" && text.length > 36) return html("td", { class: "text long", title: text }, text);
