@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from real_data import shared_data
 
 from eunomia.cli import run
 from eunomia.errors import InputError, InputErrors
@@ -34,14 +35,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, "")
     (tmp_path / "jobs.csv").write_text(TRACE)
     yield
-
-
-@pytest.fixture
-def shared() -> Path:
-    folder = Path(__file__).resolve().parents[3] / "shared" / "data" / "shockwave"
-    if not folder.exists():
-        pytest.skip("../shared/data/shockwave is not here: it is public data, kept outside the project")
-    return folder
 
 
 def simulate(*more: str, cluster: str = "2x2 V100") -> int:
@@ -224,8 +217,9 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules if not name.start
     assert not strangers
 
 
-def test_published_figures_come_out_of_the_command(capsys: pytest.CaptureFixture[str], shared: Path) -> None:
+def test_published_figures_come_out_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Shockwave's canonical trace under Gavel's max-min fairness, with the peer's round rules."""
+    shared = shared_data("shockwave")
     arguments = [str(shared / "canonical_120jobs_32gpus.trace"), "--cluster", "32x1 V100", "--rules", "gavel"]
     arguments += ["--throughputs", str(shared / "tacc_throughputs.json.gz"), "--policy", "max_min_fairness"]
     assert run(["simulate", *arguments, "--out", "out", "--no-report", "--no-progress"]) == 0
