@@ -104,22 +104,24 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
 class _Adapting:
     """A job that changes its batch size, in steps of the present one."""
 
-    __slots__ = ("asks", "batch", "family", "first", "gpus", "mode", "run", "total")
+    __slots__ = ("asks", "batch", "epoch_steps", "family", "first", "growth", "mode", "run", "total")
 
     def __init__(self, family: str, first: int, gpus: int, mode: str, total: int) -> None:
-        self.family, self.first, self.gpus, self.mode = family, first, gpus, mode
+        self.family, self.first, self.mode = family, first, mode
+        self.growth = growth_of(family, first, gpus)
+        self.epoch_steps = steps_per_epoch(family, first)
         self.batch, self.total, self.run = first, total, 0
         self.asks = False
         """Whether a change waits for the end of its next round."""
 
     def wants(self) -> bool:
         """Whether it asks for another batch size where it stands now."""
-        epoch = math.ceil(self.run / steps_per_epoch(self.family, self.batch))
+        epoch = math.ceil(self.run / self.epoch_steps)
         largest = LARGEST_BATCH.get(self.family)
         if largest is None:
             return False
         if self.mode == "gns":
-            soon = _grown(growth_of(self.family, self.first, self.gpus), self.first, epoch + 1)
+            soon = _grown(self.growth, self.first, epoch + 1)
             return self.batch != largest and soon > self.batch
         critical = _is_critical(self.family, self.first, epoch)
         return critical if self.batch != self.first else not critical and self.batch != largest
@@ -132,12 +134,12 @@ class _Adapting:
 
     def take(self, batch: int) -> None:
         """Keep the number of epochs; those that have begun count as done."""
-        old, new = steps_per_epoch(self.family, self.batch), steps_per_epoch(self.family, batch)
+        old, new = self.epoch_steps, steps_per_epoch(self.family, batch)
         epochs = math.ceil(self.total / old)
         total = math.ceil(self.total * (1 / (batch / self.batch)))
         self.total = total if math.ceil(total / new) == epochs else epochs * new
         self.run = math.ceil(self.run / old) * new
-        self.batch = batch
+        self.batch, self.epoch_steps = batch, new
 
 
 def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
@@ -178,14 +180,16 @@ class GavelRules:
         self._workload, self._models = workload, models
         self._adapting: dict[int, _Adapting] = {}
         self._first_round = True
+        self._empty: set[int] = set()
+        """Jobs that a change of their batch size left nothing to do."""
         self._failed: dict[int, int] = {}
-        """By job that has nothing to do, rounds in which it was not taken as done."""
+        """By such a job, rounds in which it was not taken as done."""
 
     def begin(self, jobs: int, seed: int) -> None:
         """See ``Rules``."""
         self._adapting = {}
         self._first_round = True
-        self._failed = {}
+        self._empty, self._failed = set(), {}
 
     def admitted(self, job: int, now: float) -> Change | None:
         """A job that adapts starts with the trace's steps of its first batch size."""
@@ -218,8 +222,7 @@ class GavelRules:
 
     def _has_nothing(self, jobs: Ints) -> Bools:
         """Whose change of batch size left it nothing to do."""
-        lives = [self._adapting.get(job) for job in jobs.tolist()]
-        return np.array([life is not None and life.run >= life.total for life in lives], dtype=bool)
+        return np.array([job in self._empty for job in jobs.tolist()], dtype=bool)
 
     def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
         """Who did all that was left; and who had nothing left for the last time."""
@@ -240,7 +243,7 @@ class GavelRules:
         return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Who asked before this round and ran in it gets another batch size; then everybody may ask."""
+        """Who asked before this round and ran in it gets another batch size; then it may ask again."""
         changed = []
         here = set(active.tolist())
         for job, steps in zip(running.job.tolist(), worked.iterations.tolist(), strict=True):
@@ -253,10 +256,7 @@ class GavelRules:
             life.run += int(steps)
             if life.asks:
                 changed += self._changed(job, life)
-            life.asks = False
-        for job in here & self._adapting.keys():
-            life = self._adapting[job]
-            life.asks = life.asks or life.wants()
+            life.asks = life.wants()  # who did not run stands where it stood, and has asked already
         return changed
 
     def _changed(self, job: int, life: _Adapting) -> list[Change]:
@@ -266,6 +266,8 @@ class GavelRules:
         if pace is None or life.first == LARGEST_BATCH[life.family]:
             return []
         life.take(batch)
+        if life.run >= life.total:
+            self._empty.add(job)
         return [_change(job, batch, max(_LITTLE, life.total - life.run), pace)]
 
     def _pace(self, job: int, batch: int) -> float | None:
