@@ -1,9 +1,13 @@
 """A decision adopted: the only way, beside the fold of events, in which the state changes. Live and in a replay."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from eunomia.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
+from eunomia.gpu_sets import without
 from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.offers import Offer
 from eunomia.revoking import revoke, stop_clock
 from eunomia.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
@@ -13,12 +17,33 @@ from eunomia.workload import JobState
 
 def adopt(state: State, decision: Decision) -> None:
     """Make the decision the state's target. Memos are the arbiter's to adopt, since only plugins can read them."""
+    state.standing  # noqa: B018 -- is there before the tables change
     state.round = decision.round
     if decision.closed is not None:
         close_offer(state)
+    if decision.transitions:
+        _carry_out(state, decision.transitions)
+    for renewal in decision.renewals:
+        _renew(state, renewal)
+    for waiting in decision.waiting:
+        _explain(state, waiting)
+    for job, time in decision.starts_at:
+        if state.job_row(job) != NONE:
+            state.starts_at[state.job_row(job)] = time
+    for offer in decision.offers:
+        _open(state, offer)
+    if decision.causes:
+        state.stage_wake_at = decision.stage_wake_at
+        if decision.closed is None:
+            state.causes.clear()
+            state.cause_since = NEVER
+    state.bump()
+
+
+def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
     # Those who leave come first: their GPUs are then LEAVING, and newcomers become their successors.
-    leavers = [order for order in decision.transitions if order.kind in _LEAVERS]
-    others = [order for order in decision.transitions if order.kind not in _LEAVERS]
+    leavers = [order for order in transitions if order.kind in _LEAVERS]
+    others = [order for order in transitions if order.kind not in _LEAVERS]
     for transition in others:
         if transition.kind is not TransitionKind.START:
             _let_go(state, state.leases[transition.lease], transition)
@@ -29,27 +54,20 @@ def adopt(state: State, decision: Decision) -> None:
             _start(state, transition)
         else:
             _resize(state, transition)
-    for renewal in decision.renewals:
-        _renew(state, renewal)
-    for waiting in decision.waiting:
-        _explain(state, waiting)
-    for job, time in decision.starts_at:
-        if state.job_row(job) != NONE:
-            state.starts_at[state.job_row(job)] = time
-    for offer in decision.offers:
-        rows = sorted(state.app_rows.values()) if offer.apps is None else [int(row) for row in offer.apps]
-        state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
-        state.last_offer = int(offer.id)
-        held = state.holdings.live
-        held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
-    if decision.causes:
-        state.stage_wake_at = decision.stage_wake_at
-    if decision.causes and decision.closed is None:
-        state.causes.clear()
-        state.cause_since = NEVER
-    state.bump()
 
 
+def _open(state: State, offer: Offer) -> None:
+    """An offer goes out to app masters; its GPUs are on it until it closes."""
+    rows = sorted(state.app_rows.values()) if offer.apps is None else [int(row) for row in offer.apps]
+    state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
+    state.last_offer = int(offer.id)
+    held = state.holdings.live
+    state.standing.space.take(offer.gpus[held.state[offer.gpus] == GpuState.FREE].tolist())
+    held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
+
+
+_START = TransitionKind.START
+_STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 
 
@@ -60,13 +78,15 @@ def close_offer(state: State) -> None:
     held = state.holdings.live
     gpus = state.open.offer.gpus
     offered = gpus[held.state[gpus] == GpuState.OFFERED]
-    held.state[offered] = np.where(held.lease[offered] == NONE, GpuState.FREE, GpuState.HELD)
+    free = held.lease[offered] == NONE
+    held.state[offered] = np.where(free, GpuState.FREE, GpuState.HELD)
+    state.standing.space.give(offered[free].tolist())
     state.open = None
 
 
 def _leave(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
-    lost = np.setdiff1d(lease.gpus, order.gpus)
+    lost = without(lease.gpus, order.gpus)
     job = lease.job
     revoke(state, lease, lost, kind=order.kind, deadline=order.deadline)
     lease.epoch = order.epoch
@@ -79,7 +99,7 @@ def _leave(state: State, order: Transition) -> None:
 def _let_go(state: State, lease: Lease, order: Transition) -> None:
     """A lease that moves or grows gives up GPUs first, so that they can pass on."""
     held = state.holdings.live
-    lost = np.setdiff1d(lease.gpus, order.gpus)
+    lost = without(lease.gpus, order.gpus)
     held.successor[lost[held.successor[lost] == lease.id]] = NONE
     mine = lost[held.lease[lost] == lease.id]
     held.state[mine] = GpuState.LEAVING
@@ -101,13 +121,12 @@ def _start(state: State, order: Transition) -> None:
         protected_until=order.protected_until,
         granted_at=state.now,
     )
-    state.leases[lease.id] = lease
-    state.app_accounts.live.leases[app] += 1
+    state.add_lease(lease)
     state.last_lease = max(state.last_lease, lease.id)
     state.last_epoch = max(state.last_epoch, lease.epoch)
     if job != NONE:
         state.job_accounts.live.lease[job] = lease.id
-        state.jobs.live.state[job] = JobState.STARTING
+        state.turn(job, _STARTING)
         state.job_accounts.live.reason[job] = int(Reason.AWAITING_RELEASE) if order.after.size else 0
     _settle(state, lease, order)
 
@@ -123,27 +142,38 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
     state.last_epoch = max(state.last_epoch, lease.epoch)
     lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
     lease.state = LeaseState.PENDING
+    if lease.job != NONE:
+        state.sized(lease.job)
     if lease.job != NONE and order.kind is not TransitionKind.GROW:
         # It stops on its old GPUs before it starts on the new ones; one that grows runs until newcomers are ready.
         stop_clock(state, lease.job)
-        state.jobs.live.state[lease.job] = JobState.STARTING
+        state.turn(lease.job, JobState.STARTING)
     _settle(state, lease, order)
 
 
 def _settle(state: State, lease: Lease, order: Transition) -> None:
     """Take the GPUs that are free, and become the successor on the others."""
     held = state.holdings.live
-    for gpu in order.gpus.tolist():
-        if held.lease[gpu] == NONE:
-            state.occupy(gpu, lease)
-        elif held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
+    free = order.gpus[held.lease[order.gpus] == NONE]
+    if free.size:
+        state.standing.space.take(free.tolist())
+        state.occupy(free, lease)
+    for gpu in order.gpus.tolist() if free.size < order.gpus.size else ():
+        if held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
             held.successor[gpu] = lease.id
             held.next_app[gpu], held.next_job[gpu] = lease.app, lease.job
         else:
             held.epoch[gpu] = lease.epoch
             held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
     held.cpus[order.gpus], held.memory_gib[order.gpus] = order.cpus, order.memory_gib
-    state.refresh(lease)
+    if state.knows_parts and not state.standing.uneven:
+        cpus, memory_gib = state.proportional()
+        even = np.array_equal(order.cpus, cpus[order.gpus]) and np.array_equal(order.memory_gib, memory_gib[order.gpus])
+        state.standing.uneven = not even
+    if free.size == order.gpus.size:
+        lease.state = _ORDERED
+    else:
+        state.refresh(lease)
     state.watch_end(lease)
     state.touch(job=lease.job, app=lease.app)
 
@@ -155,6 +185,7 @@ def _renew(state: State, renewal: Renewal) -> None:
     mine = lease.gpus[held.lease[lease.gpus] == lease.id]
     held.ends_at[mine], held.protected_until[mine] = renewal.ends_at, renewal.protected_until
     state.watch_end(lease)
+    state.touch(job=lease.job, app=lease.app)
 
 
 def _explain(state: State, waiting: Waiting) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from eunomia.plan import Plan
 from eunomia.state import STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
 from eunomia.valuations import Valuations
-from eunomia.verdicts import Reason, Verdicts
+from eunomia.verdicts import NO_VERDICTS, Reason, Verdicts
 
 A = TypeVar("A")
 Answer = Menus | Valuations | Allocation | Placement
@@ -32,14 +32,14 @@ class StageFaultError(EunomiaError):
         self.what = what
 
 
-def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[[], A]) -> A:
+def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given: Any) -> A:
     """Ask a stage.
 
     Raises:
         StageFaultError: it raised, or answered with something that is no ``kind``.
     """
     try:
-        answer = call()
+        answer = call(*given)
     except StageFaultError:
         raise
     except (Exception, SystemExit) as error:
@@ -92,9 +92,84 @@ def verdicts_of(
         opened: the offer is out with app masters: whoever waits awaits its end.
         fault: why the round came to nothing.
     """
-    if offer is not None and fault is None and offer.gpus.size == 0:
+    if offer is None and fault is None and not answers and not plan.transitions:
+        return ()
+    if offer is not None and fault is None and not _anything(state, offer):
         # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
+    plain = fault is None and not opened and (offer is None or offer.apps is None)
+    if plain and all(_few_of_jobs(answer) for _, _, answer in answers):
+        return _few_verdicts(state, offer, answers, plan)
+    return _all_verdicts(state, offer, answers, plan, opened=opened, fault=fault)
+
+
+def _anything(state: State, offer: Offer) -> bool:
+    """Say whether there was a GPU on the offer."""
+    return (offer.whole and any(state.standing.space.free)) or offer.gpus.size > 0
+
+
+_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
+
+FEW = 64
+"""Verdicts that are gone through one by one; more of them are gone through as columns."""
+
+
+def _few_of_jobs(answer: Answer) -> bool:
+    if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size > FEW:
+        return False
+    return not isinstance(answer, _WITH_CLAIMS) or answer.claims.unit is _JOB
+
+
+_WITH_CLAIMS = (Valuations, Allocation)
+_JOB = Unit.JOB
+
+
+def _few_verdicts(
+    state: State, offer: Offer | None, answers: Sequence[tuple[Stage, str, Answer]], plan: Plan
+) -> tuple[Waiting, ...]:
+    """As ``_all_verdicts``, where one word holds for all that wait but a few: only those are looked at who are new."""
+    standing = state.standing
+    given: dict[int, tuple[int, int, int]] = {}
+    names = dict(state.plugins)
+    for stage, name, answer in answers:
+        verdicts = answer.verdicts
+        if verdicts is not NO_VERDICTS and verdicts.rows.size:
+            code = _NUMBER[stage], names.setdefault(name, len(names))
+            for row, reason in zip(verdicts.rows.tolist(), verdicts.reasons.tolist(), strict=True):
+                given.setdefault(row, (reason, *code))
+    stopped = _stopped(state, plan).tolist() if plan.transitions else []
+    look_at = {*given, *stopped}
+    standard = None
+    if offer is not None:
+        name = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
+        standard = (int(Reason.OUTRANKED), _NUMBER[Stage.ALLOCATION], names.setdefault(name, len(names)))
+        look_at |= standing.judge_by(standard)
+    if not look_at:
+        return ()
+    started = set(_started(state, plan).tolist()) if plan.transitions else set()
+    kept, listed, told = state.job_accounts.live, list(names), []
+    for row in sorted(look_at):
+        code_of = given.get(row, standard)
+        waits = (row in standing.waiting or row in stopped) and row not in started
+        if waits and code_of is not None:
+            if code_of == (kept.reason[row], kept.stage[row], kept.plugin[row]):
+                if code_of == standard:
+                    standing.unjudged.discard(row)
+                continue
+            reason, at, plugin = code_of
+            told.append(Waiting(job=state.job_id(row), reason=Reason(reason), stage=STAGES[at], plugin=listed[plugin]))
+    return tuple(told)
+
+
+def _all_verdicts(
+    state: State,
+    offer: Offer | None,
+    answers: Sequence[tuple[Stage, str, Answer]],
+    plan: Plan,
+    *,
+    opened: bool,
+    fault: Fault | None,
+) -> tuple[Waiting, ...]:
     given = _gathered(state, answers)
     waiting = np.setdiff1d(np.union1d(state.waiting(), _stopped(state, plan)), _started(state, plan))
     _defaults(state, given, waiting, offer, answers, opened=opened, fault=fault)
@@ -113,18 +188,25 @@ def verdicts_of(
     )
 
 
+_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
+_SUSPEND, _START = TransitionKind.SUSPEND, TransitionKind.START
+_NOBODY = np.empty(0, np.int32)
+
+
 def _started(state: State, plan: Plan) -> Rows:
     """Jobs that start, and all of an app that wins GPUs: which of them run is its tuner's to say."""
-    orders = [order for order in plan.transitions if order.kind is not TransitionKind.SUSPEND and order.gpus.size]
+    orders = [order for order in plan.transitions if order.kind is not _SUSPEND and order.gpus.size]
     jobs = [state.job_row(order.job) for order in orders if order.job is not None]
-    winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is TransitionKind.START]
-    theirs = np.flatnonzero(np.isin(state.jobs.live.app[: state.jobs.used], winners))
-    return np.concatenate([np.array(jobs, dtype=np.int32), theirs.astype(np.int32)])
+    winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is _START]
+    theirs = [row for app in winners for row in state.standing.jobs_of.get(app, ())]
+    return np.array([*jobs, *theirs], dtype=np.int32)
 
 
 def _stopped(state: State, plan: Plan) -> Rows:
     """Jobs that lose what they run on: why is said at once, and stands until they are turned down again."""
-    orders = [order for order in plan.transitions if order.kind in (TransitionKind.SUSPEND, TransitionKind.SHRINK)]
+    orders = [order for order in plan.transitions if order.kind in _LEAVERS]
+    if not orders:
+        return _NOBODY
     jobs = [state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0]
     theirs = [state.holdings.live.job[order.leaving] for order in orders if order.job is None]
     rows = np.concatenate([np.array(jobs, dtype=np.int32), *theirs]).astype(np.int32)

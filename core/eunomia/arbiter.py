@@ -1,61 +1,40 @@
 """One round of arbitration: a pure state machine. No clock, no threads, no I/O; drivers give it time and events."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 import numpy as np
 
 from eunomia.adopt import adopt, close_offer
 from eunomia.allocations import Allocation
 from eunomia.answers import StageFaultError, ask, verdicts_of
+from eunomia.asking import Asking, Round
 from eunomia.bids import Closing, closing_of
 from eunomia.cluster import Cluster
-from eunomia.contracts import Triggers
-from eunomia.decisions import Decision, Fault, MemoChange, RecordTable, Renewal, Waiting
+from eunomia.decisions import Decision, Fault, MemoChange, RecordTable, Renewal
 from eunomia.errors import EunomiaError
 from eunomia.events import Event
 from eunomia.fold import fold
 from eunomia.folding import Folded
-from eunomia.invariants import PlanError, check_allocation, check_placement, check_state, check_verdicts
+from eunomia.invariants import PlanError, check_allocation, check_placement, check_state
 from eunomia.leases import LeaseState
 from eunomia.memos import Memo, read_memo
 from eunomia.menus import Menus
 from eunomia.offering import make_offer
 from eunomia.offers import Offer
 from eunomia.placements import Placement
-from eunomia.plan import Plan, plan
+from eunomia.plan import Plan, plan, planned
 from eunomia.records import Record
 from eunomia.saving import load_state, save_state
 from eunomia.snapshot import Snapshot
-from eunomia.stages import DEFAULT_TRIGGERS, Stages
+from eunomia.stages import Stages
 from eunomia.state import State
 from eunomia.strictness import is_strict
-from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage, Unit
+from eunomia.timing import Timing
+from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
 from eunomia.valuations import Valuations
-from eunomia.workload import JobState
 
-A = TypeVar("A")
 NO_GPUS = np.empty(0, np.int64)
-_BOUNDARY = frozenset({Cause.BOUNDARY})
-
-
-@dataclasses.dataclass(slots=True)
-class _Round:
-    """What a round comes to, before it is adopted."""
-
-    plan: Plan
-    memos: dict[tuple[str, Stage], Memo] = dataclasses.field(default_factory=dict)
-    records: list[tuple[str, Record]] = dataclasses.field(default_factory=list)
-    answers: "list[tuple[Stage, str, Menus | Valuations | Allocation | Placement]]" = dataclasses.field(
-        default_factory=list
-    )
-    offer: Offer | None = None
-    """An offer to be opened: the round goes on when its bids are in."""
-    considered: Offer | None = None
-    wake_at: Seconds = NEVER
-    starts_at: tuple[tuple[int, float], ...] = ()
 
 
 class Arbiter:
@@ -72,12 +51,19 @@ class Arbiter:
         self.state = State(cluster, seed=seed)
         self.chosen = stages
         self.fallback = fallback
-        self.calls = 0
-        """Calls of stages so far."""
         self.asking: Callable[[str, Stage], None] | None = None
         """Told who is about to be asked, so that a driver knows who hangs."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
+        self._serving = stages
+        self._timing = Timing(stages)
+        self._asked: Asking | None = None
+        self._calls = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls of stages so far."""
+        return self._calls + (0 if self._asked is None else self._asked.calls)
 
     @property
     def serving(self) -> Stages:
@@ -113,16 +99,16 @@ class Arbiter:
             if closing is None:
                 return self._rest(folded)
             return self._close(folded, closing)
-        causes = self._due()  # 2. is a round due?
+        causes = self.timing.due(self.state)  # 2. is a round due?
         if not causes:
             return self._rest(folded)
-        return self._decide(folded, causes, lambda: self._round(causes))  # 3. to 9.
+        return self._decide(folded, causes, lambda asking: self._round(asking, causes))  # 3. to 9.
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Do again what ``step`` did, from the journal, without asking a plugin."""
         self._fold(now, events)
         if decision.causes and decision.closed is None:
-            self._due()
+            self.timing.due(self.state)
         if decision.faulty:
             self._count_fault()
         elif decision.causes:
@@ -137,7 +123,7 @@ class Arbiter:
             fault: who was asked and did not return.
         """
         folded = self._fold(now, ())
-        causes = self._due()
+        causes = self.timing.due(self.state)
         self.state.round += 1
         return self._faulty(folded, causes, fault, None)
 
@@ -159,206 +145,134 @@ class Arbiter:
         Raises:
             StageFaultError: the valuation failed.
         """
-        snapshot = self.state.snapshot()
-        menus = self._ask(Stage.ELASTICITY, Menus, lambda stages: stages.elasticity(snapshot))
+        stages = self._serving = self.serving
+        snapshot, asking = self.state.snapshot(), self._asking()
+        names = stages.names
+        menus = asking.ask(Stage.ELASTICITY, names[Stage.ELASTICITY], Menus, stages.elasticity, snapshot)
         empty = _empty(make_offer(self.state, Scope.FREE, self._lease()))
-        return self._ask(Stage.VALUATION, Valuations, lambda stages: stages.valuation(snapshot, menus, empty))
+        return asking.ask(Stage.VALUATION, names[Stage.VALUATION], Valuations, stages.valuation, snapshot, menus, empty)
 
-    # --- when ------------------------------------------------------------------------------------------------------
+    @property
+    def timing(self) -> Timing:
+        """When rounds are due, by the stages that serve."""
+        stages = self.serving
+        if self._timing.stages is not stages:
+            self._timing = Timing(stages)
+        return self._timing
 
     def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
         if not now >= self.state.now:
             raise EunomiaError("time must not go backwards", value=f"{now} after {self.state.now}")
-        return fold(self.state, now, events, grace=self.serving.rounds.suspend_grace)
-
-    def _triggers(self) -> Triggers:
-        try:
-            declared = self._declared()
-        except StageFaultError:
-            declared = DEFAULT_TRIGGERS  # the next round says so
-        return self.serving.rounds.triggers(declared)
-
-    def _declared(self) -> Triggers:
-        """The triggers that the allocation declares."""
-        declare = self.serving.triggers
-        if declare is None:
-            return DEFAULT_TRIGGERS
-        return ask(self._name(Stage.ALLOCATION), Stage.ALLOCATION, Triggers, lambda: declare(self.state.cluster))
-
-    def _due(self) -> frozenset[Cause]:
-        """Causes of the round that is due now; empty: none is."""
-        state, triggers = self.state, self._triggers()
-        if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
-            state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
-            state.cause(Cause.BOUNDARY)
-            return frozenset(state.causes)
-        if Cause.BOUNDARY in state.causes:  # an executor's round is over
-            return frozenset(state.causes)
-        if state.now >= state.stage_wake_at:
-            state.cause(Cause.WAKE)
-            return frozenset(state.causes)
-        if state.causes & triggers.on and state.now >= state.cause_since + triggers.settle:
-            return frozenset(state.causes)
-        return frozenset()
-
-    def _next(self) -> Seconds:
-        """When the next step is due without news."""
-        state, triggers = self.state, self._triggers()
-        times = [state.next_end(), state.stage_wake_at]
-        if state.open is not None:
-            times.append(state.open.offer.closes_at or NEVER)
-        else:
-            if state.causes & (triggers.on | _BOUNDARY):
-                # What came while an offer was out is due at once: at the next moment that there is.
-                soon = Seconds(math.nextafter(state.now, math.inf))
-                times.append(max(Seconds(state.cause_since + triggers.settle), soon))
-            if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
-                times.append(Seconds(state.last_boundary + triggers.every))
-        backing = state.job_accounts.live.ready_at[: state.jobs.used]
-        paused = state.jobs.live.state[: state.jobs.used] == JobState.PAUSED
-        times += [Seconds(time) for time in backing[paused & (backing > state.now)].tolist()]
-        later = [time for time in times if time > state.now]
-        return min(later, default=NEVER)
+        folded = fold(self.state, now, events, grace=self.serving.rounds.suspend_grace)
+        self._serving = self.serving
+        return folded
 
     # --- the round -------------------------------------------------------------------------------------------------
 
-    def _round(self, causes: frozenset[Cause]) -> _Round:
+    def _round(self, asking: Asking, causes: frozenset[Cause]) -> Round:
         """Ask the stages in order; nothing is changed but the round's number."""
-        state, stages = self.state, self.serving
-        scope = Scope.ALL if causes & stages.rounds.triggers(self._declared()).all_on else Scope.FREE
-        if scope is Scope.FREE and self._quiet():
-            return _Round(plan=Plan(transitions=[], renewals=self._renewals()))
+        state, stages = self.state, self._serving
+        triggers = self.timing.declared(state)
+        scope = Scope.ALL if causes & triggers.all_on else Scope.FREE
+        if (scope is Scope.FREE or not triggers.when_served) and _served(state):
+            return Round(plan=Plan(transitions=[], renewals=self._renewals()))
         snapshot = state.snapshot(causes)
-        result = _Round(plan=Plan(transitions=[], renewals=[]))
-        menus = self._answer(result, Stage.ELASTICITY, Menus, lambda s: s.elasticity(snapshot))
-        everything = make_offer(state, scope, self._lease())
-        offer = self._narrow(snapshot, menus, everything)
+        result = Round(plan=Plan(transitions=[], renewals=[]))
+        menus = self._menus(asking, result, snapshot)
+        offer = self._narrow(asking, snapshot, menus, make_offer(state, scope, self._lease()))
         result.considered = offer
-        result.plan.renewals += self._renewals(beyond=offer.gpus)
+        if state.standing.overdue:
+            result.plan.renewals += self._renewals(beyond=offer.gpus)
         deadline = stages.rounds.bid_deadline
         if deadline is not None and self._asks(offer):
-            result.offer = dataclasses.replace(offer, closes_at=Seconds(state.now + deadline))
+            result.offer = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
             return result
-        valuations = self._answer(result, Stage.VALUATION, Valuations, lambda s: s.valuation(snapshot, menus, offer))
-        return self._allocate(result, snapshot, menus, offer, valuations)
+        valuations = self._valuations(asking, result, snapshot, menus, offer)
+        return self._allocate(asking, result, snapshot, menus, offer, valuations)
 
-    def _narrow(self, snapshot: Snapshot, menus: Menus, everything: Offer) -> Offer:
+    def _menus(self, asking: Asking, result: Round, snapshot: Snapshot) -> Menus:
+        stage, stages = Stage.ELASTICITY, self._serving
+        return asking.answer(result, stage, asking.name(stage), Menus, stages.elasticity, snapshot)
+
+    def _valuations(self, asking: Asking, result: Round, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        stage, call = Stage.VALUATION, self._serving.valuation
+        return asking.answer(result, stage, asking.name(stage), Valuations, call, snapshot, menus, offer)
+
+    def _narrow(self, asking: Asking, snapshot: Snapshot, menus: Menus, everything: Offer) -> Offer:
         """Let the allocation show the offer to some only."""
-        if self.serving.offer is None:
+        stages = self._serving
+        if stages.offer is None:
             return everything
-        standings = self._ask(Stage.VALUATION, Valuations, lambda s: s.valuation(snapshot, menus, _empty(everything)))
-        narrow = self.serving.offer
-        offer = self._ask(Stage.ALLOCATION, Offer, lambda _: narrow(snapshot, menus, everything, standings))
-        self._held(Stage.ALLOCATION, lambda: _check_narrowed(everything, offer))
-        return offer
+        values, gives = asking.name(Stage.VALUATION), asking.name(Stage.ALLOCATION)
+        empty = _empty(everything)
+        standings = asking.ask(Stage.VALUATION, values, Valuations, stages.valuation, snapshot, menus, empty)
+        offer = asking.ask(Stage.ALLOCATION, gives, Offer, stages.offer, snapshot, menus, everything, standings)
+        asking.held(Stage.ALLOCATION, _check_narrowed, everything, offer)
+        return dataclasses.replace(offer, whole=False)
 
     def _asks(self, offer: Offer) -> bool:
         """Say whether there are app masters that can bid."""
         if offer.gpus.size == 0:
             return False
-        apps = self.state.snapshot().active_apps if offer.apps is None else offer.apps
+        apps = self.state.present() if offer.apps is None else offer.apps
         return bool(np.any(self.state.apps.live.divides[apps] == 1))
 
     def _allocate(
-        self, result: _Round, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations
-    ) -> _Round:
-        state, stages = self.state, self.serving
-        allocation = self._answer(
-            result, Stage.ALLOCATION, Allocation, lambda s: s.allocation(snapshot, menus, offer, valuations)
+        self, asking: Asking, result: Round, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations
+    ) -> Round:
+        state, stages, stage = self.state, self._serving, Stage.ALLOCATION
+        allocation = asking.answer(
+            result, stage, asking.name(stage), Allocation, stages.allocation, snapshot, menus, offer, valuations
         )
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
-            allocation = self._refine(result, name, lambda a=allocation, r=refine: r(snapshot, menus, offer, a))  # type: ignore[misc]
+            allocation = asking.answer(
+                result, Stage.REFINE, name, Allocation, refine, snapshot, menus, offer, allocation
+            )
         giver = Stage.REFINE if stages.refiners else Stage.ALLOCATION
-        result.wake_at = self._held(giver, lambda: self._wake_at(allocation, valuations))
-        self._held(giver, lambda: check_allocation(state, menus, offer, allocation))
-        placement = self._answer(
-            result, Stage.PLACEMENT, Placement, lambda s: s.placement(snapshot, menus, offer, allocation)
+        result.wake_at = asking.held(giver, self._wake_at, asking, allocation, valuations)
+        asking.held(giver, check_allocation, state, menus, offer, allocation)
+        stage = Stage.PLACEMENT
+        placement = asking.answer(
+            result, stage, asking.name(stage), Placement, stages.placement, snapshot, menus, offer, allocation
         )
-        self._held(Stage.PLACEMENT, lambda: check_placement(state, menus, offer, allocation, placement))
-        grace = stages.rounds.suspend_grace
-        made = self._held(Stage.PLACEMENT, lambda: plan(state, offer, allocation, placement, grace=grace))
+        asking.held(stage, check_placement, state, menus, offer, allocation, placement)
+        made = asking.held(stage, plan, state, offer, allocation, placement, stages.rounds)
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
-        result.starts_at = self._held(giver, lambda: _planned(allocation))
+        result.starts_at = asking.held(giver, planned, allocation)
         return result
 
-    def _held(self, stage: Stage, check: Callable[[], A]) -> A:
-        """Check an answer; what it makes fail in the core is a fault of the plugin that gave it."""
-        try:
-            return check()
-        except (StageFaultError, PlanError) as error:
-            if stage is not Stage.REFINE or isinstance(error, StageFaultError):
-                raise
-            what = str(error)
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-        raise StageFaultError(self._name(stage), stage, what)
-
-    def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
+    def _wake_at(self, asking: Asking, allocation: Allocation, valuations: Valuations) -> Seconds:
         """When a stage wants the next round: later than now, or this one would never end."""
         for stage, time in ((Stage.VALUATION, valuations.wake_at), (Stage.ALLOCATION, allocation.wake_at)):
             if not time > self.state.now:
-                raise StageFaultError(self._name(stage), stage, f"wake_at must be later than now, but got {time}")
-        return Seconds(min(allocation.wake_at, valuations.wake_at))
+                raise StageFaultError(asking.name(stage), stage, f"wake_at must be later than now, but got {time}")
+        return min(allocation.wake_at, valuations.wake_at)
 
-    def _refine(self, result: _Round, name: str, call: Callable[[], Allocation]) -> Allocation:
-        self.calls += 1
-        if self.asking is not None:
-            self.asking(name, Stage.REFINE)
-        allocation = ask(name, Stage.REFINE, Allocation, call)
-        self._keep(result, Stage.REFINE, name, allocation)
-        return allocation
-
-    def _answer(self, result: _Round, stage: Stage, kind: type[A], call: Callable[[Stages], A]) -> A:
-        answer = self._ask(stage, kind, call)
-        self._keep(result, stage, self._name(stage), answer)
-        return answer
-
-    def _ask(self, stage: Stage, kind: type[A], call: Callable[[Stages], A]) -> A:
-        self.calls += 1
-        if self.asking is not None:
-            self.asking(self._name(stage), stage)
-        return ask(self._name(stage), stage, kind, lambda: call(self.serving))
-
-    def _keep(self, result: _Round, stage: Stage, name: str, answer: object) -> None:
-        """Take memo, verdicts and record off an answer."""
-        memo = getattr(answer, "memo", None)
-        if memo is not None:
-            result.memos[name, stage] = memo
-        record = getattr(answer, "record", None)
-        if record is not None:
-            result.records.append((name, record))
-        if isinstance(answer, Menus | Valuations | Allocation | Placement):
-            self._held(stage, lambda: check_verdicts(self.state, stage, _unit(result, answer), answer.verdicts))
-            result.answers.append((stage, name, answer))
-
-    def _name(self, stage: Stage) -> str:
-        if stage is Stage.REFINE and self.serving.refiner_names:
-            return self.serving.refiner_names[-1]
-        return self.serving.names.get(stage, stage.value)
+    def _asking(self) -> Asking:
+        known, stages = self._asked, self._serving
+        if (
+            known is None
+            or known.state is not self.state
+            or known.stages is not stages
+            or known.told is not self.asking
+        ):
+            self._calls = self.calls
+            known = self._asked = Asking(self.state, stages, self.asking)
+        return known
 
     def _lease(self) -> Seconds:
-        return self.serving.rounds.lease if self.serving.rounds.lease is not None else NEVER
-
-    def _quiet(self) -> bool:
-        """Say whether nobody wants more than they hold."""
-        state = self.state
-        jobs = state.jobs.live
-        if state.waiting().size:
-            return False
-        used = state.jobs.used
-        runs = (jobs.state[:used] == JobState.RUNNING) | (jobs.state[:used] == JobState.STARTING)
-        return not bool(np.any(runs & (state.job_accounts.live.gpus[:used] < jobs.most[:used])))
+        lease = self._serving.rounds.lease
+        return NEVER if lease is None else lease
 
     def _renewals(self, beyond: Ints = NO_GPUS) -> list[Renewal]:
         """Ended leases that go on for one term; with ``beyond`` only those with no GPU on that offer."""
         state, lease = self.state, self._lease()
+        ended = [state.leases[number] for number in sorted(state.standing.overdue)]
         return [
             Renewal(lease=LeaseId(held.id), ends_at=Seconds(state.now + lease), protected_until=held.protected_until)
-            for held in state.leases.values()
-            if held.ends_at <= state.now
-            and held.state is not LeaseState.LEAVING
-            and not np.isin(held.gpus, beyond).any()
+            for held in ended
+            if held.state is not LeaseState.LEAVING and not np.isin(held.gpus, beyond).any()
         ]
 
     # --- its outcome -----------------------------------------------------------------------------------------------
@@ -371,16 +285,14 @@ class Arbiter:
         close_offer(self.state)
         causes = frozenset({Cause.WAKE})  # what happened meanwhile stays a cause of the next round
 
-        def go_on() -> _Round:
+        def go_on(asking: Asking) -> Round:
             snapshot = self.state.snapshot(causes)
-            result = _Round(plan=Plan(transitions=[], renewals=[]))
+            result = Round(plan=Plan(transitions=[], renewals=[]))
             result.considered = closing.offer
-            menus = self._answer(result, Stage.ELASTICITY, Menus, lambda s: s.elasticity(snapshot))
+            menus = self._menus(asking, result, snapshot)
             silent = dataclasses.replace(closing.offer, apps=closing.silent)
-            valuations = self._answer(
-                result, Stage.VALUATION, Valuations, lambda s: s.valuation(snapshot, menus, silent)
-            )
-            return self._allocate(result, snapshot, menus, closing.offer, closing.joined(valuations))
+            valuations = self._valuations(asking, result, snapshot, menus, silent)
+            return self._allocate(asking, result, snapshot, menus, closing.offer, closing.joined(valuations))
 
         return self._decide(folded, causes, go_on, closed=number)
 
@@ -388,26 +300,28 @@ class Arbiter:
         self,
         folded: Folded,
         causes: frozenset[Cause],
-        work: Callable[[], _Round],
+        work: Callable[[Asking], Round],
         *,
         closed: OfferId | None = None,
     ) -> Decision:
-        serving = self.serving.profile
+        state, asking = self.state, self._asking()
         if closed is None:
-            self.state.round += 1  # randomness follows from the round's number: an offer keeps its own
+            state.round += 1  # randomness follows from the round's number: an offer keeps its own
         try:
-            result = work()
-            waiting, memos = self._verdicts(result), self._memo_changes(result)
-            records = tuple(self._record(name, record) for name, record in result.records)
+            result = work(asking)
+            opened = result.offer is not None
+            waiting = verdicts_of(state, result.considered, result.answers, result.plan, opened=opened)
+            memos = self._memo_changes(result)
+            records = tuple(_record(name, record) for name, record in result.records)
         except (StageFaultError, PlanError) as error:
             if self.strict:
                 raise
-            return self._faulty(folded, causes, self._fault(error), closed)
-        self.state.faults_in_row = 0
+            return self._faulty(folded, causes, asking.fault(error), closed)
+        state.faults_in_row = 0
         decision = Decision(
-            now=self.state.now,
-            round=self.state.round,
-            version=self.state.version,
+            now=state.now,
+            round=state.round,
+            version=state.version,
             causes=causes,
             offers=() if result.offer is None else (result.offer,),
             closed=closed,
@@ -415,25 +329,16 @@ class Arbiter:
             transitions=tuple(result.plan.transitions),
             renewals=tuple(result.plan.renewals),
             waiting=waiting,
-            starts_at=tuple((self.state.job_id(row), time) for row, time in result.starts_at),
+            starts_at=tuple((state.job_id(row), time) for row, time in result.starts_at),
             records=records,
             faults=tuple(folded.refused),
             memos=memos,
-            serving=serving,
+            serving=asking.stages.profile,
             stage_wake_at=result.wake_at,
         )
         return self._adopt(decision, result.memos)
 
-    def _verdicts(self, result: _Round) -> tuple[Waiting, ...]:
-        return verdicts_of(self.state, result.considered, result.answers, result.plan, opened=result.offer is not None)
-
-    def _record(self, plugin: str, record: Record) -> RecordTable:
-        def read() -> RecordTable:
-            return RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
-
-        return ask(plugin, Stage.ALLOCATION, RecordTable, read)
-
-    def _memo_changes(self, result: _Round) -> tuple[MemoChange, ...]:
+    def _memo_changes(self, result: Round) -> tuple[MemoChange, ...]:
         changes = []
         for (plugin, stage), memo in result.memos.items():
             data = ask(plugin, stage, bytes, memo.to_bytes)
@@ -441,11 +346,6 @@ class Arbiter:
             if old is None or old.to_bytes() != data:
                 changes.append(MemoChange(plugin=plugin, stage=stage, version=memo.version, data=data))
         return tuple(changes)
-
-    def _fault(self, error: StageFaultError | PlanError) -> Fault:
-        if isinstance(error, StageFaultError):
-            return Fault(plugin=error.plugin, stage=error.stage, what=error.what)
-        return Fault(plugin=self._name(error.stage), stage=error.stage, what=str(error))
 
     def _faulty(self, folded: Folded, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
         """A faulty round changes nothing: ended leases go on for one term, free GPUs wait, memos are dropped."""
@@ -491,8 +391,16 @@ class Arbiter:
 
     def _adopt(self, decision: Decision, memos: dict[tuple[str, Stage], Memo] | None = None) -> Decision:
         adopt(self.state, decision)
+        if decision.memos:
+            self._adopt_memos(decision.memos, memos)
+        # Nobody else has seen it yet: the last two fields follow from the state that it makes.
+        object.__setattr__(decision, "version", self.state.version)
+        object.__setattr__(decision, "wake_at", self.timing.next(self.state))
+        return decision
+
+    def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None) -> None:
         types = self._memo_types()
-        for change in decision.memos:
+        for change in changes:
             key = (change.plugin, change.stage)
             if memos is not None and change.data is not None:
                 self.state.memos[key] = memos[key]
@@ -503,33 +411,27 @@ class Arbiter:
                 self.state.memos[key] = read
             else:
                 self.state.memos.pop(key, None)
-        return dataclasses.replace(decision, version=self.state.version, wake_at=self._next())
 
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
         both = (*self.chosen.memo_types, *self.fallback.memo_types)
         return {(plugin, stage): kind for plugin, stage, kind in both}
 
 
+def _served(state: State) -> bool:
+    """Say whether nobody wants more than they hold."""
+    return not state.standing.waiting and not state.standing.short
+
+
 def _check_narrowed(everything: Offer, offer: Offer) -> None:
-    if not np.all(np.isin(offer.gpus, everything.gpus)):
+    if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
         raise PlanError(Stage.ALLOCATION, "an offer can be narrowed, not widened")
 
 
-def _planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
-    if allocation.starts_at is None:
-        return ()
-    planned = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
-    return tuple((row, time) for row, time in planned if math.isfinite(time))
+def _record(plugin: str, record: Record) -> RecordTable:
+    def read() -> RecordTable:
+        return RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
 
-
-def _unit(result: _Round, answer: "Menus | Valuations | Allocation | Placement") -> Unit:
-    """What rows the verdicts of an answer are of; a placement's are of the allocation's unit."""
-    if isinstance(answer, Menus):
-        return Unit.JOB
-    if not isinstance(answer, Placement):
-        return answer.claims.unit
-    units = [given.claims.unit for _, _, given in result.answers if isinstance(given, Allocation)]
-    return units[-1] if units else Unit.JOB
+    return ask(plugin, Stage.ALLOCATION, RecordTable, read)
 
 
 def _empty(offer: Offer) -> Offer:

@@ -1,6 +1,6 @@
 """Who values, receives and is charged: the rows that valuations and allocations are columns over."""
 
-from eunomia.shapes import builds
+from eunomia.shapes import builds, lazy
 from eunomia.units import Reals, Rows, Unit
 
 
@@ -15,3 +15,6 @@ class Claims:
     """With GROUP: the kind of job of each claim."""
     weight: Reals | None = None
     """None: each weighs 1."""
+
+
+lazy(Claims, "rows")

@@ -1,6 +1,7 @@
 """Growable tables of numpy columns: the core writes them in place, stages see read-only views of the same memory."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,6 +17,8 @@ def column(dtype: Any, fill: Any, *, width: str | None = None) -> Any:
 class Table(Generic[C]):
     """Columns with a row for each living thing; a row is stable while the thing lives and is then used again.
 
+    Columns of one dtype are the lines of one block, so that a whole row is emptied at a stroke.
+
     Args:
         columns: a dataclass whose fields were declared with ``column``.
         widths: the number of columns of each matrix field, by the name given in its declaration.
@@ -26,6 +29,7 @@ class Table(Generic[C]):
         self._widths = widths or {}
         self._fields = dataclasses.fields(columns)  # type: ignore[arg-type]
         self._free: list[int] = []
+        self._layout = self._lay_out()
         self.used = 0
         self.live = self._empty(capacity)
         self.view = self._readonly()
@@ -44,8 +48,9 @@ class Table(Generic[C]):
                 self._grow()
             row = self.used
             self.used += 1
+        live = self.live
         for name, item in values.items():
-            getattr(self.live, name)[row] = item
+            getattr(live, name)[row] = item
         return row
 
     def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
@@ -55,9 +60,17 @@ class Table(Generic[C]):
 
     def drop(self, row: int) -> None:
         """Give a row back: it is emptied, and used again later."""
-        for field in self._fields:
-            getattr(self.live, field.name)[row] = field.metadata["fill"]
+        for block, fill in self._blocks:
+            block[:, row] = fill
         self._free.append(row)
+
+    def clear(self, rows: Sequence[int]) -> None:
+        """Have rows hold what an empty row holds; they stay in use."""
+        for block, fill in self._blocks:
+            if len(rows) == 1:
+                block[:, rows[0]] = fill
+            else:
+                block[:, rows] = fill[:, None]
 
     def state(self) -> dict[str, Any]:
         """Everything that ``restore`` needs, as plain values."""
@@ -75,38 +88,59 @@ class Table(Generic[C]):
                 getattr(self.live, field.name)[: self.used] = _column(state["columns"][field.name], field.metadata)
         self._show()
 
-    def _shape(self, field: "dataclasses.Field[Any]", capacity: int) -> tuple[int, ...]:
+    def _width(self, field: "dataclasses.Field[Any]") -> int | None:
         width = field.metadata["width"]
-        return (capacity,) if width is None else (capacity, self._widths[width])
+        return None if width is None else self._widths[width]
+
+    def _lay_out(self) -> list[tuple[Any, list[tuple[str, int, int | None]], Any]]:
+        """By dtype: the block's columns, each with its first line and its width (None: one line), and all fills."""
+        by_type: dict[Any, list[Any]] = {}
+        for field in self._fields:
+            by_type.setdefault(np.dtype(field.metadata["dtype"]), []).append(field)
+        layout = []
+        for dtype, fields in by_type.items():
+            lines: list[tuple[str, int, int | None]] = []
+            fills: list[Any] = []
+            for field in fields:
+                width = self._width(field)
+                lines.append((field.name, len(fills), width))
+                fills += [field.metadata["fill"]] * (1 if width is None else width)
+            fill = np.empty(len(fills), dtype=dtype)
+            fill[:] = fills
+            layout.append((dtype, lines, fill))
+        return layout
 
     def _empty(self, capacity: int) -> C:
-        return self._type(
-            **{
-                field.name: np.full(self._shape(field, capacity), field.metadata["fill"], dtype=field.metadata["dtype"])
-                for field in self._fields
-            }
-        )
+        columns: dict[str, Any] = {}
+        self._blocks: list[tuple[Any, Any]] = []
+        for dtype, lines, fill in self._layout:
+            block = np.empty((fill.size, capacity), dtype=dtype)
+            block[:] = fill[:, None]
+            self._blocks.append((block, fill))
+            for name, line, width in lines:
+                columns[name] = block[line] if width is None else block[line : line + width].T
+        return self._type(**columns)
 
     def _grow(self) -> None:
-        old, rows = self.live, self.used
+        old, rows = self._blocks, self.used
         self.live = self._empty(2 * self.capacity)
-        for field in self._fields:
-            getattr(self.live, field.name)[:rows] = getattr(old, field.name)[:rows]
+        for (block, _), (before, _) in zip(self._blocks, old, strict=True):
+            block[:, :rows] = before[:, :rows]
         self._show()
 
     def _readonly(self) -> C:
-        views = {}
-        for field in self._fields:
-            views[field.name] = getattr(self.live, field.name).view()
-            views[field.name].flags.writeable = False
-        return self._type(**views)
+        return self._type(**{field.name: _shut(getattr(self.live, field.name)) for field in self._fields})
 
     def _show(self) -> None:
         """Point the views at the new memory; whoever holds ``view`` sees it."""
         for field in self._fields:
-            fresh = getattr(self.live, field.name).view()
-            fresh.flags.writeable = False
-            setattr(self.view, field.name, fresh)
+            setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
+
+
+def _shut(column: Any) -> Any:
+    view = column.view()
+    view.flags.writeable = False
+    return view
 
 
 def _column(items: list[Any], metadata: Any) -> Any:

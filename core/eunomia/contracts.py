@@ -67,3 +67,6 @@ class Triggers:
     """Events within this many seconds are one round."""
     all_on: frozenset[Cause] = frozenset()
     """Causes whose rounds may touch every unprotected GPU."""
+    when_served: bool = True
+    """Whether such a round asks the stages even if nobody waits, and everybody who runs has all that they could use;
+    a round that may only give out what is free never does."""

@@ -4,6 +4,7 @@ Events of one instant are one step and are folded in the order of ``ORDER``, wit
 step's; there is no event for the end of a lease, which follows from the time.
 """
 
+import dataclasses
 import math
 from typing import Final
 
@@ -279,13 +280,21 @@ _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
     """Events of one instant in the fixed order; a kind's events by id, reports of one id as they came."""
-    return sorted(events, key=lambda event: (_RANK[type(event)], _subject(event)))
+    return sorted(events, key=_place) if len(events) > 1 else list(events)
 
 
-def _subject(event: Event) -> str:
-    for name in ("machine", "job", "app"):
-        subject = getattr(event, name, None)
-        if subject is not None:
-            return str(subject)
-    lease = getattr(event, "lease", None)
-    return "" if lease is None else f"{lease:020d}"
+def _place(event: Event) -> tuple[int, str]:
+    kind = type(event)
+    name = _SUBJECT[kind]
+    if name == "lease":
+        return _RANK[kind], f"{getattr(event, name):020d}"
+    return _RANK[kind], "" if not name else str(getattr(event, name))
+
+
+def _subject_of(kind: type) -> str:
+    """The field that says whom an event is about; empty: nobody."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
+
+
+_SUBJECT = {kind: _subject_of(kind) for kind in ORDER}

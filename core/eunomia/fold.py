@@ -7,8 +7,6 @@ are returned, and so are the events that could not be true and changed nothing.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from eunomia import fold_gpus, fold_work
 from eunomia.decisions import Fault
 from eunomia.events import (
@@ -40,7 +38,6 @@ from eunomia.events import (
 from eunomia.folding import EventError, Folded, Folding, await_round
 from eunomia.state import State
 from eunomia.units import NONE, Cause, Seconds
-from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
 
@@ -53,11 +50,14 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         events: of this instant.
         grace: seconds that a job has between its warning and its end.
     """
+    state.standing  # noqa: B018 -- is built from the tables before they change, and follows every change from here on
     state.advance(now)
     folded = Folded(orders=[], refused=[])
-    for event in in_order(list(events)):
+    ordered = in_order(list(events))
+    folding = Folding(state, folded, grace, ending={event.job for event in ordered if type(event) is JobFinished})
+    for event in ordered:
         try:
-            FOLDS[type(event)](Folding(state, folded, grace), event)
+            FOLDS[type(event)](folding, event)
         except EventError as error:
             folded.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
     if state.take_ended():
@@ -68,9 +68,11 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
 
 def _wake_retries(state: State) -> None:
     """Jobs whose pause after a failure is over wait again."""
+    backing = state.standing.backing_off
+    if not backing:
+        return
     accounts, jobs = state.job_accounts.live, state.jobs.live
-    backing = np.flatnonzero(accounts.reason[: state.jobs.used] == Reason.BACKING_OFF)
-    for job in backing[accounts.ready_at[backing] <= state.now].tolist():
+    for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and accounts.lease[job] == NONE:
             await_round(state, job)
 

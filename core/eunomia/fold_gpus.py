@@ -12,22 +12,56 @@ from eunomia.state import State
 from eunomia.units import NONE, Cause, Ints, Seconds
 from eunomia.workload import JobState
 
+_ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
+_RUNNING = JobState.RUNNING
+_ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING))
+
 
 def released(fold: Folding, event: Released) -> None:
     """GPUs come back, unless a newer order or another holder has overtaken the news."""
-    state, held = fold.state, fold.state.holdings.live
+    state, at = fold.state, fold.time(event.at)
+    lease = state.leases.get(event.lease)
+    if lease is None:
+        return  # overtaken: the lease is gone
+    if _all_back(state, lease, event):
+        _end(fold, lease, sorted(event.gpus), at)
+        return
+    held = state.holdings.live
     for gpu in event.gpus:
         known = 0 <= gpu < state.cluster.gpus
         if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
             continue  # an acknowledgement that was overtaken: the GPU has another holder, or a newer order
-        give_back(fold, gpu, fold.time(event.at))
+        give_back(fold, gpu, at)
+
+
+def _all_back(state: State, lease: Lease, event: Released) -> bool:
+    """Say whether a lease ends with this: its job has left all that it had, told to or by itself."""
+    held, gpus, leaving = state.holdings.live, sorted(event.gpus), state.leaving.get(lease.id)
+    if lease.state is _LEAVING:
+        theirs = leaving == set(gpus) and (lease.job != NONE or all(held.job[gpu] == NONE for gpu in gpus))
+    else:
+        theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
+    if not theirs or not gpus:
+        return False
+    # Nothing that was overtaken: no newer order has gone to any of them, and none has another holder.
+    return max(held.epoch[gpus].tolist()) <= event.epoch and held.lease[gpus].tolist() == [lease.id] * len(gpus)
+
+
+def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
+    """A lease is over, and what it had comes back at once."""
+    state, job = fold.state, lease.job
+    state.touch(job=job, app=lease.app)
+    lease.gpus = lease.gpus[:0]
+    state.vacate(gpus, at)
+    state.drop_lease(lease.id)
+    if job != NONE and state.jobs.live.state[job] in _ON_GPUS and state.job_id(job) not in fold.ending:
+        stop_clock(state, job, at)
+        await_round(state, job, stopped=True, at=at)
 
 
 def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
     """A GPU that its holder has left: to its successor, or free."""
     state, held = fold.state, fold.state.holdings.live
-    gone = state.now - at
-    state.app_ledger.live.gpu_seconds[held.app[gpu]] -= gone
     lease = state.leases[int(held.lease[gpu])]
     job = int(held.job[gpu])
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
@@ -38,28 +72,24 @@ def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
         if lease.job != NONE and lease.gpus.size:
             fold.leave(lease, lease.gpus)
         elif lease.gpus.size == 0:
-            lease.state = LeaseState.LEAVING
+            state.leave(lease)
             _lose_gang(state, lease)
     state.leaving.get(lease.id, set()).discard(gpu)
     if job != NONE and lease.job == NONE:
         _lose_division(fold, job)
     state.touch(job=lease.job, app=lease.app)
-    state.vacate(gpu)
-    if held.app[gpu] != NONE:
-        state.app_ledger.live.gpu_seconds[held.app[gpu]] += gone
+    state.vacate([gpu], at)
     if lease.gpus.size == 0 and not state.leaving.get(lease.id):
         stopped = lease.job
         state.drop_lease(lease.id)
         if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
             stop_clock(state, stopped)
-            await_round(state, stopped, stopped=True)
-            state.job_ledger.live.waited[stopped] += gone
+            await_round(state, stopped, stopped=True, at=at)
 
 
 def _lose_gang(state: State, lease: Lease) -> None:
-    jobs = state.jobs.live
-    if lease.job != NONE and jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
-        jobs.state[lease.job] = JobState.STOPPING
+    if lease.job != NONE and state.jobs.live.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+        state.turn(lease.job, JobState.STOPPING)
 
 
 def _lose_division(fold: Folding, job: int) -> None:
@@ -87,41 +117,30 @@ def returned(fold: Folding, event: GpusReturned) -> None:
 def started(fold: Folding, event: Started) -> None:
     """What was ordered runs; an acknowledgement of an older order does not count."""
     lease = fold.state.leases.get(event.lease)
-    if lease is None or lease.epoch != event.epoch or lease.state is not LeaseState.ORDERED:
+    if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
         return  # overtaken by a newer order
-    lease.state = LeaseState.ACTIVE
+    lease.state = _ACTIVE
     if lease.job == NONE:
         return
-    jobs, job = fold.state.jobs.live, lease.job
-    at = fold.time(event.at)
-    stop_clock(fold.state, job, at)  # one that grew ran until its newcomers were ready
-    if jobs.state[job] != JobState.RUNNING:
-        _ran_since(fold.state, lease, at)
-    jobs.state[job] = JobState.RUNNING
+    state, job, at = fold.state, lease.job, fold.time(event.at)
+    jobs, accounts = state.jobs.live, state.job_accounts.live
+    if not math.isnan(jobs.since[job]):
+        stop_clock(state, job, at)  # one that grew ran until its newcomers were ready
+    accounts.gpus[job] = lease.gpus.size
+    accounts.reason[job] = 0
+    state.turn(job, _RUNNING, at)
     jobs.since[job] = at
     jobs.starts[job] += 1
-    fold.state.job_ledger.live.starts[job] += 1
-    fold.state.job_accounts.live.gpus[job] = lease.gpus.size
-    fold.state.job_accounts.live.reason[job] = 0
-    if not math.isnan(jobs.seconds_per_iteration[job]):
-        jobs.rate[job] = min(int(lease.gpus.size), int(jobs.most[job])) / jobs.seconds_per_iteration[job]
-    fold.state.touch(job=job, app=lease.app)
+    state.tables_of_jobs[2].live.starts[job] += 1
+    seconds = jobs.seconds_per_iteration[job]
+    if seconds == seconds:  # NaN: not declared
+        jobs.rate[job] = min(int(lease.gpus.size), int(jobs.most[job])) / seconds
+    state.touch(job=job, app=lease.app)
 
 
 def resized(fold: Folding, event: Resized) -> None:
     """A job runs at its new size."""
     started(fold, Started(lease=event.lease, epoch=event.epoch, at=event.at))
-
-
-def _ran_since(state: State, lease: Lease, at: Seconds) -> None:
-    """A job ran on its GPUs before the step that hears of it."""
-    ran = state.now - at
-    if ran <= 0.0:
-        return
-    ledger = state.job_ledger.live
-    ledger.attained[lease.job] += ran
-    ledger.last_ran[lease.job] = state.now
-    np.add.at(ledger.received[lease.job], state.cluster.gpu_type[lease.gpus], ran)
 
 
 def divided(fold: Folding, event: JobsDivided) -> None:
@@ -134,9 +153,11 @@ def divided(fold: Folding, event: JobsDivided) -> None:
     shared = [lease.id for lease in state.app_leases(app) if lease.job == NONE]
     mine = np.flatnonzero(np.isin(held.lease, shared))
     before = set(held.job[mine][held.job[mine] >= 0].tolist())
-    held.job[mine] = NONE
+    for gpu in mine.tolist():
+        state.put(gpu, NONE)
     for job, gpus in zip(jobs, event.gpus, strict=True):
-        held.job[list(gpus)] = job
+        for gpu in gpus:
+            state.put(gpu, job)
         if table.state[job] != JobState.RUNNING or accounts.gpus[job] != len(gpus):
             _run(state, job, len(gpus))
     for job in before - set(jobs):
@@ -152,10 +173,10 @@ def _run(state: State, job: int, gpus: int) -> None:
     table, accounts = state.jobs.live, state.job_accounts.live
     if math.isnan(table.since[job]):
         table.since[job] = state.now
-    table.state[job] = JobState.RUNNING
-    table.starts[job] += 1
-    state.job_ledger.live.starts[job] += 1
     accounts.gpus[job], accounts.reason[job] = gpus, 0
+    state.turn(job, JobState.RUNNING)
+    table.starts[job] += 1
+    state.tables_of_jobs[2].live.starts[job] += 1
     state.touch(job=job)
 
 
@@ -185,7 +206,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
             fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
         if held.lease[gpu] != NONE:
             give_back(fold, gpu, state.now)
-        held.state[gpu] = GpuState.DOWN
+        state.down(gpu)
     state.cause(Cause.CLUSTER_CHANGED)
 
 
@@ -193,7 +214,10 @@ def back(fold: Folding, event: MachineBack) -> None:
     """The GPUs of a machine are free again."""
     gpus = _gpus_of(fold.state, event.machine)
     states = fold.state.holdings.live.state
-    states[gpus[states[gpus] == GpuState.DOWN]] = GpuState.FREE
+    gpus = gpus[states[gpus] == GpuState.DOWN]
+    states[gpus] = GpuState.FREE
+    fold.state.standing.space.give(gpus.tolist())
+    fold.state.standing.capacity = None
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 

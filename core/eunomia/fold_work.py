@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from eunomia.bundles import ByBundle, offer_classes
 from eunomia.errors import InputError
 from eunomia.events import (
@@ -47,10 +45,10 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
     fold.leave_all(job)
     fold.undivide(job)
     state = fold.state
-    state.jobs.live.state[job] = JobState.PAUSED
+    state.turn(job, JobState.PAUSED)
     accounts = state.job_accounts.live
     accounts.reason[job], accounts.since[job] = Reason.BACKING_OFF, state.now
-    accounts.ready_at[job] = state.now + event.again_in
+    accounts.ready_at[job] = state.standing.backing_off[job] = float(state.now + event.again_in)
     state.touch(job=job)
 
 
@@ -80,8 +78,8 @@ def job_reported(fold: Folding, event: JobReported) -> None:
 def rate_measured(fold: Folding, event: RateMeasured) -> None:
     """Keep a rate, in the place of an older one at that size and place."""
     job = fold.job(event.job)
-    if not (math.isfinite(event.rate) and event.rate > 0.0 and event.gpus > 0):
-        raise EventError("a measured rate must be positive", value=str(event.rate), place=event.job)
+    if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
+        raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
     others = tuple(
         seen
         for seen in fold.state.measured.get(job, ())
@@ -114,15 +112,11 @@ def round_ended(fold: Folding, event: RoundEnded) -> None:
     if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
         raise EventError("a round must say of each job how long it was idle", value=str(event.idle_seconds))
     state = fold.state
-    ledger, on = state.job_ledger.live, state.holdings.live.job
     for job, idle in zip(event.jobs, event.idle_seconds, strict=True):
         row = state.job_row(job)
         if row == NONE:
             continue  # it ended with the round
-        gone = min(float(idle), float(ledger.attained[row]))
-        ledger.attained[row] -= gone
-        held = np.bincount(state.cluster.gpu_type[np.flatnonzero(on == row)], minlength=len(state.cluster.gpu_types))
-        ledger.received[row] = np.maximum(ledger.received[row] - gone * held, 0.0)
+        state.books.idle(row, float(idle), state.now)
         state.touch(job=row)
     state.cause(Cause.BOUNDARY)
 
@@ -133,7 +127,8 @@ def paused(fold: Folding, event: JobPaused) -> None:
     stop_clock(fold.state, job)
     fold.leave_all(job)
     fold.undivide(job)
-    state.jobs.live.state[job] = JobState.PAUSED
+    state.turn(job, JobState.PAUSED)
+    state.standing.backing_off.pop(job, None)
     accounts = state.job_accounts.live
     accounts.reason[job], accounts.since[job] = Reason.PAUSED_BY_APP, state.now
     state.touch(job=job)
@@ -147,7 +142,7 @@ def resumed(fold: Folding, event: JobResumed) -> None:
     if jobs.state[job] == JobState.PAUSED:
         number = int(fold.state.job_accounts.live.lease[job])
         if number in fold.state.leases:
-            jobs.state[job] = JobState.STOPPING  # its last GPUs have not come back; then it waits
+            fold.state.turn(job, JobState.STOPPING)  # its last GPUs have not come back; then it waits
         else:
             await_round(fold.state, job)
 
@@ -167,8 +162,10 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
         divides=int(event.divides),
     )
     state.app_accounts.add(area_at_arrival=state.contention_area)
-    state.app_ledger.add()
+    state.tables_of_apps[2].add()
     state.app_rows[event.app] = row
+    state.books.app(row, state.now)
+    state.standing.present += 1
     state.touch(app=row)
 
 
@@ -205,8 +202,10 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     )
     state.arrivals += 1
     state.job_accounts.add(order=state.arrivals)
-    state.job_ledger.add()
+    state.tables_of_jobs[2].add()
     state.job_rows[event.job] = row
+    state.standing.jobs_of.setdefault(app, set()).add(row)
+    state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
     await_round(state, row)
 
 

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-
-import numpy as np
+from collections.abc import Set
 
 from eunomia.decisions import Fault, Transition, TransitionKind
 from eunomia.errors import InputError
@@ -28,12 +27,16 @@ class EventError(InputError):
 
 
 class Folding:
-    """The fold of one event: the state, and what follows for executors."""
+    """The fold of a step's events: the state, and what follows for executors."""
 
-    def __init__(self, state: State, folded: Folded, grace: Seconds) -> None:
+    __slots__ = ("ending", "folded", "grace", "state")
+
+    def __init__(self, state: State, folded: Folded, grace: Seconds, ending: Set[JobId]) -> None:
         self.state = state
         self.folded = folded
         self.grace = grace
+        self.ending = ending
+        """Jobs that end in this step: they wait for nothing any more."""
 
     def app(self, app: AppId) -> int:
         """Row of an app that is here and not over; EventError otherwise."""
@@ -68,33 +71,35 @@ class Folding:
 
     def undivide(self, job: int) -> None:
         """Take the job off the GPUs that its app's tuner gave it."""
-        held = self.state.holdings.live
         if self.state.job_accounts.live.lease[job] == NONE:
-            held.job[np.flatnonzero(held.job == job)] = NONE
+            self.state.clear(job)
             self.state.job_accounts.live.gpus[job] = 0
 
     def remove_job(self, job: int) -> None:
         """Forget a job; its GPUs have to come back."""
         state = self.state
-        stop_clock(self.state, job)
+        stop_clock(state, job)
         self.leave_all(job)
-        held = state.holdings.live
-        held.job[np.flatnonzero(held.job == job)] = NONE
+        state.clear(job)
+        state.turn(job, _EMPTY)
         number = int(state.job_accounts.live.lease[job])
         if number in state.leases:
             state.leases[number].job = NONE
-        state.touch(job=job, app=int(state.jobs.live.app[job]))
+        app = int(state.jobs.live.app[job])
+        state.touch(job=job, app=app)
+        state.standing.backing_off.pop(job, None)
+        state.standing.jobs_of[app].discard(job)
         state.job_rows.pop(state.job_id(job))
         state.measured.pop(job, None)
         state.starts_at.pop(job, None)
-        for table in (state.jobs, state.job_accounts, state.job_ledger):
+        for table in state.tables_of_jobs:
             table.drop(job)
-        state.cause(Cause.LEFT)
+        state.cause(_LEFT)
 
     def end_app(self, app: int, outcome: str) -> None:
         """End an app with all its jobs and leases."""
         state = self.state
-        for job in np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app).tolist():
+        for job in sorted(state.standing.jobs_of.get(app, ())):
             self.remove_job(job)
         for lease in state.app_leases(app):
             if lease.state is not LeaseState.LEAVING:
@@ -102,31 +107,38 @@ class Folding:
         if state.open is not None:
             state.open.bids.pop(app, None)
         state.outcomes[state.app_id(app)] = outcome
+        state.books.app(app, state.now)
         state.app_accounts.live.ended[app] = 1
+        state.standing.present -= 1
         state.touch(app=app)
-        state.cause(Cause.LEFT)
+        state.cause(_LEFT)
         state.drop_app_if_over(app)
 
 
+_AWAITING_ROUND = int(Reason.AWAITING_ROUND)
+_EMPTY, _WAITING = JobState.EMPTY, JobState.WAITING
+_ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
 _OVER = (0, Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
 """Reasons that a job which asks for GPUs again has no more."""
 
 
-def await_round(state: State, job: int, *, stopped: bool = False) -> None:
+def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | None = None) -> None:
     """Have a job wait for the next round.
 
     Args:
         state: changed in place.
         job: its row.
         stopped: a round took its GPUs, and what was said of it then stands.
+        at: since when it waits; None: now.
     """
-    state.jobs.live.state[job] = JobState.WAITING
+    state.turn(job, _WAITING, at)
+    state.standing.backing_off.pop(job, None)
     accounts = state.job_accounts.live
     if stopped and accounts.reason[job] not in _OVER:
         state.touch(job=job)
-        state.cause(Cause.ARRIVED)
+        state.cause(_ARRIVED)
         return
-    accounts.reason[job], accounts.since[job] = Reason.AWAITING_ROUND, state.now
+    accounts.reason[job], accounts.since[job] = _AWAITING_ROUND, state.now
     accounts.stage[job], accounts.plugin[job], accounts.round[job] = -1, 0, state.round
     state.touch(job=job)
-    state.cause(Cause.ARRIVED)
+    state.cause(_ARRIVED)

@@ -4,11 +4,12 @@ import numpy as np
 
 from eunomia.allocations import Allocation, Grants
 from eunomia.errors import EunomiaError
+from eunomia.gpu_sets import without
 from eunomia.leases import GpuState, LeaseState
 from eunomia.menus import Menus
 from eunomia.offers import Offer
 from eunomia.placements import Placement
-from eunomia.plan import proportional
+from eunomia.standing import Standing
 from eunomia.state import State
 from eunomia.units import NONE, Ints, Rest, Stage, Unit
 from eunomia.verdicts import Reason, Verdicts
@@ -38,31 +39,31 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
     if gpus.shape != claims.rows.shape:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {claims.rows.size}")
-    if not np.issubdtype(gpus.dtype, np.integer) or np.any(gpus < 0):
+    rows, sizes = claims.rows.tolist(), gpus.tolist()
+    if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
         raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    if np.unique(claims.rows).size != claims.rows.size:
+    if len(set(rows)) != len(rows):
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is Unit.JOB else state.apps
-    ids = table.live.id[: table.used]
-    if claims.rows.size and (claims.rows.min() < 0 or claims.rows.max() >= ids.size):
+    ids, used = table.live.id, table.used
+    if any(not 0 <= row < used or ids[row] is None for row in rows):
         raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-    if any(ids[row] is None for row in claims.rows.tolist()):
-        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-    if np.any((allocation.order < 0) | (allocation.order >= claims.rows.size)):
+    order = allocation.order.tolist()
+    if order and not 0 <= min(order) <= max(order) < len(rows):
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is Unit.JOB:
-        for index in np.flatnonzero(gpus).tolist():
-            _check_size(state, menus, offer, int(claims.rows[index]), int(gpus[index]), stage)
+        for row, size in zip(rows, sizes, strict=True):
+            if size:
+                _check_size(state, menus, offer, row, size, stage)
 
 
 def _check_size(state: State, menus: Menus, offer: Offer, job: int, gpus: int, stage: Stage) -> None:
     """A gang runs whole, at a size on its menu; GPUs that it holds beyond the offer count."""
     lease = state.leases.get(int(state.job_accounts.live.lease[job]))
-    size = gpus + (0 if lease is None else int(np.setdiff1d(lease.gpus, offer.gpus).size))
-    sizes = menus.sizes(job)
-    if size not in sizes:
+    size = gpus + (0 if lease is None else int(without(lease.gpus, offer.gpus).size))
+    if not menus.has(job, size):
         rule = "a gang must run whole, at a size on its menu"
-        raise PlanError(stage, rule, value=f"{size} where {sizes.tolist()} are", place=state.job_id(job))
+        raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=state.job_id(job))
 
 
 def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
@@ -93,18 +94,28 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     stage = Stage.PLACEMENT
     if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
         raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
-    if np.unique(placement.claim).size != placement.claim.size:
+    claims, gpus = placement.claim.tolist(), placement.gpus.tolist()
+    if len(set(claims)) != len(claims):
         raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-    if np.any((placement.claim < 0) | (placement.claim >= allocation.claims.rows.size)):
+    if claims and not 0 <= min(claims) <= max(claims) < allocation.claims.rows.size:
         raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
-    if np.unique(placement.gpus).size != placement.gpus.size:
+    if len(set(gpus)) != len(gpus):
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-    if not np.all(np.isin(placement.gpus, offer.gpus)):
+    free = offer.whole and gpus and min(gpus) >= 0 and not state.holdings.live.state[gpus].any()
+    if gpus and not free and not _within(placement.gpus, offer.gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     for index, claim in enumerate(placement.claim.tolist()):
         _check_claim(state, menus, offer, allocation, claim, placement.of(index))
     _check_machines(state, offer, allocation, placement)
+
+
+def _within(gpus: Ints, offered: Ints) -> bool:
+    """Say whether all these GPUs are among those offered, which ascend."""
+    if offered.size == 0:
+        return False
+    at = np.searchsorted(offered, gpus)
+    return bool((offered[np.minimum(at, offered.size - 1)] == gpus).all())
 
 
 def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
@@ -135,7 +146,8 @@ def _check_pins(state: State, grants: Grants, claim: int, gpus: Ints) -> None:
 
 def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -> None:
     name = state.job_id(job)
-    if job not in offer.candidates and state.job_accounts.live.lease[job] == NONE:
+    waits = job in state.standing.waiting
+    if not waits and state.job_accounts.live.lease[job] == NONE and job not in offer.candidates:
         standing = JobState(int(state.jobs.live.state[job])).name.lower()
         raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=name)
     _check_size(state, menus, offer, job, int(gpus.size), Stage.PLACEMENT)
@@ -152,7 +164,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
     others = held.lease[: cluster.gpus] != NONE
     others[placement.gpus] = False
     others[_given_up(state, offer, allocation)] = False
-    cpus, memory = proportional(state)
+    cpus, memory = state.proportional()
     for name, mine, own, theirs, limit in (
         ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
         ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),
@@ -207,10 +219,25 @@ def check_state(state: State) -> None:
             raise StateError("a gang must be whole", value=f"{lease.gpus.size} GPUs", place=state.job_id(lease.job))
     for gpu in range(state.cluster.gpus):
         _check_gpu(state, gpu)
+    _check_kept(state)
     running = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.RUNNING)
     for job in running.tolist():
         if not np.any(held.job == job):
             raise StateError("a job that runs must have GPUs", value=state.job_id(job))
+
+
+def _check_kept(state: State) -> None:
+    """What is kept beside the tables must be what follows from them."""
+    if not state.standing.same(Standing.of(state)):
+        raise StateError("what is kept of who waits and what is free must follow from the tables")
+    held, on = state.holdings.live, np.zeros_like(state.job_accounts.live.on)
+    gpus = np.flatnonzero(held.job != NONE)
+    np.add.at(on, (held.job[gpus], state.cluster.gpu_type[gpus]), 1)
+    if not np.array_equal(on, state.job_accounts.live.on):
+        raise StateError("a job's GPUs must be counted right")
+    apps = np.bincount(held.app[held.app != NONE], minlength=state.app_accounts.capacity)
+    if not np.array_equal(apps, state.app_accounts.live.gpus):
+        raise StateError("an app's GPUs must be counted right")
 
 
 def _gang(state: State, job: int, gpus: int) -> bool:

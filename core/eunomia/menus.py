@@ -73,6 +73,8 @@ class Menus:
     probe: Probes | None = None
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
+    one_size: bool = False
+    """True: every job runs at its most GPUs or not at all, and whatever changes that touches its row."""
 
     def sizes(self, job: int) -> Ints:
         """Numbers of GPUs that the job can run at, ascending."""
@@ -81,6 +83,16 @@ class Menus:
             return np.empty(0, np.int64)
         start, end = self.points.start[curve : curve + 2]
         return np.unique(self.points.gpus[start:end])
+
+    def has(self, job: int, gpus: int) -> bool:
+        """Say whether the job can run at that size."""
+        curve, points = int(self.curve[job]), self.points
+        if curve < 0:
+            return False
+        start, end = int(points.start[curve]), int(points.start[curve + 1])
+        if end == start + 1:
+            return bool(points.gpus[start] == gpus)
+        return gpus in points.gpus[start:end]
 
     def largest_at_most(self, job: int, gpus: int) -> int:
         """The largest size on the job's menu that is at most ``gpus``; 0: none fits."""
@@ -104,9 +116,13 @@ class Menus:
         points, curve = self.points, self.curve[jobs]
         if points.gpus.size == 0:
             return np.full(jobs.size, np.nan)
-        # Where a size has several points, the one that holds for any locality or for an island comes first.
+        if self.one_size:
+            only: Reals = np.where(curve < 0, np.nan, points.rate[points.start[curve]])
+            return only
+        # Where a size has several points, the one that holds for any locality or for an island comes first, and those
+        # of types on which it does not run come last.
         far = (points.locality != -1) & (points.locality != int(Locality.ISLAND))
-        order = np.lexsort((far, points.gpus, points.curve))
+        order = np.lexsort((far, points.rate <= 0.0, points.gpus, points.curve))
         size = (points.curve[order].astype(np.int64) << 32) + points.gpus[order]
         first = np.concatenate([[True], size[1:] != size[:-1]])
         first_of = np.maximum.accumulate(np.where(first, np.arange(size.size), 0))

@@ -4,39 +4,70 @@ import numpy as np
 
 from eunomia.leases import GpuState
 from eunomia.offers import Offer
+from eunomia.shapes import Later
 from eunomia.state import State
 from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 from eunomia.workload import JobState
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
-    """All that may be touched now, to everyone."""
-    mask = _free(state) if scope is Scope.FREE else _unprotected(state)
-    gpus = np.flatnonzero(mask).astype(np.int64)
-    candidates = _candidates(state, mask)
-    waiting = state.waiting()
-    up = state.holdings.live.state != GpuState.DOWN
+    """All that may be touched now, to everyone; what nobody asks for of it is never made."""
+    reach = _Reach(state, scope)
     return Offer(
         id=OfferId(state.last_offer + 1),
         scope=scope,
         made_at=state.now,
-        gpus=gpus,
-        candidates=candidates,
-        free_gpus=int(gpus.size),
-        contended=bool(state.jobs.live.most[waiting].sum() > (mask & (state.holdings.live.lease == NONE)).sum()),
+        gpus=Later(reach.gpus),  # type: ignore[arg-type]
+        candidates=Later(reach.candidates),  # type: ignore[arg-type]
+        free_gpus=sum(state.standing.space.free) if reach.only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
+        contended=contended(state),
+        whole=True,
         lease=lease,
-        capacity=np.bincount(
-            state.cluster.gpu_type[up[: state.cluster.gpus]], minlength=len(state.cluster.gpu_types)
-        ).astype(np.int64),
-        contention=state.app_ledger.live.contention[: max(1, state.apps.used)].copy(),
-        named=_named(state, mask),
+        capacity=state.capacity(),
+        contention=Later(lambda: state.app_ledger.live.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
+        named=Later(reach.named),  # type: ignore[arg-type]
     )
+
+
+def contended(state: State) -> bool:
+    """Say whether all that waits may not fit into what is free: of several GPU types, into any one of them."""
+    standing = state.standing
+    return standing.asked > min(standing.space.free)
+
+
+class _Reach:
+    """What a round may touch."""
+
+    def __init__(self, state: State, scope: Scope) -> None:
+        self.state, self.scope = state, scope
+        self.only_free = scope is Scope.FREE and not state.standing.overdue
+        """Nobody's lease is over: what is on offer is what is free."""
+        self._mask: Bools | None = None
+
+    def mask(self) -> Bools:
+        if self._mask is None:
+            self._mask = _free(self.state) if self.scope is Scope.FREE else _unprotected(self.state)
+        return self._mask
+
+    def gpus(self) -> Ints:
+        return np.flatnonzero(self.mask())
+
+    def candidates(self) -> Rows:
+        if self.only_free:
+            return self.state.by_arrival(np.fromiter(self.state.standing.waiting, np.int64))
+        return _candidates(self.state, self.mask())
+
+    def named(self) -> Ints:
+        held = self.state.holdings.live
+        return np.unique(self.state.cluster.machine[(held.app >= 0) & ~self.mask()]).astype(np.int64)
 
 
 def _free(state: State) -> Bools:
     held = state.holdings.live
-    ended = (held.state == GpuState.HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
-    mask: Bools = ((held.state == GpuState.FREE) | ended) & (held.successor == NONE)
+    mask: Bools = held.state == GpuState.FREE
+    if state.standing.overdue:
+        mask |= (held.state == GpuState.HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
+        mask &= held.successor == NONE
     return mask
 
 
@@ -65,10 +96,4 @@ def _candidates(state: State, mask: Bools) -> Rows:
         if job != NONE:
             (inside if mask[gpu] else beyond)[job] = True
     chosen |= runs & inside & ~beyond
-    rows = np.flatnonzero(chosen)
-    return rows[np.argsort(state.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
-
-
-def _named(state: State, mask: Bools) -> Ints:
-    held = state.holdings.live
-    return np.unique(state.cluster.machine[(held.app >= 0) & ~mask]).astype(np.int64)
+    return state.by_arrival(np.flatnonzero(chosen))

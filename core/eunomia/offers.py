@@ -1,6 +1,6 @@
 """What may be touched this round, and who may claim it."""
 
-from eunomia.shapes import builds
+from eunomia.shapes import builds, lazy
 from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
 
 
@@ -30,5 +30,10 @@ class Offer:
     """The cluster's GPUs by type, those that are down left out."""
     contention: Reals
     """N_avg by app row: what rho needs."""
+    whole: bool = False
+    """True: nothing was left out of what may be touched, and nobody."""
     named: Ints
     """Machines on which apps hold GPUs that are not on offer: bids tell these machines apart from their like."""
+
+
+lazy(Offer, "gpus", "candidates", "free_gpus", "contention", "named")

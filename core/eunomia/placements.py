@@ -28,4 +28,5 @@ class Placement:
 
     def of(self, index: int) -> Ints:
         """GPUs of the ``index``-th claim named, ascending."""
-        return np.sort(self.gpus[self.start[index] : self.start[index + 1]])
+        gpus = self.gpus[self.start[index] : self.start[index + 1]]
+        return np.sort(gpus) if gpus.size > 1 else gpus

@@ -7,9 +7,11 @@ import numpy as np
 
 from eunomia.allocations import Allocation
 from eunomia.decisions import Renewal, Transition, TransitionKind
+from eunomia.gpu_sets import joined, within, without
 from eunomia.leases import GpuState, Lease, LeaseState
 from eunomia.offers import Offer
 from eunomia.placements import Placement
+from eunomia.stages import Rounds
 from eunomia.state import State
 from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
 
@@ -24,7 +26,7 @@ class Plan:
     renewals: list[Renewal]
 
 
-def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, *, grace: Seconds) -> Plan:
+def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan:
     """Turn the difference to the present into transitions and renewals; a lease that stays is not named.
 
     Args:
@@ -32,86 +34,150 @@ def plan(state: State, offer: Offer, allocation: Allocation, placement: Placemen
         offer: what may be touched.
         allocation: the claims, their leases, and what becomes of those it does not name.
         placement: checked before.
-        grace: seconds between the warning and the kill of who has to leave.
+        rounds: the profile's: how long what is granted is protected, and the time from a warning to the kill.
     """
-    return _Planner(state, offer, allocation, placement, grace).run()
+    return _Planner(state, offer, allocation, placement, rounds).run()
+
+
+def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
+    """When waiting jobs are planned to start: row and time."""
+    if allocation.starts_at is None:
+        return ()
+    known = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
+    return tuple((row, time) for row, time in known if math.isfinite(time))
+
+
+@dataclasses.dataclass(slots=True)
+class _Draft:
+    """A transition that has no epochs yet."""
+
+    kind: TransitionKind
+    lease: int
+    app: int
+    job: int
+    gpus: Ints
+    ends_at: Seconds
+    protected_until: Seconds
+    leaving: Ints
+    after: Ints
+    fence: int = 0
 
 
 class _Planner:
-    def __init__(self, state: State, offer: Offer, allocation: Allocation, placement: Placement, grace: Seconds):
+    def __init__(self, state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds):
         self.state = state
         self.offer = offer
         self.allocation = allocation
-        self.deadline = Seconds(state.now + grace)
-        self.plan = Plan(transitions=[], renewals=[])
+        self.placement = placement
+        self.deadline = Seconds(state.now + rounds.suspend_grace)
+        self.protected = allocation.protected if rounds.protected is None else rounds.protected
+        self.drafts: list[_Draft] = []
+        self.renewals: list[Renewal] = []
         self.lease = state.last_lease
-        self.named = {int(row): index for index, row in enumerate(allocation.claims.rows.tolist())}
+        self.is_job = allocation.claims.unit is Unit.JOB
+        self.named = {row: index for index, row in enumerate(allocation.claims.rows.tolist())}
         self.placed: dict[int, Ints] = {
-            int(claim): placement.of(index) for index, claim in enumerate(placement.claim.tolist())
+            claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
         }
-        self.owner = {int(gpu): claim for claim, gpus in self.placed.items() for gpu in gpus.tolist()}
-        self.amounts = _amounts(state, placement)
+        self._on_offer: set[int] | None = None
+        self._owner: dict[int, int] | None = None
 
     def run(self) -> Plan:
-        held = self.state.holdings.live
-        on_offer = set(self.offer.gpus.tolist())
-        numbers = set(held.lease[self.offer.gpus].tolist()) | set(held.successor[self.offer.gpus].tolist())
-        leases = [self.state.leases[number] for number in sorted(numbers - {NONE})]
         served: dict[int, Ints] = {}
         resized: list[tuple[Lease, int, Ints]] = []
-        for lease in leases:
-            if lease.state is LeaseState.LEAVING:
-                continue
+        for lease in self.touched():
             claim = self.claim_of(lease)
-            on = lease.gpus[[gpu in on_offer for gpu in lease.gpus.tolist()]]
+            if claim is not None and self.stays(lease, claim):
+                served[claim] = lease.gpus
+                self.renew(lease, claim, lease.gpus)
+                continue
+            on = self.on(lease)
             keep = self.kept(claim, on)
             if claim is not None:
-                served[claim] = np.union1d(served.get(claim, NO_GPUS), keep)
-            if claim is not None and lease.job != NONE and self.allocation.claims.unit is Unit.JOB:
-                resized.append((lease, claim, np.setdiff1d(on, keep)))
+                served[claim] = joined(served.get(claim, NO_GPUS), keep)
+            if claim is not None and lease.job != NONE and self.is_job:
+                resized.append((lease, claim, without(on, keep)))
             elif keep.size < on.size:
-                self.give_up(lease, np.setdiff1d(on, keep))
+                self.give_up(lease, without(on, keep))
             self.renew(lease, claim, keep)
         for lease, claim, lost in resized:
             self.resize(lease, claim, lost)
             served[claim] = self.placed.get(claim, NO_GPUS)
         for claim, gpus in self.placed.items():
-            fresh = np.setdiff1d(gpus, served.get(claim, NO_GPUS))
+            fresh = without(gpus, served[claim]) if claim in served else gpus
             if fresh.size:
                 self.start(claim, fresh)
-        self.number()
-        return self.plan
+        return Plan(transitions=self.numbered(), renewals=self.renewals)
 
-    def number(self) -> None:
+    def stays(self, lease: Lease, claim: int) -> bool:
+        """Say whether a job's lease is placed on the very GPUs that it has."""
+        if lease.job == NONE or not self.is_job or lease.id in self.state.leaving:
+            return False
+        gpus = self.placed.get(claim)
+        return gpus is not None and gpus.size == lease.gpus.size and gpus.tolist() == lease.gpus.tolist()
+
+    def touched(self) -> list[Lease]:
+        """Leases with GPUs on the offer that may change: of claims that are named, on GPUs placed, and ended ones."""
+        held, state, gpus = self.state.holdings.live, self.state, self.placement.gpus
+        if self.allocation.rest is Rest.RELEASE:
+            gpus = self.offer.gpus
+        numbers = {*held.lease[gpus].tolist(), *held.successor[gpus].tolist(), *state.standing.overdue}
+        if self.is_job:
+            numbers.update(state.job_accounts.live.lease[self.allocation.claims.rows].tolist())
+        else:
+            for row in self.named:
+                numbers |= state.standing.leases_of.get(row, set())
+        numbers.discard(NONE)
+        if not numbers:
+            return []
+        leases = [state.leases[number] for number in sorted(numbers)]
+        return [lease for lease in leases if lease.state is not LeaseState.LEAVING and self.reaches(lease)]
+
+    def reaches(self, lease: Lease) -> bool:
+        """Say whether some GPU of a lease is on the offer."""
+        on_offer = self.on_offer()
+        leaving = self.state.leaving.get(lease.id, ())
+        return any(gpu in on_offer for gpu in lease.gpus.tolist()) or any(gpu in on_offer for gpu in leaving)
+
+    def on_offer(self) -> set[int]:
+        if self._on_offer is None:
+            self._on_offer = set(self.offer.gpus.tolist())
+        return self._on_offer
+
+    def on(self, lease: Lease) -> Ints:
+        """Those GPUs of a lease that are on the offer."""
+        on_offer = self.on_offer()
+        return lease.gpus[[gpu in on_offer for gpu in lease.gpus.tolist()]]
+
+    def numbered(self) -> list[Transition]:
         """Give out epochs: whoever leaves a GPU before whoever gets it, so those who leave come first."""
-        orders = self.plan.transitions
         epoch = self.state.last_epoch
-        for index, order in enumerate(orders):
-            if order.leaving.size:
+        for draft in self.drafts:
+            if draft.leaving.size:
                 epoch += 1
-                orders[index] = dataclasses.replace(order, fence=Epoch(epoch))
-        for index, order in enumerate(orders):
-            epoch += 1
-            orders[index] = dataclasses.replace(order, epoch=Epoch(epoch))
+                draft.fence = epoch
+        return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
 
     def claim_of(self, lease: Lease) -> int | None:
         """Index of the claim that the lease belongs to; None: the allocation does not name it."""
-        if self.allocation.claims.unit is Unit.APP:
+        if not self.is_job:
             return self.named.get(lease.app)
         return self.named.get(lease.job) if lease.job != NONE else None
 
     def kept(self, claim: int | None, on: Ints) -> Ints:
         """Those GPUs of a lease that it keeps."""
         if claim is not None:
-            return np.intersect1d(on, self.placed.get(claim, NO_GPUS))
+            return within(on, self.placed.get(claim, NO_GPUS))
         if self.allocation.rest is Rest.RELEASE:
             return NO_GPUS
-        return on[[gpu not in self.owner for gpu in on.tolist()]]
+        if self._owner is None:
+            self._owner = {gpu: claim for claim, gpus in self.placed.items() for gpu in gpus.tolist()}
+        return on[[gpu not in self._owner for gpu in on.tolist()]]
 
     def ends(self, claim: int | None) -> tuple[Seconds, Seconds]:
         """When a lease granted now ends, and until when no round may take it."""
         length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
-        protected = self.allocation.protected
+        protected = self.protected
         if isinstance(length, np.ndarray):
             length = Seconds(float(length[claim])) if claim is not None else self.offer.lease
         if isinstance(protected, np.ndarray):
@@ -123,13 +189,11 @@ class _Planner:
         """A lease that ended and keeps GPUs goes on for another term."""
         if lease.ends_at <= self.state.now and keep.size:
             ends_at, protected_until = self.ends(claim)
-            self.plan.renewals.append(
-                Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until)
-            )
+            self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: Ints) -> None:
         """An app's lease, or one that nobody named, loses GPUs; what it keeps it keeps."""
-        rest = np.setdiff1d(lease.gpus, lost)
+        rest = without(lease.gpus, lost)
         if lease.job != NONE:
             rest, lost = NO_GPUS, lease.gpus  # a gang that loses a GPU loses all
         kind = TransitionKind.SHRINK if rest.size else TransitionKind.SUSPEND
@@ -137,15 +201,15 @@ class _Planner:
 
     def resize(self, lease: Lease, claim: int, lost: Ints) -> None:
         """A job's lease gets the size and the GPUs that the placement gave it."""
-        on = np.intersect1d(lease.gpus, self.offer.gpus)
-        outside = np.setdiff1d(lease.gpus, on)
-        target = np.union1d(outside, self.placed.get(claim, NO_GPUS))
+        on = self.on(lease)
+        outside = without(lease.gpus, on)
+        target = joined(outside, self.placed.get(claim, NO_GPUS))
         if np.array_equal(target, lease.gpus):
             return
         if target.size == 0:
             self.order(TransitionKind.SUSPEND, lease, target, lost, lease.ends_at, lease.protected_until)
             return
-        gained = np.setdiff1d(target, lease.gpus)
+        gained = without(target, lease.gpus)
         kind = TransitionKind.MIGRATE
         if gained.size == 0:
             kind = TransitionKind.SHRINK
@@ -156,54 +220,50 @@ class _Planner:
     def start(self, claim: int, gpus: Ints) -> None:
         """A new lease."""
         row = int(self.allocation.claims.rows[claim])
-        jobs = self.state.jobs.live
-        is_job = self.allocation.claims.unit is Unit.JOB
-        app = int(jobs.app[row]) if is_job else row
+        app = int(self.state.jobs.live.app[row]) if self.is_job else row
         ends_at, protected_until = self.ends(claim)
         self.lease += 1
-        fresh = Lease(id=self.lease, epoch=0, app=app, job=row if is_job else NONE, gpus=gpus)
+        fresh = Lease(id=self.lease, epoch=0, app=app, job=row if self.is_job else NONE, gpus=gpus)
         self.order(TransitionKind.START, fresh, gpus, NO_GPUS, ends_at, protected_until)
 
     def order(
         self, kind: TransitionKind, lease: Lease, gpus: Ints, lost: Ints, ends_at: Seconds, protected_until: Seconds
     ) -> None:
         held = self.state.holdings.live
-        leaving = lost[held.lease[lost] == lease.id]
-        others = (held.lease[gpus] != NONE) & (held.lease[gpus] != lease.id)
-        again = (held.lease[gpus] == lease.id) & (held.state[gpus] == GpuState.LEAVING)
-        self.plan.transitions.append(
-            Transition(
-                kind=kind,
-                lease=LeaseId(lease.id),
-                epoch=Epoch(0),
-                fence=Epoch(0),
-                app=self.state.app_id(lease.app),
-                job=None if lease.job == NONE else self.state.job_id(lease.job),
-                gpus=gpus,
-                cpus=self.amounts[0][gpus],
-                memory_gib=self.amounts[1][gpus],
-                ends_at=ends_at,
-                protected_until=protected_until,
-                leaving=leaving,
-                after=gpus[others | again],
-                deadline=self.deadline if leaving.size else NEVER,
-            )
+        holder, after = held.lease[gpus], NO_GPUS
+        if max(holder.tolist(), default=NONE) != NONE:
+            others = (holder != NONE) & (holder != lease.id)
+            again = (holder == lease.id) & (held.state[gpus] == GpuState.LEAVING)
+            after = gpus[others | again]
+        leaving = lost[held.lease[lost] == lease.id] if lost.size else lost
+        self.drafts.append(_Draft(kind, lease.id, lease.app, lease.job, gpus, ends_at, protected_until, leaving, after))
+
+    def made(self, draft: _Draft, epoch: int) -> Transition:
+        state = self.state
+        return Transition(
+            kind=draft.kind,
+            lease=LeaseId(draft.lease),
+            epoch=Epoch(epoch),
+            fence=Epoch(draft.fence),
+            app=state.app_id(draft.app),
+            job=None if draft.job == NONE else state.job_id(draft.job),
+            gpus=draft.gpus,
+            cpus=self.amount(draft.gpus, 0, self.placement.cpus),
+            memory_gib=self.amount(draft.gpus, 1, self.placement.memory_gib),
+            ends_at=draft.ends_at,
+            protected_until=draft.protected_until,
+            leaving=draft.leaving,
+            after=draft.after,
+            deadline=self.deadline if draft.leaving.size else NEVER,
         )
 
-
-def proportional(state: State) -> tuple[Reals, Reals]:
-    """By GPU: its part of its machine's CPUs and memory in GiB; 0 where they are not known."""
-    cluster = state.cluster
-    size = np.diff(cluster.machine_start).astype(float)
-    cpus = np.nan_to_num(cluster.machine_cpus / size)
-    memory = np.nan_to_num(cluster.machine_memory_gib / size)
-    return cpus[cluster.machine], memory[cluster.machine]
-
-
-def _amounts(state: State, placement: Placement) -> tuple[Reals, Reals]:
-    cpus, memory = proportional(state)
-    if placement.cpus is not None:
-        cpus[placement.gpus] = placement.cpus
-    if placement.memory_gib is not None:
-        memory[placement.gpus] = placement.memory_gib
-    return cpus, memory
+    def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
+        """CPUs or memory by GPU: what the placement says, else in proportion."""
+        amount: Reals = self.state.proportional()[which][gpus]
+        if given is not None and gpus.size:
+            order = np.argsort(self.placement.gpus)
+            at = np.searchsorted(self.placement.gpus, gpus, sorter=order).clip(max=max(order.size - 1, 0))
+            if order.size:
+                found = self.placement.gpus[order[at]] == gpus
+                amount[found] = given[order[at]][found]
+        return amount

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from eunomia.decisions import Transition, TransitionKind
-from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.gpu_sets import without
+from eunomia.leases import GpuState, Lease
 from eunomia.state import State
 from eunomia.units import NONE, Ints, LeaseId, Seconds
 from eunomia.verdicts import Reason
@@ -25,12 +26,12 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
     held.successor[promised] = NONE
     held.state[mine] = GpuState.LEAVING
     held.epoch[mine] = epoch
-    lease.gpus = np.setdiff1d(lease.gpus, gpus)
+    lease.gpus = without(lease.gpus, gpus)
     lease.epoch = epoch
     if mine.size:
         state.leaving.setdefault(lease.id, set()).update(mine.tolist())
     if lease.gpus.size == 0:
-        lease.state = LeaseState.LEAVING
+        state.leave(lease)
     _stop_job(state, lease)
     if lease.gpus.size == 0 and not state.leaving.get(lease.id):
         state.drop_lease(lease.id)
@@ -57,10 +58,12 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
 def stop_clock(state: State, job: int, at: float | None = None) -> None:
     """Book the progress that a job made until now, or until ``at``; it makes none from here on."""
     jobs = state.jobs.live
-    if not math.isnan(jobs.since[job]):
-        jobs.done[job] += max(0.0, (state.now if at is None else at) - jobs.since[job]) * jobs.rate[job]
-        if not math.isnan(jobs.iterations[job]):
-            jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
+    since = jobs.since[job]
+    if since != since:
+        return  # it stands
+    jobs.done[job] += max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
+    if not math.isnan(jobs.iterations[job]):
+        jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
     jobs.since[job] = math.nan
 
 
@@ -72,6 +75,6 @@ def _stop_job(state: State, lease: Lease) -> None:
     stop_clock(state, lease.job)
     if jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
         leaving = bool(state.leaving.get(lease.id))
-        jobs.state[lease.job] = JobState.STOPPING if leaving else JobState.WAITING
+        state.turn(lease.job, JobState.STOPPING if leaving else JobState.WAITING)
         state.job_accounts.live.reason[lease.job] = Reason.AWAITING_ROUND
         state.touch(job=lease.job)

@@ -16,7 +16,7 @@ from eunomia.snapshot import Measured
 from eunomia.state import OpenOffer, State
 from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Stage, UserId, Version
 
-FORMAT = 1
+FORMAT = 2
 TABLES = (
     "users",
     "apps",
@@ -48,10 +48,11 @@ MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", 
 
 def save_state(state: State) -> bytes:
     """The state as bytes; memos as their plugins write them."""
+    state.show_ledger()
     made: dict[str, Any] = {
         "format": FORMAT,
         "gpus": state.cluster.gpus,
-        "tables": {name: getattr(state, name).state() for name in TABLES},
+        "tables": {name: state.table(name).state() for name in TABLES},
         "scalars": {name: getattr(state, name) for name in SCALARS},
         "maps": {name: dict(getattr(state, name)) for name in MAPS},
         "causes": sorted(cause.value for cause in state.causes),
@@ -88,7 +89,7 @@ def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage]
         raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
     state = State(cluster)
     for name in TABLES:
-        getattr(state, name).restore(made["tables"][name])
+        state.table(name).restore(made["tables"][name])
     for name in SCALARS:
         setattr(state, name, made["scalars"][name])
     for name in MAPS:
@@ -117,6 +118,7 @@ def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage]
             bids={int(app): decode(form) for app, form in bids},
             asked={int(row): AppId(app) for row, app in asked},
         )
+    state.forget_standing()
     return state
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -26,3 +26,37 @@ def value(cls: type[T]) -> type[T]:
     """Make a small value of plain fields: frozen, slotted, keywords only, equal by content."""
     make: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
     return make(cls)
+
+
+class Later:
+    """What a lazy field holds until it is first asked for: the function that makes it."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def lazy(cls: type[Any], *names: str) -> None:
+    """Let fields of such a dataclass be given as ``Later``: they are made when they are first read, and once.
+
+    Args:
+        cls: a slotted dataclass; for whoever reads it nothing changes.
+        names: of fields.
+    """
+    for name in names:
+        slot = cls.__dict__[name]
+        setattr(cls, name, property(_made_once(slot.__get__, slot.__set__), slot.__set__))
+
+
+def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
+    """Read a slot, and turn ``Later`` in it into what it makes."""
+
+    def read(owner: Any) -> Any:
+        item = get(owner)
+        if type(item) is Later:
+            item = item.make()
+            put(owner, item)
+        return item
+
+    return read

@@ -2,25 +2,22 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eunomia.changes import Changes
 from eunomia.cluster import Cluster
 from eunomia.forecasts import Forecast
 from eunomia.leases import Holdings
 from eunomia.ledger import Ledger
 from eunomia.memos import Memos
-from eunomia.shapes import builds, reads
+from eunomia.shapes import builds, lazy, reads
 from eunomia.units import Cause, Locality, Reals, Rows, Seconds, Version
 from eunomia.workload import Apps, Jobs, Users
 
-
-@builds
-class Changes:
-    """Rows touched since a version."""
-
-    jobs: Rows
-    apps: Rows
+if TYPE_CHECKING:
+    from eunomia.showing import Sets
 
 
 @builds
@@ -63,6 +60,8 @@ class Snapshot:
     seed: int
     find_changes: Callable[[Version], Changes | None]
     narrow: "Callable[[int], Snapshot]"
+    sets: "Sets | None" = None
+    """What the core keeps up to date so that no stage has to look for it; None: only the columns are there."""
 
     def changed(self, since: Version) -> Changes | None:
         """Rows touched since a version that this plugin saw; None: too long ago, build anew."""
@@ -75,6 +74,19 @@ class Snapshot:
         ran = np.where(np.isnan(since), 0.0, (self.now - since) * table.rate[jobs])
         return np.maximum(table.iterations[jobs] - table.done[jobs] - ran, 0.0)
 
+    def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """What jobs have attained, as lines of time: what it would be at time 0, and what each second adds.
+
+        Args:
+            jobs: rows.
+            by_gpus: GPU-seconds; else seconds.
+        """
+        if self.sets is not None:
+            return self.sets.service(jobs, by_gpus=by_gpus)
+        ledger = self.ledger.jobs
+        attained = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
+        return attained, np.zeros(jobs.size)
+
     def rng(self, plugin: str) -> np.random.Generator:
         """A generator from seed, round and name: the same snapshot gives the same draws, after a restart too."""
         text = f"{self.seed}/{self.round}/{plugin}".encode()
@@ -83,3 +95,6 @@ class Snapshot:
     def only(self, app: int) -> "Snapshot":
         """What the app master of this app may see: its own app as row 0 and its own jobs; no other holders."""
         return self.narrow(app)
+
+
+lazy(Snapshot, "active", "active_apps", "ledger", "kinds")

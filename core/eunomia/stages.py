@@ -114,6 +114,7 @@ class Rounds:
             every=self.every if self.every is not None else declared.every,
             settle=self.settle if self.settle is not None else declared.settle,
             all_on=all_on,
+            when_served=declared.when_served,
         )
 
 

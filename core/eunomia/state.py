@@ -1,22 +1,27 @@
 """All that the arbiter knows: the tables behind the snapshot, leases, memos, and the open offer."""
 
 import dataclasses
+import functools
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from eunomia.accounts import AppAccounts, Books, JobAccounts
+from eunomia.changes import ChangeLog, Changes
 from eunomia.cluster import Cluster
-from eunomia.columns import Table, column
+from eunomia.columns import Table
 from eunomia.decisions import Waiting
 from eunomia.forecasts import Forecast
 from eunomia.leases import GpuState, Holdings, Lease, LeaseState
-from eunomia.ledger import AppLedger, JobLedger, Ledger
-from eunomia.memos import Memo, Memos
+from eunomia.ledger import AppLedger, JobLedger
+from eunomia.memos import Memo
 from eunomia.offers import Offer
-from eunomia.shapes import reads
-from eunomia.snapshot import Changes, Measured, Snapshot
+from eunomia.showing import Sets, show
+from eunomia.snapshot import Measured, Snapshot
+from eunomia.standing import Standing
 from eunomia.units import (
     NEVER,
     NONE,
@@ -37,42 +42,6 @@ from eunomia.valuations import Form
 from eunomia.verdicts import Reason
 from eunomia.workload import Apps, Jobs, JobState, Users
 
-CHANGES_KEPT = 64
-"""Versions for which ``snapshot.changed`` can say what was touched."""
-
-
-@reads
-class AppAccounts:
-    """What the arbiter keeps of an app beside what stages see."""
-
-    area_at_arrival: Reals = column(float, 0.0)
-    """Integral of the number of apps over time when it came."""
-    ended: Rows = column("int32", 0)
-    """1: over, but some of its GPUs have not come back."""
-    leases: Ints = column("int64", 0)
-    """Leases that it has, those it is leaving among them."""
-
-
-@reads
-class JobAccounts:
-    """What the arbiter keeps of a job beside what stages see."""
-
-    lease: Ints = column("int64", NONE)
-    """The lease that names it; -1: none, or its app's tuner divides."""
-    gpus: Ints = column("int64", 0)
-    """GPUs that it runs on."""
-    ready_at: Reals = column(float, 0.0)
-    """When it may be started again after a failure."""
-    reason: Rows = column("int32", 0)
-    """The last verdict; 0: none."""
-    stage: Rows = column("int32", -1)
-    plugin: Rows = column("int32", 0)
-    """Index into ``State.plugins``."""
-    round: Ints = column("int64", 0)
-    since: Reals = column(float, 0.0)
-    order: Ints = column("int64", 0)
-    """Counts arrivals: ties of time are broken by it."""
-
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class OpenOffer:
@@ -85,6 +54,10 @@ class OpenOffer:
 
 
 STAGES = tuple(Stage)
+_STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
+_HELD, _FREED = GpuState.HELD, Cause.FREED
+_RUNS, _STARTS = JobState.RUNNING, JobState.STARTING
+_WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
 
 
 class State:
@@ -105,12 +78,15 @@ class State:
         self.apps: Table[Apps] = Table(Apps)
         self.jobs: Table[Jobs] = Table(Jobs)
         self.app_accounts: Table[AppAccounts] = Table(AppAccounts)
-        self.job_accounts: Table[JobAccounts] = Table(JobAccounts)
-        self.app_ledger: Table[AppLedger] = Table(AppLedger)
-        self.job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
+        self.job_accounts: Table[JobAccounts] = Table(JobAccounts, widths=widths)
+        self._app_ledger: Table[AppLedger] = Table(AppLedger)
+        self._job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
+        self.books = Books(self.jobs, (self.job_accounts, self.app_accounts), (self._job_ledger, self._app_ledger))
         self.holdings: Table[Holdings] = Table(Holdings, capacity=max(1, cluster.gpus))
         for _ in range(cluster.gpus):
             self.holdings.add()
+        self.tables_of_jobs = (self.jobs, self.job_accounts, self._job_ledger)
+        self.tables_of_apps = (self.apps, self.app_accounts, self._app_ledger)
         self.user_rows: dict[UserId, int] = {}
         self.app_rows: dict[AppId, int] = {}
         self.job_rows: dict[JobId, int] = {}
@@ -135,9 +111,12 @@ class State:
         self.outcomes: dict[AppId, str] = {}
         """How apps ended: finished, failed, cancelled."""
         self.starts_at: dict[int, float] = {}
-        self._changes: list[tuple[set[int], set[int]]] = []
-        self._touched: tuple[set[int], set[int]] = (set(), set())
+        self.sets = Sets(self)
+        self._changes = ChangeLog()
         self._ends: list[tuple[float, int]] = []
+        self._guards: list[tuple[float, int]] = []
+        self._parts: tuple[Reals, Reals] | None = None
+        self._types: list[int] = cluster.gpu_type.tolist()
 
     # --- names -----------------------------------------------------------------------------------------------------
 
@@ -174,50 +153,133 @@ class State:
         self.last_epoch += 1
         return Epoch(self.last_epoch)
 
+    # --- who waits, what is free, what was counted -----------------------------------------------------------------
+
+    @functools.cached_property
+    def standing(self) -> Standing:
+        """Who waits, what is free, whose time is over; built from the tables when it is first asked for."""
+        return Standing.of(self)
+
+    def forget_standing(self) -> None:
+        """The tables were written by hand: what follows from them is built anew."""
+        self.__dict__.pop("standing", None)
+
+    def table(self, name: str) -> Table[Any]:
+        """A table by its name, as it was last written."""
+        table: Table[Any] = getattr(self, {"job_ledger": "_job_ledger", "app_ledger": "_app_ledger"}.get(name, name))
+        return table
+
+    def show_ledger(self) -> None:
+        """Write the ledger as it is now."""
+        self.books.show_jobs(self.now)
+        if self.books.show_apps(self.now):
+            self.settle_contention()
+
+    @property
+    def job_ledger(self) -> Table[JobLedger]:
+        """What jobs got, up to now."""
+        self.show_ledger()
+        return self._job_ledger
+
+    @property
+    def app_ledger(self) -> Table[AppLedger]:
+        """What apps got, up to now."""
+        self.show_ledger()
+        return self._app_ledger
+
+    def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
+        """Have a job wait, start, run or stop from now on, or from ``at``; its books are written up to then."""
+        jobs = self.jobs.live
+        before = int(jobs.state[job])
+        self.books.job(job, self.now if at is None else at)
+        jobs.state[job] = to
+        standing = self.standing
+        if to is _RUNS or to is _STARTS:
+            self.sized(job)
+        elif standing.short:
+            standing.short.discard(job)
+        if (before == _WAITING) != (to == _WAITING):
+            most = int(jobs.most[job])
+            if to == _WAITING:
+                standing.waiting.add(job)
+                standing.unjudged.add(job)
+                standing.asked += most
+            else:
+                standing.waiting.discard(job)
+                standing.unjudged.discard(job)
+                standing.asked -= most
+
+    def sized(self, job: int) -> None:
+        """A job has another size, or starts: note whether it runs on less than it could."""
+        jobs, short = self.jobs.live, self.standing.short
+        if jobs.state[job] in (_RUNNING, _STARTING) and self.size_of(job) < jobs.most[job]:
+            short.add(job)
+        else:
+            short.discard(job)
+
+    def size_of(self, job: int) -> int:
+        """GPUs that a job runs on, or is about to."""
+        accounts = self.job_accounts.live
+        lease = self.leases.get(int(accounts.lease[job]))
+        return int(accounts.gpus[job]) if lease is None else int(lease.gpus.size)
+
+    def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
+        """GPUs come to a job as its own, or leave it."""
+        if job == NONE:
+            return
+        self.books.job(job, self.now)
+        on = self.job_accounts.live.on
+        for gpu in gpus:
+            on[job, self._types[gpu]] += 1 if come else -1
+
+    def put(self, gpu: int, job: int) -> None:
+        """Have another job run on a GPU, or none."""
+        held = self.holdings.live
+        self.own((gpu,), int(held.job[gpu]), come=False)
+        held.job[gpu] = job
+        self.own((gpu,), job, come=True)
+
+    def clear(self, job: int) -> None:
+        """Have a job run nowhere."""
+        if any(self.job_accounts.live.on[job].tolist()):
+            for gpu in np.flatnonzero(self.holdings.live.job == job).tolist():
+                self.put(gpu, NONE)
+
     # --- time ------------------------------------------------------------------------------------------------------
 
     def advance(self, now: Seconds) -> None:
-        """Let time pass: the ledger's sums grow, progress is what the rates say."""
+        """Let time pass; what was attained and received follows when it is asked for."""
         elapsed = now - self.now
-        if elapsed <= 0.0:
-            return
-        self.contention_area += elapsed * len(self._present())
-        jobs, ledger = self.jobs.live, self.job_ledger.live
-        used = self.jobs.used
-        running = np.flatnonzero(jobs.state[:used] == JobState.RUNNING)
-        waiting = np.flatnonzero(jobs.state[:used] == JobState.WAITING)
-        ledger.attained[running] += elapsed
-        ledger.last_ran[running] = now
-        ledger.waited[waiting] += elapsed
-        held = self.holdings.live
-        on = np.flatnonzero(held.job >= 0)
-        on = on[jobs.state[held.job[on]] == JobState.RUNNING]
-        np.add.at(ledger.received, (held.job[on], self.cluster.gpu_type[on]), elapsed)
-        leased = np.flatnonzero(held.app >= 0)
-        np.add.at(self.app_ledger.live.gpu_seconds, held.app[leased], elapsed)
-        self.now = now
+        if elapsed > 0.0:
+            self.contention_area += elapsed * self.standing.present
+            self.now = now
 
     def settle_contention(self) -> None:
         """Write N_avg of every app: the mean number of apps over its life so far (Themis eq. 1)."""
-        rows = np.fromiter(self._present(), dtype=np.int64)
+        rows = np.fromiter(self.present(), dtype=np.int64)
         if rows.size == 0:
             return
         lived = self.now - self.apps.live.arrived[rows]
         area = self.contention_area - self.app_accounts.live.area_at_arrival[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = np.where(lived > 0.0, area / lived, float(rows.size))
-        self.app_ledger.live.contention[rows] = mean
+        self._app_ledger.live.contention[rows] = mean
 
-    def _present(self) -> list[int]:
+    def present(self) -> list[int]:
+        """Rows of apps that are here and not over."""
         ended = self.app_accounts.live.ended
         return [row for row in self.app_rows.values() if not ended[row]]
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
     def watch_end(self, lease: Lease) -> None:
-        """Note when the lease ends."""
+        """Note when the lease ends, and when its protected part does."""
+        if lease.ends_at > self.now:
+            self.standing.overdue.discard(lease.id)
         if math.isfinite(lease.ends_at):
             heapq.heappush(self._ends, (lease.ends_at, lease.id))
+        if lease.protected_until > self.now:
+            heapq.heappush(self._guards, (lease.protected_until, lease.id))
 
     def next_end(self) -> Seconds:
         """When the next lease ends; NEVER: none does."""
@@ -229,7 +291,7 @@ class State:
         """Forget the ends that are past; True if a lease ended by now."""
         ended = False
         while self.next_end() <= self.now:
-            heapq.heappop(self._ends)
+            self.standing.overdue.add(heapq.heappop(self._ends)[1])
             ended = True
         return ended
 
@@ -237,41 +299,132 @@ class State:
         held = self.leases.get(lease)
         return held is not None and held.ends_at == ends_at and held.state is not LeaseState.LEAVING
 
-    def vacate(self, gpu: int) -> None:
-        """Let the GPU come back: its successor gets it, else it is free."""
-        held = self.holdings.live
-        successor = int(held.successor[gpu])
-        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = NONE, NONE, NONE, NONE
-        held.ends_at[gpu], held.protected_until[gpu] = NEVER, -math.inf
-        held.successor[gpu] = NONE
-        held.state[gpu] = GpuState.FREE
-        lease = self.leases.get(successor)
-        if lease is None:
-            held.cpus[gpu], held.memory_gib[gpu] = 0.0, 0.0
-            self.cause(Cause.FREED)
-        else:
-            self.occupy(gpu, lease)
-            self.refresh(lease)
+    def next_guard(self) -> Seconds:
+        """When the next protected part of a lease ends; NEVER: none does."""
+        guards = self._guards
+        while guards and not self._guarded_until(*guards[0]):
+            heapq.heappop(guards)
+        return Seconds(guards[0][0]) if guards else NEVER
 
-    def occupy(self, gpu: int, lease: Lease) -> None:
-        """Make the lease the holder of a GPU that nobody holds."""
-        held = self.holdings.live
-        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = lease.app, lease.job, lease.id, lease.epoch
-        held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
-        held.state[gpu] = GpuState.HELD
+    def take_unguarded(self) -> set[int]:
+        """Forget the protected parts that are past; return the leases that they were of."""
+        ended = set()
+        while self.next_guard() <= self.now:
+            ended.add(heapq.heappop(self._guards)[1])
+        return ended
+
+    def _guarded_until(self, until: float, lease: int) -> bool:
+        held = self.leases.get(lease)
+        return held is not None and held.protected_until == until and held.state is not LeaseState.LEAVING
+
+    def leave(self, lease: Lease) -> None:
+        """All that a lease has is to come back."""
+        lease.state = LeaseState.LEAVING
+        self.standing.overdue.discard(lease.id)
+        self.standing.shared.discard(lease.id)
+
+    def vacate(self, gpus: Sequence[int], at: Seconds | None = None) -> None:
+        """Let GPUs of one lease come back, now or at ``at``: to their successors, or free."""
+        at = self.now if at is None else at
+        held, first = self.holdings.live, gpus[0]
+        app = int(held.app[first])
+        self.books.app(app, at)
+        self.app_accounts.live.gpus[app] -= len(gpus)
+        where = list(gpus)
+        jobs, next_leases = held.job[where].tolist(), held.successor[where].tolist()
+        for job in {*jobs} - {NONE}:
+            self.own([gpu for gpu, on in zip(gpus, jobs, strict=True) if on == job], job, come=False)
+        successors = [(gpu, lease) for gpu, lease in zip(gpus, next_leases, strict=True) if lease != NONE]
+        beside = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu, _ in successors]
+        self.holdings.clear(gpus)
+        taken = set()
+        for (gpu, successor), (cpus, memory_gib) in zip(successors, beside, strict=True):
+            lease = self.leases.get(successor)
+            if lease is not None:
+                held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+                taken.add(gpu)
+                self.occupy([gpu], lease, at)
+                self.refresh(lease)
+        free = [gpu for gpu in gpus if gpu not in taken] if taken else gpus
+        if free:
+            self.standing.space.give(free)
+            self.cause(_FREED)
+
+    def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
+        """Make the lease the holder of GPUs that nobody holds."""
+        held, where = self.holdings.live, gpus if len(gpus) > 1 else gpus[0]
+        held.app[where], held.job[where], held.lease[where], held.epoch[where] = (
+            lease.app,
+            lease.job,
+            lease.id,
+            lease.epoch,
+        )
+        held.ends_at[where], held.protected_until[where] = lease.ends_at, lease.protected_until
+        held.state[where] = _HELD
+        self.books.app(lease.app, self.now if at is None else at)
+        self.app_accounts.live.gpus[lease.app] += len(gpus)
+        self.own(gpus, lease.job, come=True)
+
+    def capacity(self) -> Ints:
+        """GPUs by type, those that are down left out."""
+        standing = self.standing
+        if standing.capacity is None:
+            up = self.holdings.live.state[: self.cluster.gpus] != GpuState.DOWN
+            standing.capacity = np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(
+                np.int64
+            )
+            standing.capacity.flags.writeable = False
+        return standing.capacity
+
+    @functools.cached_property
+    def knows_parts(self) -> bool:
+        """Whether CPUs or memory of any machine are known."""
+        return any(part.any() for part in self.proportional())
+
+    def proportional(self) -> tuple[Reals, Reals]:
+        """By GPU: its part of its machine's CPUs and memory in GiB; 0 where they are not known. Not to be changed."""
+        if self._parts is None:
+            cluster = self.cluster
+            size = np.diff(cluster.machine_start).astype(float)
+            cpus = np.nan_to_num(cluster.machine_cpus / size)
+            memory = np.nan_to_num(cluster.machine_memory_gib / size)
+            self._parts = cpus[cluster.machine], memory[cluster.machine]
+        return self._parts
+
+    def down(self, gpu: int) -> None:
+        """A GPU that nobody holds any more is of no use until its machine comes back."""
+        states = self.holdings.live.state
+        if states[gpu] == GpuState.FREE:
+            self.standing.space.take((gpu,))
+        states[gpu] = GpuState.DOWN
+        self.standing.capacity = None
 
     def refresh(self, lease: Lease) -> None:
         """A pending lease whose GPUs are all its own is ready to be started."""
+        if lease.state is not LeaseState.PENDING:
+            return
         held, gpus = self.holdings.live, lease.gpus
         # A GPU that the lease itself is giving back is not its own until it has come back.
-        own = (held.lease[gpus] == lease.id) & (held.state[gpus] != GpuState.LEAVING)
-        if lease.state is LeaseState.PENDING and np.all(own):
+        if np.all((held.lease[gpus] == lease.id) & (held.state[gpus] != GpuState.LEAVING)):
             lease.state = LeaseState.ORDERED
+
+    def add_lease(self, lease: Lease) -> None:
+        """Keep a new lease."""
+        standing = self.standing
+        self.leases[lease.id] = lease
+        self.app_accounts.live.leases[lease.app] += 1
+        standing.leases_of.setdefault(lease.app, set()).add(lease.id)
+        if lease.job == NONE:
+            standing.shared.add(lease.id)
 
     def drop_lease(self, lease: int) -> None:
         """Forget a lease that has no GPUs left; an app that is over goes with its last one."""
+        standing = self.standing
         gone = self.leases.pop(lease)
         self.leaving.pop(lease, None)
+        standing.overdue.discard(lease)
+        standing.shared.discard(lease)
+        standing.leases_of[gone.app].discard(lease)
         if gone.job != NONE and self.job_accounts.live.lease[gone.job] == lease:
             self.job_accounts.live.lease[gone.job] = NONE
         self.app_accounts.live.leases[gone.app] -= 1
@@ -283,56 +436,50 @@ class State:
         if accounts.ended[app] and accounts.leases[app] == 0:
             self.app_rows.pop(self.app_id(app), None)
             self.forecasts.pop(app, None)
-            for table in (self.apps, self.app_accounts, self.app_ledger):
+            self.standing.jobs_of.pop(app, None)
+            self.standing.leases_of.pop(app, None)
+            for table in self.tables_of_apps:
                 table.drop(app)
 
     def app_leases(self, app: int) -> list[Lease]:
         """Leases of an app, oldest first."""
-        if self.app_accounts.live.leases[app] == 0:
-            return []
-        return [lease for lease in self.leases.values() if lease.app == app]
+        return [self.leases[lease] for lease in sorted(self.standing.leases_of.get(app, ()))]
 
     # --- what changed, and why -------------------------------------------------------------------------------------
 
     def cause(self, cause: Cause) -> None:
         """Note a reason for a round."""
         self.causes.add(cause)
-        self.cause_since = min(self.cause_since, self.now, key=float)
+        if self.now < self.cause_since:
+            self.cause_since = self.now
 
     def touch(self, *, job: int = NONE, app: int = NONE) -> None:
         """Note that a row changed."""
-        if job != NONE:
-            self._touched[0].add(job)
-        if app != NONE:
-            self._touched[1].add(app)
+        self._changes.touch(job, app)
 
     def bump(self) -> None:
         """Close a version: what was touched since the last one belongs to it."""
         self.version = Version(self.version + 1)
-        self._changes.append(self._touched)
-        self._touched = (set(), set())
-        del self._changes[:-CHANGES_KEPT]
+        self._changes.close()
 
     def changed(self, since: Version) -> Changes | None:
-        """Rows touched after a version; None: too long ago."""
-        behind = self.version - since
-        if behind < 0 or behind > len(self._changes):
-            return None
-        jobs: set[int] = set()
-        apps: set[int] = set()
-        for touched in self._changes[len(self._changes) - behind :]:
-            jobs |= touched[0]
-            apps |= touched[1]
-        return Changes(jobs=_rows(sorted(jobs)), apps=_rows(sorted(apps)))
+        """Rows touched after a version, those of this step among them; None: too long ago."""
+        return self._changes.since(self.version - since)
 
     def verdict(self, job: int, waiting: Waiting) -> None:
         """Keep why a job waits."""
         kept = self.job_accounts.live
-        kept.reason[job] = 0 if waiting.reason is None else int(waiting.reason)
-        kept.stage[job] = -1 if waiting.stage is None else STAGES.index(waiting.stage)
-        kept.plugin[job] = self.plugin(waiting.plugin)
+        reason = 0 if waiting.reason is None else int(waiting.reason)
+        stage = -1 if waiting.stage is None else _STAGE_NUMBER[waiting.stage]
+        plugin = self.plugin(waiting.plugin)
+        kept.reason[job], kept.stage[job], kept.plugin[job] = reason, stage, plugin
         kept.round[job] = self.round
         kept.since[job] = self.now
+        if job in self.standing.waiting:
+            if (reason, stage, plugin) == self.standing.standard:
+                self.standing.unjudged.discard(job)
+            else:
+                self.standing.unjudged.add(job)
 
     def reason(self, job: int) -> Reason | None:
         """Why a job waits."""
@@ -345,75 +492,16 @@ class State:
         """Rows of jobs that are not paused and not over, by arrival."""
         used = self.jobs.used
         states = self.jobs.live.state[:used]
-        rows = np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED))
+        return self.by_arrival(np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED)))
+
+    def by_arrival(self, rows: Ints) -> Rows:
+        """Rows of jobs in the order in which they came."""
         return rows[np.argsort(self.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
 
     def snapshot(self, causes: Iterable[Cause] = ()) -> Snapshot:
         """Show the state of now to the stages."""
-        self.settle_contention()
-        return Snapshot(
-            now=self.now,
-            round=self.round,
-            version=self.version,
-            causes=frozenset(causes),
-            cluster=self.cluster,
-            users=self.users.view,
-            apps=self.apps.view,
-            jobs=self.jobs.view,
-            active=self.active(),
-            active_apps=_rows(sorted(self._present(), key=lambda row: (self.apps.live.arrived[row], row))),
-            holdings=self.holdings.view,
-            forecasts=self.forecasts,
-            measured=self.measured,
-            ledger=Ledger(jobs=self.job_ledger.view, apps=self.app_ledger.view),
-            memos=Memos(self.memos),
-            kinds=tuple(self.kinds),
-            seed=self.seed,
-            find_changes=self.changed,
-            narrow=lambda app: narrowed(self, app).snapshot(causes),
-        )
+        return show(self, causes)
 
     def waiting(self) -> Rows:
         """Rows of jobs that wait for GPUs."""
-        return np.flatnonzero(self.jobs.live.state[: self.jobs.used] == JobState.WAITING).astype(np.int32)
-
-
-def _rows(items: Iterable[int]) -> Rows:
-    return np.fromiter(items, dtype=np.int32)
-
-
-def narrowed(state: State, app: int) -> State:
-    """Build the state that the app's own master would have: one user, one app, its jobs and what it holds."""
-    own = State(state.cluster, seed=state.seed)
-    own.now, own.round, own.version = state.now, state.round, state.version
-    own.kinds, own.tuner_kinds = dict(state.kinds), dict(state.tuner_kinds)
-    apps, users = state.apps.live, state.users.live
-    user = own.users.add(id=users.id[apps.user[app]], weight=users.weight[apps.user[app]])
-    own.user_rows[UserId(users.id[apps.user[app]])] = user
-    row = own.apps.copy_row(state.apps, app, user=user)
-    own.app_ledger.copy_row(state.app_ledger, app)
-    own.app_accounts.copy_row(state.app_accounts, app)
-    own.app_rows[state.app_id(app)] = row
-    if app in state.forecasts:
-        own.forecasts[row] = state.forecasts[app]
-    moved: dict[int, int] = {}
-    mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
-    for job in mine[np.argsort(state.job_accounts.live.order[mine], kind="stable")].tolist():
-        moved[job] = own.jobs.copy_row(state.jobs, job, app=row)
-        own.job_ledger.copy_row(state.job_ledger, job)
-        own.job_accounts.copy_row(state.job_accounts, job)
-        own.job_rows[state.job_id(job)] = moved[job]
-        if job in state.measured:
-            own.measured[moved[job]] = state.measured[job]
-    held, copy = state.holdings.live, own.holdings.live
-    for gpu in np.flatnonzero(held.app == app).tolist():
-        for field in dataclasses.fields(Holdings):
-            getattr(copy, field.name)[gpu] = getattr(held, field.name)[gpu]
-        copy.app[gpu] = row
-        copy.job[gpu] = moved.get(int(held.job[gpu]), NONE)
-        copy.next_app[gpu] = row if held.next_app[gpu] == app else NONE
-        copy.next_job[gpu] = moved.get(int(held.next_job[gpu]), NONE)
-    # N_avg is the cluster's: one app alone cannot know it, so it is kept as it is.
-    own.contention_area = state.contention_area
-    own.settle_contention = lambda: None  # type: ignore[method-assign]
-    return own
+        return np.array(sorted(self.standing.waiting), dtype=np.int32)

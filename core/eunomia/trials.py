@@ -146,7 +146,8 @@ class Trials:
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
         fold(state, now, events, grace=ZERO)
         fold(state, now, coming_back(state), grace=ZERO)
-        state.holdings.live.state[without] = GpuState.DOWN
+        for gpu in without.tolist():
+            state.down(gpu)
         decision = arbiter.step(now)
         if decision.causes:
             return _start(decision, job, app)

@@ -47,7 +47,13 @@ class Locality(IntEnum):
     CLUSTER = 3
 
 
-class Stage(Enum):
+class Named(Enum):
+    """A closed set whose members are told apart as objects: sets of them cost no call."""
+
+    __hash__ = object.__hash__
+
+
+class Stage(Named):
     """The stages of a round, in calling order."""
 
     ELASTICITY = "elasticity"
@@ -57,7 +63,7 @@ class Stage(Enum):
     PLACEMENT = "placement"
 
 
-class Cause(Enum):
+class Cause(Named):
     """What makes a round."""
 
     ARRIVED = "arrived"
@@ -67,6 +73,7 @@ class Cause(Enum):
     FREED = "freed"
     """A GPU came back."""
     LEASE_ENDED = "lease_ended"
+    """A lease ended, or the protected part of one that others wait for."""
     CLUSTER_CHANGED = "cluster_changed"
     ADAPTED = "adapted"
     """A job announced another regime, such as a larger batch."""
@@ -78,7 +85,7 @@ class Cause(Enum):
     """An allocation or valuation had asked for this moment."""
 
 
-class Unit(Enum):
+class Unit(Named):
     """Who values, receives and is charged."""
 
     JOB = "job"
@@ -88,7 +95,7 @@ class Unit(Enum):
     USER = "user"
 
 
-class Scope(Enum):
+class Scope(Named):
     """What an offer may touch."""
 
     FREE = "free"
@@ -97,7 +104,7 @@ class Scope(Enum):
     """Every GPU that is not protected."""
 
 
-class Rest(Enum):
+class Rest(Named):
     """What an answer says of those whom it does not name."""
 
     KEEP = "keep"

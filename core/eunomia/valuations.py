@@ -1,13 +1,14 @@
 """What the offer is worth to each claim, in one or more forms; coarser forms derive from finer ones."""
 
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from eunomia.claims import Claims
 from eunomia.errors import EunomiaError
 from eunomia.memos import Memo
-from eunomia.shapes import builds
+from eunomia.shapes import builds, lazy
 from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds
 from eunomia.verdicts import NO_VERDICTS, Verdicts
 
@@ -24,11 +25,43 @@ class Form(Protocol):
 F = TypeVar("F")
 
 
+class Lines(NamedTuple):
+    """Keys of jobs as lines of time: at ``now`` a key is ``at_zero + each_second * now``."""
+
+    at_zero: Reals
+    each_second: Reals
+    until: Reals
+    """When the line ends, and the key has to be asked for again; inf: it goes on while its row is not touched."""
+
+
+def still(keys: Reals) -> Lines:
+    """Keys that never change."""
+    return Lines(keys, np.zeros(keys.size), np.full(keys.size, np.inf))
+
+
+@builds
+class Keys:
+    """An order of jobs as a key a row, lower first, ties by arrival; for an allocation that keeps jobs sorted.
+
+    The key of a job that waits stands still. That of a job that runs may change as time passes, along a line that
+    follows from its row alone: it is another one only after the row was touched, or the line has ended.
+    """
+
+    owner: object
+    """The plugin whose keys they are: what was kept of another's keys is void."""
+    of: Callable[[Rows], Lines]
+    """Lines of these job rows."""
+    holds: Callable[[Rows], Reals] | None = None
+    """By waiting job: seconds that its rank stands once it starts; None: while its row is not touched."""
+
+
 @builds
 class Scores:
     """[claim] or [claim, key]: an order, lower is served first; further keys break ties of those before."""
 
     score: Reals
+    keys: Keys | None = None
+    """The same order as a key a row, where claims are jobs."""
 
     def derive(self, kind: type[object]) -> object | None:
         """No form is coarser."""
@@ -38,6 +71,9 @@ class Scores:
         """Indices of claims, first served first; equal scores keep the order of the claims."""
         keys = self.score[:, None] if self.score.ndim == 1 else self.score
         return np.lexsort(keys.T[::-1]).astype(np.int32)
+
+
+lazy(Scores, "score")
 
 
 @builds
@@ -106,3 +142,6 @@ class Valuations:
                 return derived
         given = ", ".join(type(form).__name__ for form in self.forms) or "none"
         raise EunomiaError(f"a valuation must come in the form {kind.__name__}", value=given)
+
+
+lazy(Valuations, "wake_at", "holds")

@@ -92,7 +92,7 @@ def test_jobs_that_the_order_does_not_name_come_last() -> None:
     town = World("1x2 V100").job("a/1", arrived=0).job("b/1", arrived=1).job("c/1", arrived=2)
     rows: Rows = np.array([town.row("c/1")], np.int32)
     worth = Valuations(claims=Claims(unit=Unit.JOB, rows=rows), forms=(Scores(score=np.zeros(1)),))
-    assert list(serve(town, valuations=worth)[0]) == ["c/1", "a/1"]
+    assert serve(town, valuations=worth)[0] == {"c/1": 1, "a/1": 1}
 
 
 _JOBS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4), st.sampled_from([None, "V100", "P100"])), max_size=25)

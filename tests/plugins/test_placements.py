@@ -222,10 +222,9 @@ def test_shares_do_not_reach_a_placement() -> None:
 
 def test_a_gpu_that_is_promised_belongs_to_its_successor() -> None:
     town = World("1x2 V100").job("old/1").holds("old/1", 0).job("new/1").job("other/1")
-    held = town.snapshot().holdings
+    held = town._holdings.live
     for column, item in (("state", GpuState.LEAVING), ("successor", 7), ("next_app", 1), ("next_job", 1)):
-        writable = getattr(held, column).base
-        writable[0] = item
+        getattr(held, column)[0] = item
     allowed = grant(town, {"other/1": 1, "new/1": 1})
     gpus, _, _ = placed(town, Packed(), allowed, scope=Scope.ALL)
     assert gpus == {"new/1": [0], "other/1": [1]}

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from eunomia.changes import Changes
 from eunomia.cluster import Cluster
 from eunomia.columns import Table
 from eunomia.forecasts import Forecast
@@ -19,7 +20,7 @@ from eunomia.leases import GpuState, Holdings
 from eunomia.ledger import AppLedger, JobLedger, Ledger
 from eunomia.memos import Memo, Memos
 from eunomia.offers import Offer
-from eunomia.snapshot import Changes, Measured, Snapshot
+from eunomia.snapshot import Measured, Snapshot
 from eunomia.units import (
     NEVER,
     NONE,

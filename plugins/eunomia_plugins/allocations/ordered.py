@@ -34,7 +34,9 @@ from eunomia.pools import usable
 from eunomia.units import Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
-from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
+from eunomia_plugins.allocations.following import can_follow, follow
+from eunomia_plugins.allocations.queue import Queue
+from eunomia_plugins.allocations.ranking import EVENTS, in_turn, ranked, reasons
 
 
 class OrderedOptions(PluginOptions):
@@ -58,6 +60,7 @@ class Ordered:
 
     def __init__(self, options: OrderedOptions) -> None:
         self.options = options
+        self._queue = Queue()
         promises = frozenset({Promise.WORK_CONSERVING} if options.on_misfit == "skip" else ())
         self.contracts = {
             Stage.ALLOCATION: Contract(
@@ -70,11 +73,24 @@ class Ordered:
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
         """Ask for a round at every arrival and whenever something becomes free."""
-        return Triggers(on=EVENTS, all_on=frozenset(Cause) if self.options.preemptive else frozenset())
+        all_on = frozenset(Cause) if self.options.preemptive else frozenset()
+        return Triggers(on=EVENTS, all_on=all_on, when_served=False)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Go down the order; who comes too late waits, outranked."""
+        """Go down the order; who comes too late waits, outranked.
+
+        Where jobs have one size each and the order gives keys, only what changes is answered, by jobs kept sorted;
+        the same comes out as of everybody ranked anew.
+        """
+        keys = next((form.keys for form in valuations.forms if isinstance(form, Scores)), None)
+        stop, books = self.options.on_misfit == "stop", self.options.on_misfit in ("easy", "conservative")
+        if keys is not None and not books and can_follow(snapshot, menus, offer, stop=stop):
+            return follow(self._queue, snapshot, offer, keys, stop=stop)
+        return self._ranked(snapshot, menus, offer, valuations)
+
+    def _ranked(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Everybody ranked anew: what it all means."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         least, most = menus.span(jobs)
         kind = snapshot.jobs.gpu_type[jobs]
@@ -97,7 +113,7 @@ class Ordered:
         return Allocation(
             claims=claims,
             amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
-            order=np.flatnonzero(sizes > 0).astype(np.int32),
+            order=in_turn(snapshot, jobs, sizes, np.flatnonzero(sizes > 0), stop=self.options.on_misfit != "skip"),
             on_misfit=Misfit.STOP if self.options.on_misfit == "stop" else Misfit.SKIP,
             verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
             starts_at=starts_at,

@@ -36,7 +36,32 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
         capacity: [type] GPUs of the cluster.
     """
     limit = np.append(capacity, capacity.max(initial=0))[kind]
+    limit[kind < -1] = 0  # a type that is not there
     why = np.full(least.size, int(Reason.OUTRANKED), np.int32)
     why[(least <= 0) | (least > limit)] = int(Reason.NO_SIZE_FITS)
     why[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
     return why
+
+
+def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: bool) -> Rows:
+    """In which order those who are served choose their GPUs.
+
+    Who is served is settled. So the biggest gangs choose first, then those who came first: whoever ranks them, they
+    are placed alike. Where CPUs or memory may run short, or the first who cannot be placed ends it all, rank counts.
+
+    Args:
+        snapshot: the state of this moment.
+        jobs: job rows.
+        gpus: by job.
+        chosen: indices of jobs that get GPUs, first served first.
+        stop: whether the first who cannot be placed ends it all.
+    """
+    if chosen.size < 2:
+        return chosen.astype(np.int32)
+    table = snapshot.jobs
+    rows = jobs[chosen]
+    asks = not (np.isnan(table.cpus[rows]).all() and np.isnan(table.memory_gib[rows]).all())
+    if stop or asks:
+        return chosen.astype(np.int32)
+    order = table.arrived if snapshot.sets is None else snapshot.sets.order
+    return chosen[np.lexsort((order[rows], -gpus[chosen]))].astype(np.int32)

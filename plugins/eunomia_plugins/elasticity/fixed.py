@@ -6,7 +6,12 @@ import numpy as np
 
 from eunomia import Contract, Feature, Menus, Snapshot, Stage, hookimpl
 from eunomia.contracts import Contracts
+from eunomia.units import Basis, Rows, Version
+from eunomia.workload import Jobs, JobState
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
+
+_AWAY = (int(JobState.EMPTY), int(JobState.PAUSED))
+_ASSUMED, _DECLARED = int(Basis.ASSUMED), int(Basis.DECLARED)
 
 
 class Fixed:
@@ -16,14 +21,53 @@ class Fixed:
     api = 1
     contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES}))}
 
+    def __init__(self) -> None:
+        self._cache = _Cache()
+
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each job row a curve of one size; rates are declared, or measured where they were."""
-        size = snapshot.jobs.most.size
-        rows = np.arange(size, dtype=np.int32)
-        points = linear_curves(rows, snapshot.jobs.most.copy(), one_gpu_rate(snapshot, rows))
-        curve = np.full(size, -1, np.int32)
-        curve[snapshot.active] = snapshot.active
-        if snapshot.measured:
-            points = with_measured(points, snapshot, curve)
-        return Menus(curve=curve, points=points)
+        return self._cache.menus(snapshot)
+
+
+def menus_of(snapshot: Snapshot) -> Menus:
+    """The menus of every job row, made from nothing."""
+    size = snapshot.jobs.most.size
+    rows = np.arange(size, dtype=np.int32)
+    points = linear_curves(rows, snapshot.jobs.most.copy(), one_gpu_rate(snapshot, rows))
+    curve = np.full(size, -1, np.int32)
+    curve[snapshot.active] = snapshot.active
+    if snapshot.measured:
+        points = with_measured(points, snapshot, curve)
+    return Menus(curve=curve, points=points, one_size=not snapshot.measured)
+
+
+class _Cache:
+    """The menus of the last round, of which only rows that were touched are written anew."""
+
+    def __init__(self) -> None:
+        self._jobs: Jobs | None = None
+        self._menus: Menus | None = None
+        self._version = Version(0)
+
+    def menus(self, snapshot: Snapshot) -> Menus:
+        known, jobs = self._menus, snapshot.jobs
+        same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size and known.one_size
+        changes = snapshot.changed(self._version) if same and not snapshot.measured else None
+        if known is None or changes is None:
+            known = menus_of(snapshot)
+        else:
+            _refresh(known, jobs, changes.jobs)
+        self._jobs, self._menus, self._version = jobs, known, snapshot.version
+        return known
+
+
+def _refresh(menus: Menus, jobs: Jobs, rows: Rows) -> None:
+    """Write the menus of these rows anew."""
+    points, states = menus.points, jobs.state[rows].tolist()
+    most = jobs.most[rows]
+    rates = (most * (1.0 / jobs.seconds_per_iteration[rows])).tolist()
+    for row, state, gpus, rate in zip(rows.tolist(), states, most.tolist(), rates, strict=True):
+        menus.curve[row] = -1 if state in _AWAY else row
+        points.gpus[row], points.rate[row] = gpus, rate
+        points.basis[row] = _ASSUMED if rate != rate else _DECLARED

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from eunomia import Claims, Contract, Feature, Offer, Scores, Snapshot, Stage, Unit, Valuations, hookimpl
 from eunomia.contracts import Contracts
+from eunomia.shapes import Later
+from eunomia.valuations import Keys, still
 
 
 class Fifo:
@@ -16,8 +18,10 @@ class Fifo:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         """Score each candidate by its arrival, in seconds."""
-        jobs = offer.candidates
-        return Valuations(
-            claims=Claims(unit=Unit.JOB, rows=jobs),
-            forms=(Scores(score=snapshot.jobs.arrived[jobs]),),
+        arrived = snapshot.jobs.arrived
+        scores = Scores(
+            score=Later(lambda: arrived[offer.candidates]),  # type: ignore[arg-type]
+            keys=Keys(owner=self, of=lambda jobs: still(arrived[jobs])),
         )
+        rows = Later(lambda: offer.candidates)
+        return Valuations(claims=Claims(unit=Unit.JOB, rows=rows), forms=(scores,))  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of the starved."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -23,11 +23,11 @@ from eunomia import (
 )
 from eunomia.contracts import Contracts
 from eunomia.memos import Memo
+from eunomia.shapes import Later
 from eunomia.units import Bools, Ints, JobId, Reals, Rows
+from eunomia.valuations import Keys, Lines
+from eunomia_plugins.orders.crossings import SOON, Crossings
 from eunomia_plugins.orders.promotions import Promotions
-
-SOON = 1e-3
-"""Seconds: rounding must not ask for this very moment again."""
 
 
 class LasOptions(PluginOptions):
@@ -62,12 +62,40 @@ class Las:
     def __init__(self, options: LasOptions) -> None:
         self.options = options
         self._ends: Reals = np.append(np.array(options.queues, dtype=np.float64), np.inf)
+        self._crossings = Crossings()
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         """Score each candidate by service attained and arrival, or by its queue and arrival."""
+        if self.options.promote:
+            return self._with_promotions(snapshot, offer)
+        waits: Any = NEVER
+        if self.options.queues and offer.contended:  # else whoever waits is served, and no rank matters
+            waits = Later(lambda: self._next_crossing(snapshot))
+        keys = Keys(
+            owner=self,
+            of=lambda jobs: self.lines(snapshot, jobs),
+            holds=(lambda jobs: self._holds(snapshot, jobs)) if self.options.queues else None,
+        )
+
+        def score() -> Reals:
+            jobs = offer.candidates
+            lines = self.lines(snapshot, jobs)
+            return np.column_stack([lines.at_zero + lines.each_second * snapshot.now, snapshot.jobs.arrived[jobs]])
+
+        rows: Any = Later(lambda: offer.candidates)
+        later: Any = Later(score)
+        holds: Any = Later(lambda: self._holds(snapshot, offer.candidates))
+        return Valuations(
+            claims=Claims(unit=Unit.JOB, rows=rows),
+            forms=(Scores(score=later, keys=keys),),
+            wake_at=waits,
+            holds=holds if self.options.queues and offer.contended else None,
+        )
+
+    def _with_promotions(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         jobs = offer.candidates
-        memo, wake_at = self._promoted(snapshot, offer) if self.options.promote else (None, NEVER)
+        memo, wake_at = self._promoted(snapshot, offer)
         attained = self._attained(snapshot, jobs, memo)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         arrived = snapshot.jobs.arrived[jobs]
@@ -82,6 +110,22 @@ class Las:
             wake_at=min(wake_at, self._crossing(snapshot, memo)),
             holds=self._until_threshold(attained) / self._speed(snapshot.jobs.most[jobs]),
         )
+
+    def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
+        """Service attained as lines of time, or the queue that it makes and when the next one begins."""
+        attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
+        if not self.options.queues:
+            return Lines(attained, each, np.full(jobs.size, np.inf))
+        queue = np.searchsorted(self._ends[:-1], attained + each * snapshot.now, side="right")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            until = np.where(each > 0.0, (self._ends[queue] - attained) / each, np.inf)
+        return Lines(queue.astype(np.float64), np.zeros(jobs.size), until)
+
+    def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
+        """Seconds that the queue of each job stands once it runs on all its GPUs."""
+        attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
+        left = self._until_threshold(attained + each * snapshot.now)
+        return np.asarray(left / self._speed(snapshot.jobs.most[jobs]))
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
@@ -111,6 +155,11 @@ class Las:
         """Service until the next queue; inf in the last one."""
         next_end = np.searchsorted(self._ends, attained, side="right").clip(max=self._ends.size - 1)
         return np.asarray(self._ends[next_end] - attained)
+
+    def _next_crossing(self, snapshot: Snapshot) -> Seconds:
+        if snapshot.sets is None:
+            return self._crossing(snapshot, None)
+        return self._crossings.first(snapshot, self)
 
     def _crossing(self, snapshot: Snapshot, memo: Promotions | None) -> Seconds:
         """When the first running job enters its next queue."""

@@ -1,11 +1,17 @@
-"""What orders by length share: how long a job would still run at its own size, wherever it runs now."""
+"""What orders by length share: how long a job would still run at its own size, wherever it runs now.
+
+The rate that a job runs at now says nothing of that: a job that was given fewer GPUs, or worse ones, would look longer,
+lose its turn, and take it back at the next round.
+"""
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from eunomia import Claims, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
+from eunomia.shapes import Later
 from eunomia.units import Ints, Reals, Rows
+from eunomia.valuations import Keys, Lines
 
 
 class LengthOptions(PluginOptions):
@@ -46,3 +52,54 @@ def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> V
         claims=Claims(unit=Unit.JOB, rows=jobs),
         forms=(Scores(score=np.column_stack([known, snapshot.jobs.arrived[jobs]])),),
     )
+
+
+def by_work_left(
+    owner: object, snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *, by_gpus: bool
+) -> Valuations:
+    """Candidates by what they have left, and arrival; where it is not known they go where the option says.
+
+    Args:
+        owner: the plugin.
+        snapshot: the state of this moment.
+        menus: rates by size.
+        offer: its candidates are ordered.
+        unknown: "last" or "first".
+        by_gpus: GPU-seconds, else seconds.
+    """
+
+    def of(jobs: Rows) -> Lines:
+        return _lines(snapshot, menus, jobs, unknown, by_gpus=by_gpus)
+
+    def score() -> Reals:
+        lines = of(offer.candidates)
+        left = lines.at_zero + lines.each_second * snapshot.now
+        return np.column_stack([left, snapshot.jobs.arrived[offer.candidates]])
+
+    rows = Later(lambda: offer.candidates)
+    return Valuations(
+        claims=Claims(unit=Unit.JOB, rows=rows),  # type: ignore[arg-type]
+        forms=(Scores(score=Later(score), keys=Keys(owner=owner, of=of)),),  # type: ignore[arg-type]
+    )
+
+
+def _lines(snapshot: Snapshot, menus: Menus, jobs: Rows, unknown: str, *, by_gpus: bool) -> Lines:
+    """What jobs have left as lines of time, which end where nothing is left."""
+    table = snapshot.jobs
+    full = menus.full_rate(jobs)
+    full = np.where(full > 0.0, full, np.nan)
+    if by_gpus:
+        full /= menus.span(jobs)[1]
+    since, rate = table.since[jobs], table.rate[jobs]
+    runs = since == since  # NaN: it does not run
+    at_zero = (table.iterations[jobs] - table.done[jobs] + np.where(runs, since * rate, 0.0)) / full
+    each = np.where(runs, -rate / full, 0.0)
+    over = at_zero + each * snapshot.now <= 0.0
+    if over.any():
+        at_zero, each = np.where(over, 0.0, at_zero), np.where(over, 0.0, each)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        until = np.where(each < 0.0, at_zero / -each, np.inf)
+    vague = at_zero != at_zero
+    if vague.any():
+        at_zero, each = np.where(vague, np.inf if unknown == "last" else -np.inf, at_zero), np.where(vague, 0.0, each)
+    return Lines(at_zero, each, until)

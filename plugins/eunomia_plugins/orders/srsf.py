@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contracts import Contracts
-from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
+from eunomia_plugins.orders.remaining import LengthOptions, by_work_left
 
 
 class Srsf:
@@ -25,5 +25,4 @@ class Srsf:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by the GPU-seconds that it has left at its own size."""
-        work = lengths(snapshot, menus, offer.candidates)
-        return by_length(snapshot, offer, work.left * work.gpus, self.options.unknown)
+        return by_work_left(self, snapshot, menus, offer, self.options.unknown, by_gpus=True)

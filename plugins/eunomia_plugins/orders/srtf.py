@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contracts import Contracts
-from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
+from eunomia_plugins.orders.remaining import LengthOptions, by_work_left
 
 
 class Srtf:
@@ -25,5 +25,4 @@ class Srtf:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by the seconds that it has left."""
-        left = lengths(snapshot, menus, offer.candidates).left
-        return by_length(snapshot, offer, left, self.options.unknown)
+        return by_work_left(self, snapshot, menus, offer, self.options.unknown, by_gpus=False)

@@ -15,6 +15,7 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contracts import Contracts
+from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
 
@@ -31,5 +32,8 @@ class Packed:
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
         """Place claims in order of service; who may stay, stays."""
+        found = place_on_free(snapshot, offer, allocation)
+        if found is not None:
+            return found
         cluster = snapshot.cluster
         return place(snapshot, menus, offer, allocation, lambda pool, ask: packed(cluster, pool, ask), pins=True)

@@ -1,10 +1,21 @@
 """The packing rule: as near together as can be, and in the holes that fit best."""
 
+from typing import Protocol
+
 import numpy as np
 
 from eunomia import Cluster, Pool
 from eunomia.units import Ints
 from eunomia_plugins.placement.planning import Ask, prefer, types_of
+
+
+class HasFree(Protocol):
+    """What is left of each machine."""
+
+    @property
+    def free(self) -> Ints:
+        """[machine] GPUs left."""
+        ...
 
 
 def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
@@ -14,7 +25,7 @@ def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
         if ask.near.size:
             counts = _from_home(cluster, room, ask)
         else:
-            counts = _one_machine(pool, room, ask.gpus) or _machines(cluster, pool, room, ask.gpus)
+            counts = _one_machine(pool, room, ask.gpus) or fewest_machines(cluster, pool, room, ask.gpus)
         if counts:
             return np.concatenate([prefer(pool, ask.near, machine, count) for machine, count in counts])
     return None
@@ -35,7 +46,7 @@ def _from_home(cluster: Cluster, room: Ints, ask: Ask) -> list[tuple[int, int]]:
     return _fill(order, room, ask.gpus)
 
 
-def _machines(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
+def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
     """As few machines as can be of one rack, else of the cluster; the last one is the one that fits best."""
     by_rack = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks)).astype(np.int64)
     plans = [_fewest(np.flatnonzero(cluster.machine_rack == rack), pool, room, gpus) for rack in _racks(by_rack, gpus)]
@@ -53,7 +64,7 @@ def _racks(by_rack: Ints, gpus: int) -> list[int]:
     return [int(rack) for rack in fits[np.argsort(by_rack[fits], kind="stable")]]
 
 
-def _fewest(machines: Ints, pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
+def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
     """Machines with most room first; the rest goes to the machine with the smallest hole that takes it."""
     order = machines[np.argsort(-room[machines], kind="stable")]
     counts = _fill(order, room, gpus)

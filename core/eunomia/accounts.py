@@ -1,0 +1,166 @@
+"""The books behind the ledger: what is counted changes only when somebody starts, stops or gets GPUs.
+
+What goes on since then is a line of time: so much at the last entry, so much a second. The ledger that stages see is
+written from these lines when it is first asked for, and no step costs anything for who just goes on.
+"""
+
+import math
+
+import numpy as np
+
+from eunomia.columns import Table, column
+from eunomia.ledger import AppLedger, JobLedger
+from eunomia.shapes import reads
+from eunomia.units import NONE, Ints, Reals, Rows, Seconds
+from eunomia.workload import Jobs, JobState
+
+_WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
+
+
+@reads
+class AppAccounts:
+    """What the arbiter keeps of an app beside what stages see."""
+
+    area_at_arrival: Reals = column(float, 0.0)
+    """Integral of the number of apps over time when it came."""
+    ended: Rows = column("int32", 0)
+    """1: over, but some of its GPUs have not come back."""
+    leases: Ints = column("int64", 0)
+    """Leases that it has, those it is leaving among them."""
+    gpus: Ints = column("int64", 0)
+    """GPUs that it holds, those it is leaving among them."""
+    gpu_seconds: Reals = column(float, 0.0)
+    """GPU-seconds leased until ``booked_at``."""
+    booked_at: Reals = column(float, float("nan"))
+    """When its books were last written; NaN: never, the ledger says all."""
+
+
+@reads
+class JobAccounts:
+    """What the arbiter keeps of a job beside what stages see."""
+
+    lease: Ints = column("int64", NONE)
+    """The lease that names it; -1: none, or its app's tuner divides."""
+    gpus: Ints = column("int64", 0)
+    """GPUs that it runs on."""
+    ready_at: Reals = column(float, 0.0)
+    """When it may be started again after a failure."""
+    reason: Rows = column("int32", 0)
+    """The last verdict; 0: none."""
+    stage: Rows = column("int32", -1)
+    plugin: Rows = column("int32", 0)
+    """Index into ``State.plugins``."""
+    round: Ints = column("int64", 0)
+    since: Reals = column(float, 0.0)
+    order: Ints = column("int64", 0)
+    """Counts arrivals: ties of time are broken by it."""
+    attained: Reals = column(float, 0.0)
+    """Seconds run until ``booked_at``."""
+    waited: Reals = column(float, 0.0)
+    """Seconds waited until ``booked_at``."""
+    received: Reals = column(float, 0.0, width="gpu_types")
+    """[job, GPU type]: GPU-seconds received until ``booked_at``."""
+    on: Ints = column("int64", 0, width="gpu_types")
+    """[job, GPU type]: GPUs that are its own, running or not."""
+    booked_at: Reals = column(float, float("nan"))
+    """When its books were last written; NaN: never, the ledger says all."""
+
+
+class Books:
+    """Entries into the accounts, and the ledger written from them."""
+
+    def __init__(
+        self,
+        jobs: Table[Jobs],
+        accounts: tuple[Table[JobAccounts], Table[AppAccounts]],
+        ledgers: tuple[Table[JobLedger], Table[AppLedger]],
+    ) -> None:
+        self._jobs = jobs
+        self._job_accounts, self._app_accounts = accounts
+        self._job_ledger, self._app_ledger = ledgers
+        self._jobs_shown_at = self._apps_shown_at = math.nan
+
+    def job(self, row: int, at: Seconds) -> None:
+        """Enter what a job ran or waited until ``at``."""
+        kept = self._job_accounts.live
+        elapsed = at - kept.booked_at[row]
+        if elapsed:  # NaN: the first entry
+            state = self._jobs.live.state[row]
+            if state == _RUNNING:
+                if elapsed == elapsed:
+                    kept.attained[row] += elapsed
+                    kept.received[row] += elapsed * kept.on[row]
+                self._job_ledger.live.last_ran[row] = at
+            elif state == _WAITING and elapsed == elapsed:
+                kept.waited[row] += elapsed
+            kept.booked_at[row] = at
+        self._jobs_shown_at = math.nan
+
+    def app(self, row: int, at: Seconds) -> None:
+        """Enter the GPU-seconds that an app was leased until ``at``."""
+        kept = self._app_accounts.live
+        elapsed = at - kept.booked_at[row]
+        if elapsed:
+            gpus = kept.gpus[row]
+            if gpus and elapsed == elapsed:
+                kept.gpu_seconds[row] += gpus * elapsed
+            kept.booked_at[row] = at
+        self._apps_shown_at = math.nan
+
+    def idle(self, row: int, seconds: float, at: Seconds) -> None:
+        """Take off what a job held its GPUs and did not run."""
+        self.job(row, at)
+        kept = self._job_accounts.live
+        gone = min(seconds, float(kept.attained[row]))
+        kept.attained[row] -= gone
+        kept.received[row] = np.maximum(kept.received[row] - gone * kept.on[row], 0.0)
+
+    def show_jobs(self, now: Seconds) -> None:
+        """Write the ledger of jobs as it is at ``now``."""
+        if self._jobs_shown_at == now:
+            return
+        self._jobs_shown_at = now
+        used = self._jobs.used
+        kept, ledger, states = self._job_accounts.live, self._job_ledger.live, self._jobs.live.state[:used]
+        rows = np.flatnonzero(~np.isnan(kept.booked_at[:used]))
+        ledger.attained[rows], ledger.waited[rows] = kept.attained[rows], kept.waited[rows]
+        ledger.received[rows] = kept.received[rows]
+        waits = rows[states[rows] == JobState.WAITING]
+        ledger.waited[waits] += now - kept.booked_at[waits]
+        runs = rows[states[rows] == JobState.RUNNING]
+        ran = now - kept.booked_at[runs]
+        ledger.attained[runs] += ran
+        ledger.received[runs] += ran[:, None] * kept.on[runs]
+        ledger.last_ran[runs] = now
+
+    def show_apps(self, now: Seconds) -> bool:
+        """Write the GPU-seconds of apps as they are at ``now``; False: they stood so already."""
+        if self._apps_shown_at == now:
+            return False
+        self._apps_shown_at = now
+        used = self._app_accounts.used
+        kept = self._app_accounts.live
+        rows = np.flatnonzero(~np.isnan(kept.booked_at[:used]))
+        self._app_ledger.live.gpu_seconds[rows] = kept.gpu_seconds[rows] + kept.gpus[rows] * (
+            now - kept.booked_at[rows]
+        )
+        return True
+
+    def service(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """What jobs have attained as lines of time: value at time 0, and how much comes to it each second.
+
+        Args:
+            rows: of jobs.
+            by_gpus: GPU-seconds; else seconds.
+        """
+        kept, states = self._job_accounts.live, self._jobs.live.state
+        booked_at = kept.booked_at[rows]
+        if by_gpus:
+            before, each = kept.received[rows].sum(axis=1), kept.on[rows].sum(axis=1).astype(float)
+            shown = self._job_ledger.live.received[rows].sum(axis=1)
+        else:
+            before, each = kept.attained[rows], np.ones(rows.size)
+            shown = self._job_ledger.live.attained[rows]
+        each = np.where((states[rows] == JobState.RUNNING) & ~np.isnan(booked_at), each, 0.0)
+        before = np.where(np.isnan(booked_at), shown, before)
+        return before - each * np.nan_to_num(booked_at), each

@@ -1,0 +1,115 @@
+"""The state shown to the stages: views of its tables, and what costs something to make only when it is asked for."""
+
+import math
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eunomia.ledger import Ledger
+from eunomia.memos import Memos
+from eunomia.shapes import Later
+from eunomia.snapshot import Snapshot
+from eunomia.space import Space
+from eunomia.units import NONE, Cause, Ints, Reals, Rows
+
+if TYPE_CHECKING:
+    from eunomia.state import State
+
+NO_GPUS = np.empty(0, np.int64)
+
+
+def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
+    """The state of now; valid until it changes."""
+    return Snapshot(
+        now=state.now,
+        round=state.round,
+        version=state.version,
+        causes=frozenset(causes),
+        cluster=state.cluster,
+        users=state.users.view,
+        apps=state.apps.view,
+        jobs=state.jobs.view,
+        active=Later(state.active),  # type: ignore[arg-type]
+        active_apps=Later(lambda: _active_apps(state)),  # type: ignore[arg-type]
+        holdings=state.holdings.view,
+        forecasts=state.forecasts,
+        measured=state.measured,
+        ledger=Later(lambda: Ledger(jobs=state.job_ledger.view, apps=state.app_ledger.view)),  # type: ignore[arg-type]
+        memos=Memos(state.memos),
+        kinds=Later(lambda: tuple(state.kinds)),  # type: ignore[arg-type]
+        seed=state.seed,
+        find_changes=state.changed,
+        narrow=lambda app: _narrowed(state, app, causes),
+        sets=state.sets,
+    )
+
+
+class Sets:
+    """What the state keeps in sets and sums, for stages that answer with what changes; all of it is read only."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: "State") -> None:
+        self._state = state
+
+    @property
+    def space(self) -> Space:
+        """Free GPUs; to be copied before any is taken."""
+        return self._state.standing.space
+
+    @property
+    def plain(self) -> bool:
+        """True: nobody is leaving a GPU, and every lease names its job."""
+        return not self._state.standing.shared and not any(self._state.leaving.values())
+
+    @property
+    def proportional(self) -> bool:
+        """True: nobody asks for, or holds, other CPUs or memory than its GPUs' part of a machine."""
+        return not self._state.standing.uneven
+
+    @property
+    def order(self) -> Ints:
+        """By job row: counts arrivals, and so breaks ties of time."""
+        return self._state.job_accounts.view.order
+
+    @property
+    def waiting(self) -> Set[int]:
+        """Rows of jobs that wait."""
+        return self._state.standing.waiting
+
+    @property
+    def nobody_overdue(self) -> bool:
+        """True: no lease has ended and was not renewed."""
+        return not self._state.standing.overdue
+
+    @property
+    def overdue(self) -> list[int]:
+        """Rows of jobs whose lease ended, is not protected and was not renewed."""
+        leases = [self._state.leases[lease] for lease in sorted(self._state.standing.overdue)]
+        return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
+
+    def gpus_of(self, job: int) -> Ints:
+        """GPUs of a job's own lease, ascending; none where it has none."""
+        lease = self._state.leases.get(int(self._state.job_accounts.live.lease[job]))
+        return NO_GPUS if lease is None else lease.gpus
+
+    def protected_until(self, job: int) -> float:
+        """Until when no round may take the job's lease; -inf: it may."""
+        lease = self._state.leases.get(int(self._state.job_accounts.live.lease[job]))
+        return -math.inf if lease is None else float(lease.protected_until)
+
+    def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """See ``Snapshot.service``."""
+        return self._state.books.service(jobs, by_gpus=by_gpus)
+
+
+def _active_apps(state: "State") -> Rows:
+    arrived = state.apps.live.arrived
+    return np.array(sorted(state.present(), key=lambda row: (arrived[row], row)), dtype=np.int32)
+
+
+def _narrowed(state: "State", app: int, causes: Iterable[Cause]) -> Snapshot:
+    from eunomia.narrowing import narrowed
+
+    return narrowed(state, app).snapshot(causes)

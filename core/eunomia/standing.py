@@ -1,0 +1,124 @@
+"""Who waits, what is free, whose time is over: what follows from the tables, kept so that no step has to look for it.
+
+It can always be built anew from the tables (``Standing.of``): a state that was loaded or laid out by hand has none
+until it is asked for, and under ``--strict-plugins`` it is held against the tables after every step.
+"""
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from eunomia.leases import GpuState, LeaseState
+from eunomia.space import Space
+from eunomia.units import NONE, Ints
+from eunomia.verdicts import Reason
+from eunomia.workload import JobState
+
+if TYPE_CHECKING:
+    from eunomia.state import State
+
+
+class Standing:
+    """Sets and sums over the tables.
+
+    Attributes:
+        waiting: rows of jobs that wait.
+        asked: GPUs that those ask for at most, in all.
+        short: rows of jobs that run, or are about to, on fewer GPUs than they could.
+        unjudged: rows of jobs that wait and were told something else than ``standard``, or may have been.
+        standard: reason, stage and plugin, as numbers, told to all of whom no stage said anything; None: nothing.
+        backing_off: when jobs that failed are tried again, by row.
+        present: apps that are here and not over.
+        overdue: leases that ended and have not been renewed.
+        shared: leases that name no job: the app divides.
+        jobs_of: rows of jobs by app.
+        leases_of: leases by app.
+        uneven: whether anybody may ask for, or hold, other CPUs or memory than its GPUs' part of a machine.
+        space: free GPUs.
+        capacity: GPUs by type, those that are down left out; None: to be counted again.
+    """
+
+    __slots__ = (
+        "asked",
+        "backing_off",
+        "capacity",
+        "jobs_of",
+        "leases_of",
+        "overdue",
+        "present",
+        "shared",
+        "short",
+        "space",
+        "standard",
+        "uneven",
+        "unjudged",
+        "waiting",
+    )
+
+    def __init__(self, space: Space) -> None:
+        self.waiting: set[int] = set()
+        self.asked = 0
+        self.short: set[int] = set()
+        self.unjudged: set[int] = set()
+        self.standard: tuple[int, int, int] | None = None
+        self.backing_off: dict[int, float] = {}
+        self.present = 0
+        self.overdue: set[int] = set()
+        self.shared: set[int] = set()
+        self.jobs_of: dict[int, set[int]] = {}
+        self.leases_of: dict[int, set[int]] = {}
+        self.space = space
+        self.capacity: Ints | None = None
+        self.uneven = False
+
+    @classmethod
+    def of(cls, state: "State") -> Self:
+        """What follows from the tables."""
+        jobs, accounts, used = state.jobs.live, state.job_accounts.live, state.jobs.used
+        held = state.holdings.live.state[: state.cluster.gpus]
+        made = cls(Space(state.cluster, held == GpuState.FREE))
+        for row in np.flatnonzero(jobs.state[:used] != JobState.EMPTY).tolist():
+            made.jobs_of.setdefault(int(jobs.app[row]), set()).add(row)
+        waiting = np.flatnonzero(jobs.state[:used] == JobState.WAITING)
+        made.waiting = set(waiting.tolist())
+        made.unjudged = set(made.waiting)
+        made.asked = int(jobs.most[waiting].sum())
+        for row in np.flatnonzero(accounts.reason[:used] == Reason.BACKING_OFF).tolist():
+            made.backing_off[row] = float(accounts.ready_at[row])
+        made.present = int(np.count_nonzero(state.app_accounts.live.ended[list(state.app_rows.values())] == 0))
+        asked = np.isfinite(jobs.cpus[:used]) | np.isfinite(jobs.memory_gib[:used])
+        cpus, memory_gib = state.proportional()
+        others = state.holdings.live.lease[: state.cluster.gpus] != NONE
+        uneven = (state.holdings.live.cpus[: state.cluster.gpus] != cpus) & others
+        uneven |= (state.holdings.live.memory_gib[: state.cluster.gpus] != memory_gib) & others
+        made.uneven = bool(asked.any() or uneven.any())
+        for lease in state.leases.values():
+            made.leases_of.setdefault(lease.app, set()).add(lease.id)
+            if lease.ends_at <= state.now and lease.state is not LeaseState.LEAVING:
+                made.overdue.add(lease.id)
+            if lease.job == NONE and lease.state is not LeaseState.LEAVING:
+                made.shared.add(lease.id)
+        runs = (jobs.state[:used] == JobState.RUNNING) | (jobs.state[:used] == JobState.STARTING)
+        for row in np.flatnonzero(runs).tolist():
+            if state.size_of(row) < jobs.most[row]:
+                made.short.add(row)
+        return made
+
+    def judge_by(self, standard: tuple[int, int, int]) -> set[int]:
+        """Rows that may have been told something else than this, which all are told now who are told nothing else."""
+        if standard != self.standard:
+            self.standard = standard
+            self.unjudged = set(self.waiting)
+        return self.unjudged
+
+    def same(self, other: Self) -> bool:
+        """Say whether both tell the same, but for what was said to whom."""
+        told = (self.waiting, self.asked, self.short, self.backing_off, self.present, self.overdue)
+        others = (other.waiting, other.asked, other.short, other.backing_off, other.present, other.overdue)
+        owned = (_filled(self.jobs_of), _filled(self.leases_of), self.shared)
+        owned_there = (_filled(other.jobs_of), _filled(other.leases_of), other.shared)
+        return told == others and owned == owned_there and self.space.same(other.space)
+
+
+def _filled(sets: dict[int, set[int]]) -> dict[int, set[int]]:
+    return {key: items for key, items in sets.items() if items}

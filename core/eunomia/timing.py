@@ -1,0 +1,90 @@
+"""When a round is due, and when the next step is due without news."""
+
+import math
+
+from eunomia.answers import StageFaultError, ask
+from eunomia.contracts import Triggers
+from eunomia.stages import DEFAULT_TRIGGERS, Stages
+from eunomia.state import State
+from eunomia.units import NEVER, Cause, Seconds, Stage
+
+_BOUNDARY, _LEASE_ENDED, _WAKE = Cause.BOUNDARY, Cause.LEASE_ENDED, Cause.WAKE
+
+
+class Timing:
+    """The triggers of some stages; what the allocation declares is asked for once.
+
+    Args:
+        stages: who serves.
+    """
+
+    __slots__ = ("_triggers", "stages")
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+        self._triggers: Triggers | None = None
+
+    def declared(self, state: State) -> Triggers:
+        """What the allocation declares, with what the profile overrides.
+
+        Raises:
+            StageFaultError: the allocation cannot say; it is asked again.
+        """
+        if self._triggers is None:
+            declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
+            if declare is not None:
+                name = self.stages.names.get(Stage.ALLOCATION, Stage.ALLOCATION.value)
+                declared = ask(name, Stage.ALLOCATION, Triggers, declare, state.cluster)
+            self._triggers = self.stages.rounds.triggers(declared)
+        return self._triggers
+
+    def due(self, state: State) -> frozenset[Cause]:
+        """Causes of the round that is due now; empty: none is."""
+        triggers = self._known(state)
+        if state.next_guard() <= state.now and _unguarded(state, triggers):
+            state.cause(_LEASE_ENDED)
+        if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
+            state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
+            state.cause(_BOUNDARY)
+            return frozenset(state.causes)
+        if _BOUNDARY in state.causes:  # an executor's round is over
+            return frozenset(state.causes)
+        if state.now >= state.stage_wake_at:
+            state.cause(_WAKE)
+            return frozenset(state.causes)
+        if state.causes & triggers.on and state.now >= state.cause_since + triggers.settle:
+            return frozenset(state.causes)
+        return frozenset()
+
+    def next(self, state: State) -> Seconds:
+        """When the next step is due without news."""
+        triggers, now, standing = self._known(state), state.now, state.standing
+        times = [state.next_end(), state.stage_wake_at]
+        if state.open is not None:
+            times.append(state.open.offer.closes_at or NEVER)
+        else:
+            if state.causes and (_BOUNDARY in state.causes or state.causes & triggers.on):
+                # What came while an offer was out is due at once: at the next moment that there is.
+                soon = Seconds(math.nextafter(now, math.inf))
+                times.append(max(Seconds(state.cause_since + triggers.settle), soon))
+            if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
+                times.append(Seconds(state.last_boundary + triggers.every))
+            if standing.waiting:
+                times.append(state.next_guard())
+        if standing.backing_off:
+            times += [Seconds(time) for time in standing.backing_off.values()]
+        return min([time for time in times if time > now], default=NEVER)
+
+    def _known(self, state: State) -> Triggers:
+        if self._triggers is not None:
+            return self._triggers
+        try:
+            return self.declared(state)
+        except StageFaultError:
+            return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round says so
+
+
+def _unguarded(state: State, triggers: Triggers) -> bool:
+    """Forget the protected parts that are past; say whether somebody waits who may now get what was protected."""
+    freed = state.take_unguarded()
+    return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.standing.overdue))

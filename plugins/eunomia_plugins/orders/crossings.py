@@ -1,0 +1,66 @@
+"""When the first running job enters its next queue: kept sorted, and only those looked at whose rows were touched."""
+
+import heapq
+from typing import Protocol
+
+import numpy as np
+
+from eunomia import NEVER, Seconds, Snapshot
+from eunomia.units import NONE, Rows, Version
+from eunomia.valuations import Lines
+from eunomia.workload import Jobs, JobState
+
+SOON = 1e-3
+"""Seconds: rounding must not ask for this very moment again."""
+
+
+class Ranked(Protocol):
+    """Gives ranks that stand for a while."""
+
+    def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
+        """By job its rank, and until when that stands."""
+        ...
+
+
+class Crossings:
+    """Times at which ranks of running jobs end."""
+
+    def __init__(self) -> None:
+        self._jobs: Jobs | None = None
+        self._version = Version(0)
+        self._heap: list[tuple[float, int]] = []
+        self._until: dict[int, float] = {}
+
+    def first(self, snapshot: Snapshot, ranks: Ranked) -> Seconds:
+        """The first of them after now; NEVER: none comes."""
+        changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
+        if changes is None:
+            self._heap, self._until = [], {}
+            held = snapshot.holdings.job
+            rows = np.unique(held[held != NONE]).astype(np.int32)
+        else:
+            rows = changes.jobs
+        self._jobs, self._version = snapshot.jobs, snapshot.version
+        self._note(snapshot, ranks, rows)
+        while self._heap and self._passed(float(snapshot.now)):
+            row = heapq.heappop(self._heap)[1]
+            if row in self._until and self._until[row] <= snapshot.now:
+                self._note(snapshot, ranks, np.array([row], np.int32))
+                if self._until.get(row, np.inf) <= snapshot.now:
+                    return Seconds(snapshot.now + SOON)  # by rounding it stands where it stood
+        return Seconds(max(self._heap[0][0], snapshot.now + SOON)) if self._heap else NEVER
+
+    def _passed(self, now: float) -> bool:
+        time, row = self._heap[0]
+        return self._until.get(row) != time or time <= now
+
+    def _note(self, snapshot: Snapshot, ranks: Ranked, rows: Rows) -> None:
+        for row in rows.tolist():
+            self._until.pop(row, None)
+        runs = rows[snapshot.jobs.state[rows] == JobState.RUNNING]
+        if runs.size == 0:
+            return
+        for row, until in zip(runs.tolist(), ranks.lines(snapshot, runs).until.tolist(), strict=True):
+            if until < np.inf:
+                self._until[row] = until
+                heapq.heappush(self._heap, (until, row))

@@ -1,0 +1,113 @@
+"""The packing rule on bit sets of free GPUs, for claims of jobs that hold nothing: the same places, found at once."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Allocation, Cluster, Misfit, Offer, Placement, Reason, Snapshot, Unit, Verdicts
+from eunomia.allocations import Grants
+from eunomia.space import Space
+from eunomia.units import NONE, Ints, Rest
+from eunomia.verdicts import NO_VERDICTS
+from eunomia_plugins.placement.packing import fewest_machines
+
+NO_GPUS: Ints = np.empty(0, np.int64)
+
+
+class _Room(NamedTuple):
+    """By machine, GPUs that are free: what the packing rule asks of a pool."""
+
+    free: Ints
+
+
+def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
+    """Pack claims on what is free, and on what those leave who are named without GPUs.
+
+    Returns:
+        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that hold GPUs and get
+        some, GPU types to choose from, an offer of which something was left out.
+    """
+    sets, grants = snapshot.sets, allocation.amount
+    if sets is None or not offer.whole or not sets.proportional or not isinstance(grants, Grants):
+        return None
+    if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
+        return None
+    if (
+        grants.cpus is not None
+        or grants.memory_gib is not None
+        or grants.pins is not None
+        or _islands(snapshot.cluster)
+    ):
+        return None
+    rows, order = allocation.claims.rows.tolist(), allocation.order.tolist()
+    held = {claim: sets.gpus_of(row) for claim, row in enumerate(rows)}
+    losers = [claim for claim, gpus in held.items() if gpus.size]
+    if losers and (not sets.plain or any(grants.gpus[claim] for claim in losers)):
+        return None
+    kinds = [_kind(snapshot, grants, claim, row) for claim, row in enumerate(rows)]
+    if any(kinds[claim] < 0 for claim in order):
+        return None
+    space = sets.space.copy()
+    for claim in losers:
+        space.give(held[claim].tolist())
+    return _packed(snapshot.cluster, space, allocation, kinds, losers)
+
+
+def _packed(cluster: Cluster, space: Space, allocation: Allocation, kinds: list[int], losers: list[int]) -> Placement:
+    grants, chosen, refused = allocation.amount.gpus.tolist(), dict[int, list[int]](), dict[int, Reason]()  # type: ignore[union-attr]
+    order = [claim for claim in allocation.order.tolist() if grants[claim] > 0]
+    for turn, claim in enumerate(order):
+        gpus = _choose(cluster, space, kinds[claim], grants[claim])
+        if gpus is not None:
+            chosen[claim] = gpus
+            space.take(gpus)
+            continue
+        refused[claim] = _reason(space, kinds[claim], grants[claim])
+        if allocation.on_misfit is Misfit.STOP:
+            refused |= dict.fromkeys(order[turn + 1 :], Reason.OUTRANKED)
+            break
+    claims = [*chosen, *losers]
+    sizes = [len(gpus) for gpus in chosen.values()] + [0] * len(losers)
+    verdicts = NO_VERDICTS
+    if refused:
+        rows = allocation.claims.rows[list(refused)]
+        verdicts = Verdicts(rows=rows, reasons=np.array([int(why) for why in refused.values()], np.int32))
+    return Placement(
+        claim=np.array(claims, np.int32),
+        gpus=np.array([gpu for gpus in chosen.values() for gpu in gpus], np.int64),
+        start=np.array([0, *itertools.accumulate(sizes)], np.int64),
+        verdicts=verdicts,
+    )
+
+
+def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
+    """One machine, the one with least room; else one rack, and as few machines as can be; None: there are too few."""
+    machine = space.best(kind, gpus)
+    if machine >= 0:
+        return space.first(machine, gpus)
+    if space.free[kind] < gpus:
+        return None
+    free = np.array([bits.bit_count() for bits in space.bits], np.int64)
+    room = free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
+    counts = fewest_machines(cluster, _Room(free), room, gpus)
+    return [gpu for machine, count in counts for gpu in space.first(machine, count)]
+
+
+def _kind(snapshot: Snapshot, grants: Grants, claim: int, row: int) -> int:
+    """The GPU type that a claim gets; negative: it is to be chosen, or there is none."""
+    if len(snapshot.cluster.gpu_types) == 1:
+        return min(0, int(snapshot.jobs.gpu_type[row]) + 1)  # any, or the one that there is
+    if grants.gpu_type is not None and grants.gpu_type[claim] >= 0:
+        return int(grants.gpu_type[claim])
+    return int(snapshot.jobs.gpu_type[row]) if snapshot.jobs.gpu_type[row] >= 0 else NONE
+
+
+def _reason(space: Space, kind: int, gpus: int) -> Reason:
+    """Why a claim cannot be placed: without CPUs, memory or islands to look at there are too few GPUs."""
+    return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE
+
+
+def _islands(cluster: Cluster) -> bool:
+    """Say whether some machine has several islands."""
+    return int(cluster.island[-1]) + 1 != len(cluster.machines)

@@ -1,0 +1,186 @@
+"""What follows only what changed decides as what ranks everybody anew: decision by decision, in random runs."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eunomia import Allocation, Menus, Offer, Placement, Scores, Snapshot, Valuations, hookimpl
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision
+from eunomia.events import AppArrived, Event, JobAdded
+from eunomia.registry import default_registry
+from eunomia.space import Space
+from eunomia.stages import Rounds
+from eunomia.testing.assemble import assemble
+from eunomia.testing.drive import Delays, Drive
+from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_plugins.elasticity.fixed import Fixed, menus_of
+from eunomia_plugins.placement.packed import Packed
+from eunomia_plugins.placement.packing import packed
+from eunomia_plugins.placement.planning import place
+
+
+class PlainFixed(Fixed):
+    """The menus of every row, made anew each round."""
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
+        return dataclasses.replace(menus_of(snapshot), one_size=False)
+
+
+class PlainPacked(Packed):
+    """The packing rule on columns."""
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
+        cluster = snapshot.cluster
+        return place(snapshot, menus, offer, allocation, lambda pool, ask: packed(cluster, pool, ask), pins=True)
+
+
+class PlainOrder:
+    """An order whose scores are columns, and no keys."""
+
+    api = 1
+
+    def __init__(self, order: Any) -> None:
+        self.order, self.name, self.contracts = order, order.name, order.contracts
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        call = self.order.eunomia_valuation
+        given = {"snapshot": snapshot, "menus": menus, "offer": offer}
+        names = call.__func__.__code__.co_varnames[1 : call.__func__.__code__.co_argcount]
+        answer: Valuations = call(**{name: given[name] for name in names})
+        return dataclasses.replace(answer, forms=(Scores(score=answer.form(Scores).score),))
+
+
+def made(name: str, **options: object) -> Any:
+    return default_registry().make(name, options, alias=name, place=str)
+
+
+def arbiter(case: "Case", *, plain: bool) -> Arbiter:
+    order = made(case.order, **({"queues": (30.0, 100.0)} if case.order == "las" else {}))
+    stages = assemble(
+        elasticity=PlainFixed() if plain else Fixed(),
+        valuation=PlainOrder(order) if plain else order,
+        allocation=made("ordered", preemptive=case.preemptive, on_misfit=case.on_misfit),
+        placement=PlainPacked() if plain else Packed(),
+        rounds=Rounds(lease=case.lease, protected=case.protected, suspend_grace=Seconds(5.0)),
+    )
+    arbiter = Arbiter(Cluster.parse(case.cluster), stages, stages)
+    arbiter.strict = True
+    return arbiter
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run."""
+
+    order: str
+    preemptive: bool
+    on_misfit: str
+    lease: Seconds | None
+    protected: Seconds | None
+    cluster: str
+    delays: Delays
+    jobs: tuple[tuple[float, int, float, str | None], ...]
+    """Arrival, GPUs, seconds of work, GPU type."""
+
+
+def script(case: Case) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
+    events: list[tuple[float, Event]] = []
+    work: dict[JobId, float] = {}
+    for number, (time, gpus, seconds, kind) in enumerate(case.jobs):
+        app, job = AppId(f"a{number}"), JobId(f"a{number}/0")
+        events.append((time, AppArrived(app=app, user=UserId("ana"), divides=False)))
+        declared = {"iterations": seconds * gpus, "seconds_per_iteration": 1.0} if number % 5 else {}
+        events.append((time, JobAdded(job=job, app=app, least=gpus, most=gpus, gpu_type=kind, **declared)))  # type: ignore[arg-type]
+        work[job] = seconds * gpus
+    return events, work
+
+
+def plain_words(decision: Decision) -> tuple[object, ...]:
+    orders = [
+        (order.kind.value, order.job, tuple(order.gpus.tolist()), tuple(order.after.tolist()), order.lease, order.epoch)
+        for order in decision.transitions
+    ]
+    told = sorted((one.job, one.reason, one.plugin) for one in decision.waiting)
+    renewed = sorted((one.lease, one.ends_at) for one in decision.renewals)
+    return decision.now, decision.round, orders, told, renewed, decision.wake_at, decision.faults
+
+
+def run(case: Case, *, plain: bool) -> list[tuple[object, ...]]:
+    events, work = script(case)
+    drive = Drive(arbiter(case, plain=plain), work=work, delays=case.delays, seed=3)
+    return [plain_words(decision) for decision in drive.run(events, until=4000.0).decisions]
+
+
+jobs = st.lists(
+    st.tuples(
+        st.integers(0, 200).map(lambda quarter: quarter / 4.0),
+        st.sampled_from([1, 1, 1, 2, 3, 4, 8, 12, 64]),
+        st.integers(1, 60).map(float),
+        st.sampled_from([None, None, None, "V100", "P100"]),
+    ),
+    min_size=1,
+    max_size=24,
+).map(tuple)
+cases = st.builds(
+    Case,
+    order=st.sampled_from(["fifo", "srtf", "srsf", "las", "edf"]),
+    preemptive=st.booleans(),
+    on_misfit=st.sampled_from(["skip", "skip", "stop"]),
+    lease=st.sampled_from([None, Seconds(15.0)]),
+    protected=st.sampled_from([None, Seconds(10.0)]),
+    cluster=st.sampled_from(["2x2 V100, 1x8 V100", "5x4 V100", "2x4 V100, 2x4 P100"]),
+    delays=st.sampled_from([Delays(), Delays(order=0.5, start=2.0, release=3.0)]),
+    jobs=jobs,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases)
+def test_it_decides_as_what_ranks_everybody_anew(case: Case) -> None:
+    followed, anew = run(case, plain=False), run(case, plain=True)
+    for one, other in zip(followed, anew, strict=False):
+        assert one == other
+    assert len(followed) == len(anew)
+
+
+@pytest.mark.parametrize("order", ["fifo", "srtf", "las"])
+def test_it_does_follow(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs above would prove nothing if everybody were ranked anew in all of them."""
+    from eunomia_plugins.allocations import ordered
+
+    followed, asked = [], []
+    follow, ranked = ordered.follow, ordered.Ordered._ranked
+    monkeypatch.setattr(ordered, "follow", lambda *a, **k: followed.append(1) or follow(*a, **k))
+    monkeypatch.setattr(ordered.Ordered, "_ranked", lambda *a: asked.append(1) or ranked(*a))
+    luck = np.random.default_rng(4)
+    crowd = tuple((float(n), int(luck.choice([1, 2, 4])), float(luck.integers(5, 60)), None) for n in range(40))
+    run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), crowd), plain=False)
+    assert len(followed) > 40
+    assert len(asked) < len(followed)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))
+def test_free_gpus_as_sets_are_what_was_given_and_taken(changes: list[tuple[bool, set[int]]]) -> None:
+    cluster = Cluster.parse("2x2 V100, 2x8 V100")
+    free = np.ones(cluster.gpus, dtype=bool)
+    space = Space(cluster, free)
+    for gives, gpus in changes:
+        (space.give if gives else space.take)(sorted(gpus))
+        free[sorted(gpus)] = gives
+        assert space.same(Space(cluster, free))
+        assert space.gpus().tolist() == np.flatnonzero(free).tolist()
+        room = np.bincount(cluster.machine[free], minlength=4)
+        for size in range(1, 9):
+            fits = np.flatnonzero(room >= size)
+            best = int(fits[np.argmin(room[fits])]) if fits.size else -1
+            assert space.best(0, size) == best
+    assert space.copy().same(space)
