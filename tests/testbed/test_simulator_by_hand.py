@@ -171,11 +171,13 @@ class Restless:
 
 
 def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
+    # It is over with the last thing that happened, not when patience ended.
     registry = default_registry().adding(Restless)
     profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
     run = watched(runs([(0.0, 1, 1.0)]), "1x1 V100", profile)
     assert run.state.tolist() == ["rejected"]
     assert (run.dropped[0].rule, run.dropped[0].value) == ("default must be able to start a job", "outranked")
+    assert run.end_seconds == 0.0
 
 
 def test_a_policy_that_makes_no_progress_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,7 @@ class Engine:
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
             if self._patience.is_out and not self.jobs.running and self.next_arrival == math.inf:
+                self.now = self._patience.moved_at
                 return  # nobody will ever start
             if self.jobs.over == len(self._order) and not executor.busy and not executor.urgent:
                 return

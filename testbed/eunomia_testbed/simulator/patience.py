@@ -7,7 +7,7 @@ from eunomia.errors import EunomiaError
 from eunomia.events import Event, MachineBack, MachineLost
 from eunomia.units import Seconds
 
-IDLE_STEPS = 2_000
+IDLE_STEPS = 500
 """Steps in a row in which nothing comes and nothing is decided; where nothing runs either, a run is over after them."""
 STUCK_STEPS = 200_000
 """Steps in a row without a start, an end or an arrival."""
@@ -25,6 +25,8 @@ class Patience:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
+        self.moved_at = Seconds(0.0)
+        """When a job last came, started or ended."""
         self._now = Seconds(-1.0)
         self._moves = -1
         self._idle = self._stuck = self._instant = 0
@@ -41,8 +43,11 @@ class Patience:
             EunomiaError: the policy makes no progress; it names policy and time.
         """
         self._instant = self._instant + 1 if now == self._now else 0
-        self._stuck = self._stuck + 1 if moves == self._moves else 0
-        self._now, self._moves = now, moves
+        if moves == self._moves:
+            self._stuck += 1
+        else:
+            self._stuck, self._moves, self.moved_at = 0, moves, now
+        self._now = now
         if not decision.wake_at > now or self._instant > INSTANT_STEPS or self._stuck > STUCK_STEPS:
             self._refuse(now, decision)
         idle = not decision.transitions and not decision.offers and all(isinstance(one, _MACHINES) for one in events)

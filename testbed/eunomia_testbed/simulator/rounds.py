@@ -13,7 +13,7 @@ from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
 if TYPE_CHECKING:
     from eunomia_testbed.simulator.engine import Engine
 
-IDLE_ROUNDS = 2_000
+IDLE_ROUNDS = 500
 """Boundaries in a row at which nothing runs and nobody arrives, after which a run is over."""
 
 
