@@ -182,6 +182,7 @@ def test_differences_within_the_noise_are_said_to_be() -> None:
     found = choose(pl.DataFrame(rows), ["a", "b"])
     assert found is not None
     assert "within the noise of the seeds" in found.because
+    assert found.because.endswith("these seeds do not tell it from " + {"a": "b", "b": "a"}[found.policy])
 
 
 def test_each_load_has_a_choice_of_its_own(simulated: RunData) -> None:

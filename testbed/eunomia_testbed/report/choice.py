@@ -52,6 +52,7 @@ def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> C
     clauses.append(_time(seeds, taken, quickest, times, _second(able, taken, times)))
     if judged:
         clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos), kind))
+    clauses.append(_alike(seeds, taken, [each for each in able if each != taken], judged=judged))
     return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept, among=tuple(order))
 
 
@@ -97,6 +98,13 @@ def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, 
         behind = f" ({second}: {rhos[second]:.2f})" if second != taken else ""
         return f"{worst}, the lowest{_noise(seeds, FAIR, taken, second)}{behind}"
     return f"{worst} against {rhos[best]:.2f} under {best}, the lowest{_noise(seeds, FAIR, taken, best)}"
+
+
+def _alike(seeds: dict[str, pl.DataFrame], taken: str, others: Sequence[str], *, judged: bool) -> str:
+    """Policies that cannot be told from the one that is taken in anything that was weighed."""
+    weighed = (FAST, FAIR) if judged else (FAST,)
+    alike = [each for each in others if all(_noise(seeds, metric, taken, each) for metric in weighed)]
+    return f"these seeds do not tell it from {', '.join(alike)}" if alike else ""
 
 
 def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:

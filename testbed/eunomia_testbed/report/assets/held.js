@@ -67,7 +67,7 @@ function drawRounds(chart, rounds) {
     const x = chart.x(time);
     if (x < chart.area.left - 1 || x > chart.area.right + 1) continue;
     chart.plot.append(...(upright ? [svg("line", { x1: x, x2: x, y1: top - 6, y2: bottom, class: "round" })] : []), svg("path", { d: `M${x - 3} ${top - 8}h6l-3 5z`, class: "flag" }));
-    if (x - labelled > 26) {
+    if (x - labelled > 14 + 7 * String(round).length) {
       chart.front.append(svg("text", { x: Math.min(x, chart.area.right - 8), y: top - 12, class: "tick middle" }, round));
       labelled = x;
     }
