@@ -14,7 +14,7 @@ from eunomia.cluster import Cluster
 from eunomia.contracts import Contract, Feature
 from eunomia.decisions import Decision
 from eunomia.errors import EunomiaError
-from eunomia.profiles import Profile
+from eunomia.profiles import FALLBACK, Profile
 from eunomia.registry import Registry
 from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
@@ -124,12 +124,19 @@ class Combinations:
         return (*alone, *(pair for pair in itertools.permutations(refiners, 2) if self._follows(*pair)))
 
     def cells(self) -> Iterator[Cell]:
-        """Every combination."""
+        """Every combination; but one valuation for all those that an allocation does not read.
+
+        The others go with it and each chain of refiners once, beside the first elasticity and placement.
+        """
         by = self.plugins
+        first = (by[Stage.ELASTICITY][0], by[Stage.PLACEMENT][0])
+        unread = FALLBACK["valuation"]
         for choice in itertools.product(
             by[Stage.ELASTICITY], by[Stage.VALUATION], by[Stage.ALLOCATION], self.chains, by[Stage.PLACEMENT]
         ):
-            yield Cell(*choice)
+            cell = Cell(*choice)
+            if cell.valuation == unread or (cell.elasticity, cell.placement) == first or self.reads_values(cell):
+                yield cell
 
     @cached_property
     def outcomes(self) -> dict[Cell, Outcome]:
@@ -191,19 +198,28 @@ class Combinations:
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
     def neighbours(self, cell: Cell) -> Iterator[Cell]:
-        """Cells that run and differ from it in one stage; not in a valuation that the allocation does not read."""
+        """Cells that run and differ from it in one stage.
+
+        Not in a valuation that the allocation does not read, and not in an elasticity where nobody chooses a size.
+        """
         for axis in AXES:
             if axis == "valuation" and not self.reads_values(cell):
+                continue
+            if axis == "elasticity" and not self.chooses_sizes(cell):
                 continue
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
                 near = dataclasses.replace(cell, **{axis: other})
-                if near != cell and self.outcomes[near].ran:
+                if near != cell and near in self.outcomes and self.outcomes[near].ran:
                     yield near
 
     def reads_values(self, cell: Cell) -> bool:
         """Whether the cell's allocation says that it reads a form of valuation."""
         return bool(FORMS & self.contracts[Stage.ALLOCATION, cell.allocation].needs)
+
+    def chooses_sizes(self, cell: Cell) -> bool:
+        """Whether a stage of it may choose among sizes: shares of time are at the size of the whole gang."""
+        return Feature.TIME_SHARES not in self.contracts[Stage.ALLOCATION, cell.allocation].gives
 
     def twins(self, cell: Cell) -> list[Cell]:
         """Neighbours that decide the same; empty: the cell differs from every neighbour."""

@@ -62,7 +62,8 @@ _HEAD = (
     "",
     "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (when, what, whose, on",
     "which GPUs) are those of no neighbour at all. Swapping a valuation that an allocation does not read makes no",
-    "neighbour.",
+    "neighbour, nor does swapping an elasticity where an allocation shares out time, at the size of the whole gang. An",
+    "allocation that reads no valuation is tried with everything beside one valuation, and once with each other.",
     "",
 )
 
