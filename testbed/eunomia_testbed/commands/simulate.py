@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eunomia.errors import InputError
 from eunomia_testbed.commands.collecting import uncollected
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def simulate(
 ) -> int:
     """Simulate a workload on a described cluster, under one or many policies."""
     given = locals()
+    if resume and out is None:
+        raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
     with uncollected():
         from eunomia_testbed.commands.planning import Flags, plan_of
 
@@ -113,10 +116,12 @@ def _new_name() -> str:
 def _run(
     plan: "Plan", folder: Path, processes: int | None, *, overwrite: bool, resume: bool, report: bool, shown: bool
 ) -> "Outcome":
+    from eunomia_testbed.running.cell_files import is_done
     from eunomia_testbed.running.display import display
     from eunomia_testbed.running.many import run_plan
 
-    watch = display(plan) if shown else None
+    done = sum(is_done(folder, cell) for cell in plan.cells()) if resume else 0
+    watch = display(plan, done=done) if shown else None
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run_plan(

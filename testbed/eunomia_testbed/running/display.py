@@ -58,7 +58,8 @@ class Lines(Display):
         self._done += 1
         took = time.monotonic() - self._began.pop(cell, time.monotonic())
         last = self._last.pop(cell, None)
-        told = "" if last is None else f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, "
+        whole = last is not None and last.finished == last.jobs
+        told = f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, " if last is not None and whole else ""
         self._write(f"{cell.label}, seed {cell.seed}: {told}{took:.1f} s   {self._done} of {self._total} done")
 
 

@@ -54,7 +54,7 @@ class _Teller:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._told_at >= TELL_SECONDS:
+        if now - self._told_at >= TELL_SECONDS or progress.finished == progress.jobs:
             self._told_at = now
             facts = [progress.finished, progress.jobs, progress.time_seconds]
             _say(self._answers, {"cell": self._number, "progress": facts})
