@@ -1,0 +1,85 @@
+"""The protected part of a lease: nobody takes it, and when it ends those who wait are looked at again."""
+
+from typing import Any
+
+import pytest
+
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster
+from eunomia.decisions import Decision, TransitionKind
+from eunomia.events import AppArrived, Event, JobAdded, Started
+from eunomia.registry import default_registry
+from eunomia.stages import Rounds
+from eunomia.testing.assemble import assemble
+from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
+
+
+def made(name: str, **options: object) -> Any:
+    return default_registry().make(name, options, alias=name, place=str)
+
+
+def fresh(*, preemptive: bool, lease: float | None = None, protected: float | None = 60.0) -> Arbiter:
+    stages = assemble(
+        elasticity=made("fixed"),
+        valuation=made("srtf"),
+        allocation=made("ordered", preemptive=preemptive),
+        placement=made("packed"),
+        rounds=Rounds(
+            lease=None if lease is None else Seconds(lease), protected=None if protected is None else Seconds(protected)
+        ),
+    )
+    arbiter = Arbiter(Cluster.parse("1x2 V100"), stages, stages)
+    arbiter.strict = True
+    return arbiter
+
+
+def arrive(name: str, seconds: float) -> list[Event]:
+    app = AppId(name)
+    work = {"iterations": seconds, "seconds_per_iteration": 2.0}
+    job = JobAdded(job=JobId(f"{name}/0"), app=app, least=2, most=2, **work)  # type: ignore[arg-type]
+    return [AppArrived(app=app, user=UserId("ana"), divides=False), job]
+
+
+def begin(arbiter: Arbiter, name: str, seconds: float) -> None:
+    order = arbiter.step(Seconds(0.0), arrive(name, seconds)).transitions[0]
+    arbiter.step(Seconds(0.0), [Started(lease=order.lease, epoch=order.epoch)])
+
+
+def kinds(decision: Decision) -> list[tuple[TransitionKind, str]]:
+    return [(order.kind, str(order.job)) for order in decision.transitions]
+
+
+def test_a_round_is_due_when_the_protected_part_ends_and_somebody_waits() -> None:
+    arbiter = fresh(preemptive=True)
+    begin(arbiter, "long", 1000.0)
+    decision = arbiter.step(Seconds(10.0), arrive("short", 20.0))
+    assert kinds(decision) == []
+    assert decision.wake_at == 60.0
+    decision = arbiter.step(Seconds(60.0))
+    assert decision.causes == {Cause.LEASE_ENDED}
+    assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
+
+
+def test_nobody_is_woken_for_it_where_nobody_waits() -> None:
+    arbiter = fresh(preemptive=True)
+    begin(arbiter, "long", 1000.0)
+    assert arbiter.step(Seconds(10.0)).wake_at == NEVER
+
+
+@pytest.mark.parametrize("lease", [30.0, 90.0])
+def test_an_ended_lease_is_free_for_others_only_when_it_is_not_protected_either(lease: float) -> None:
+    arbiter = fresh(preemptive=False, lease=lease)
+    begin(arbiter, "long", 1000.0)
+    now, decision = 10.0, arbiter.step(Seconds(10.0), arrive("short", 20.0))
+    while not decision.transitions:
+        assert now < decision.wake_at < NEVER
+        now = float(decision.wake_at)
+        decision = arbiter.step(Seconds(now))
+    assert now == max(lease, 60.0)
+    assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
+
+
+def test_without_a_protected_part_the_shorter_job_comes_at_once() -> None:
+    arbiter = fresh(preemptive=True, protected=None)
+    begin(arbiter, "long", 1000.0)
+    assert len(arbiter.step(Seconds(10.0), arrive("short", 20.0)).transitions) == 2
