@@ -71,7 +71,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
         round_count=counts.rounds,
         quiet_rounds=counts.quiet,
         stage_calls=engine.arbiter.calls,
-        timings=dict(sorted(engine.timings.seconds.items())) if engine.timings is not None else {},
+        timings=engine.timings.seconds() if engine.timings is not None else {},
     )
 
 

@@ -1,6 +1,7 @@
 """CPU time of an arbiter's stages: each callable of a profile with a clock around it.
 
-A thread's clock costs more than a small stage, so that of a long run only every sixteenth step is looked at.
+A clock of CPU time costs more than a small stage. So wall time is taken, which is nearly free, and at the end of a run
+it is scaled by the part of the wall time in which the process had a CPU.
 """
 
 import dataclasses
@@ -10,26 +11,29 @@ from typing import Any
 
 from eunomia.stages import Stages
 
-ALL_STEPS = 2048
-"""Steps from the beginning of a run that are all looked at."""
-EVERY = 16
-
 
 class Timings:
-    """CPU seconds by name; a step that is looked at stands for those that are not."""
+    """Nanoseconds of wall time by name."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.weight = 1
+        self._spent: dict[str, int] = {"step": 0}
+        self.begin()
 
-    def looks(self, step: int) -> bool:
-        """Whether a step is looked at."""
-        self.weight = 1 if step < ALL_STEPS else EVERY if step % EVERY == 0 else 0
-        return self.weight > 0
+    def begin(self) -> None:
+        """A run begins now."""
+        self._wall = time.perf_counter_ns()
+        self._cpu = time.process_time_ns()
 
     def add(self, name: str, nanoseconds: int) -> None:
         """Add to a name's sum."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + self.weight * nanoseconds / 1e9
+        self._spent[name] = self._spent.get(name, 0) + nanoseconds
+
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds by name so far: by stage, ``step`` (all of the arbiter), ``driver`` (all but the arbiter)."""
+        wall, cpu = time.perf_counter_ns() - self._wall, time.process_time_ns() - self._cpu
+        scale = cpu / (wall * 1e9) if wall else 0.0
+        seconds = {name: spent * scale for name, spent in sorted(self._spent.items())}
+        return {**seconds, "driver": cpu / 1e9 - seconds["step"]}
 
 
 def timed(stages: Stages, timings: Timings) -> Stages:
@@ -37,13 +41,11 @@ def timed(stages: Stages, timings: Timings) -> Stages:
 
     def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def clocked(*args: Any, **kwargs: Any) -> Any:
-            if not timings.weight:
-                return call(*args, **kwargs)
-            began = time.thread_time_ns()
+            began = time.perf_counter_ns()
             try:
                 return call(*args, **kwargs)
             finally:
-                timings.add(name, time.thread_time_ns() - began)
+                timings.add(name, time.perf_counter_ns() - began)
 
         return clocked
 
