@@ -225,7 +225,12 @@ class Apps:
                 self._put(job, gpus, now)
         left = unused(free, divided)
         if left:
-            left = self._widen(master, [job for job in jobs if job in self._placed], left, now)
+            placed = [job for job in jobs if job in self._placed]
+            left = self._widen(master, placed, left, now)
+            # A job that has not begun yet may prove worth widening: it is asked again when it makes steps.
+            starting = [job for job in placed if not engine.work.on[job]]
+            room = sum(max(0, master.span(job)[1] - len(self._placed[job])) for job in starting)
+            left = left[room:]
         self._give_back(app, left, now)
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
@@ -266,6 +271,7 @@ class Apps:
                 if executor.ran is not None:
                     executor.ran(job, then)
                 self._untold.add(engine.app_of[job])
+                self.dirty.add(engine.app_of[job])
 
         if ready > now:
             engine.agenda.call(ready, runs)
@@ -369,9 +375,11 @@ class Apps:
         return len(self._engine.work.on[job])
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """See ``Desk``."""
-        size = len(self._engine.work.on[job])
-        return size + self._extra(job, most, most, self._engine.now) if size else most
+        """See ``Desk``; more is of use only where one more is, or what is won would come back at once."""
+        size, now = len(self._engine.work.on[job]), self._engine.now
+        if not size:
+            return most
+        return size + (self._extra(job, most, most, now) if self._extra(job, most, 1, now) else 0)
 
     def reported_left(self, job: int) -> float:
         """See ``Desk``."""
