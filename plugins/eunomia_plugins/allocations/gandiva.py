@@ -143,10 +143,9 @@ class _Packing:
         queues = self._queues() if self.pool.gpus else {}
         while queues and self.pool.gpus:
             best: tuple[float, int, int, Way] | None = None
-            for key, queue in list(queues.items()):
-                claim = queue[-1]
-                if best is not None and best[0] >= 1.0 and best[1] < claim:
-                    continue  # nobody scores more, and it ranks behind
+            for key, claim in sorted(((key, queue[-1]) for key, queue in queues.items()), key=lambda head: head[1]):
+                if best is not None and best[0] >= 1.0:
+                    break  # nobody scores more, and the rest ranks behind
                 way = self._best(claim, least_gain)
                 if way is None:
                     del queues[key]  # what is left only shrinks

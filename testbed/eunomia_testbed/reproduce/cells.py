@@ -10,11 +10,14 @@ import numpy as np
 from eunomia.cluster import Cluster, Machine
 from eunomia.profiles import Profile
 from eunomia.shapes import value
+from eunomia.units import Reals
+from eunomia_appmaster.tuner import demand
 from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, generate_themis1, generate_themis2
 from eunomia_testbed.generators.themis_facts import themis_speeds
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.simulator.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 VERSION = 1
@@ -44,7 +47,7 @@ class Cell:
     error: float = 0.05
     """Of all reports of work and speed, drawn for each app: errors are on by default."""
     lie: float = 0.0
-    """By how much the first app overstates what distance costs it."""
+    """By how much the last app overstates what distance costs it (the first ones win ties)."""
     fairness_knob: float = 0.8
     lease_seconds: float = 600.0
 
@@ -159,6 +162,7 @@ def make_workload(cell: Cell) -> Workload:
     }
     if cell.workload == "1":
         return shortened(generate_themis1(ThemisOptions.model_validate(options), cell.seed), cell.shorter)
+    options["demand"] = "growing"
     return shortened(generate_themis2(Themis2Options.model_validate(options), cell.seed), cell.shorter)
 
 
@@ -177,26 +181,27 @@ def shortened(workload: Workload, factor: float) -> Workload:
 
 
 def identical_apps(seed: int, apps: int = 8) -> Workload:
-    """Eight apps alike, each of one network-intensive job on up to eight GPUs (§6.3, truth-telling).
+    """Eight apps alike, each of two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
 
-    Their lengths differ by up to a tenth, by the seed, so that their leases do not all end together.
+    Together they ask for twice what there is. Their lengths differ by up to a tenth, by the seed, so that their leases
+    do not all end together.
     """
     luck = np.random.default_rng([seed, 0x11E])
     ids = [f"app{number}" for number in range(apps)]
-    work = 1000.0 * (1.0 + 0.1 * luck.random(apps))
+    jobs = 2 * apps
     return Workload(
         name=f"identical-seed{seed}",
         users=UserColumns(id=ids, weight=np.ones(apps)),
         apps=AppColumns(id=ids, user=np.arange(apps), weight=np.ones(apps), arrival_seconds=np.zeros(apps)),
         jobs=JobColumns(
-            id=[f"{name}/0" for name in ids],
-            app=np.arange(apps, dtype=np.int64),
-            arrival_seconds=np.zeros(apps),
-            least=np.ones(apps, dtype=np.int64),
-            most=np.full(apps, 8, dtype=np.int64),
-            iterations=np.ceil(work),
-            seconds_per_iteration=np.full(apps, 36.0),
-            model=np.zeros(apps, dtype=np.int64),
+            id=[f"{name}/{job}" for name in ids for job in (0, 1)],
+            app=np.repeat(np.arange(apps, dtype=np.int64), 2),
+            arrival_seconds=np.zeros(jobs),
+            least=np.ones(jobs, dtype=np.int64),
+            most=np.full(jobs, 8, dtype=np.int64),
+            iterations=np.ceil(1000.0 * (1.0 + 0.1 * luck.random(jobs))),
+            seconds_per_iteration=np.full(jobs, 18.0),
+            model=np.zeros(jobs, dtype=np.int64),
         ),
         models=("VGG16",),
         searches={row: SimulatedSearch(tuner="none") for row in range(apps)},
@@ -215,7 +220,7 @@ def run_cell(cell: Cell) -> Figures:
         know="oracle",
         profiles=False,
         error=cell.error,
-        far_lies={workload.apps.id[0]: 1.0 + cell.lie} if cell.lie else {},
+        far_lies={workload.apps.id[-1]: 1.0 + cell.lie} if cell.lie else {},
     )
     options = SimulationOptions(
         costs=COSTS,
@@ -238,8 +243,10 @@ def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> Figur
     most = np.zeros(len(workload.apps.id), dtype=np.int64)
     np.maximum.at(most, rows, workload.jobs.most)
     apps = told.apps
+    widths = np.bincount(rows, workload.jobs.most, minlength=len(workload.apps.id))
+    entitled = np.minimum(app_demands(workload), cluster.gpus) / np.minimum(widths, cluster.gpus)
     return Figures(
-        rho=tuple(apps.rho.tolist()),
+        rho=tuple((apps.rho * entitled).tolist()),
         jct_seconds=tuple(apps.jct_seconds.tolist()),
         gpu_seconds=tuple(apps.slot_seconds.tolist()),
         work_gpu_seconds=tuple(work.tolist()),
@@ -251,3 +258,15 @@ def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> Figur
         faults=len(run.faults),
         decision_seconds=float(run.timings.get("step", 0.0)),
     )
+
+
+def app_demands(workload: Workload) -> Reals:
+    """By app, app_demand_max of equation 2: the most GPUs that its jobs can use in any phase of its search."""
+    jobs = workload.jobs
+    demands = np.bincount(jobs.app, jobs.most, minlength=len(workload.apps.id)).astype(float)
+    for app, search in workload.searches.items():
+        rows = np.flatnonzero(jobs.app == app)
+        gangs = list(zip(jobs.least[rows].tolist(), jobs.most[rows].tolist(), strict=True))
+        tuner = make_tuner(search, gangs, jobs.iterations[rows].tolist(), 0)
+        demands[app] = demand(tuner.jobs_in_phase(phase, {}) for phase in range(tuner.num_phases()))
+    return demands

@@ -1,5 +1,6 @@
 """``eunomia reproduce``: a paper's claims, each as printed beside what is measured here."""
 
+import dataclasses
 import json
 import sys
 from datetime import UTC, datetime
@@ -113,11 +114,15 @@ def _runs(grid: "Grid", store: "Store") -> Any:
 
 def _teller(*, shown: bool) -> Any:
     """What is told of each simulation that is done."""
+    from eunomia_testbed.reproduce.cells import Cell
 
     def told(cell: "Cell", figures: "Figures", done: int, of: int) -> None:
         if shown:
             left = f", {figures.unfinished} apps unfinished" if figures.unfinished else ""
-            what = f"{cell.policy}, seed {cell.seed}, workload {cell.workload}, {cell.cluster}"
+            usual = Cell(policy=cell.policy, seed=cell.seed)
+            fields = (field.name for field in dataclasses.fields(cell) if field.name not in ("policy", "apps"))
+            other = [f"{name} {getattr(cell, name)}" for name in fields if getattr(cell, name) != getattr(usual, name)]
+            what = ", ".join([cell.policy, f"seed {cell.seed}", *other])
             _say([f"{done} of {of}   {what}: worst ρ {figures.worst_rho:.2f}{left}"])
 
     return told

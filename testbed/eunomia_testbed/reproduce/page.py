@@ -85,7 +85,11 @@ def _pictures(runs: Runs) -> list[str]:
             for part in NETWORK_PARTS
         }
         made.append((f"Figure 15: worst ρ by network-intensive apps, {policy}", bars))
-    lies = {f"{100 * lie:.0f} %": mean(lambda s, x=lie: grid.lie(x, s), lambda one: one.jct_seconds[0]) for lie in LIES}  # type: ignore[misc]
+
+    def own_time(one: Figures) -> float:
+        return one.jct_seconds[-1]
+
+    lies = {f"{100 * lie:.0f} %": mean(lambda s, x=lie: grid.lie(x, s), own_time) for lie in LIES}  # type: ignore[misc]
     made.append(("Figure 18: completion time of the lying app, s", lies))
     knobs = {f"f {knob:g}": mean(lambda s, x=knob: grid.knob(x, 600.0, s), worst) for knob in KNOBS}  # type: ignore[misc]
     made.append(("Figure 19a: worst ρ by f", knobs))

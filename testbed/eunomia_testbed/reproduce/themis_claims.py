@@ -368,8 +368,8 @@ def _lies(runs: Runs) -> Measured:
         found = runs.of(lambda seed, lie=lie: runs.grid.lie(lie, seed))  # type: ignore[misc]
         if not found:
             return NOT_RUN
-        own[lie] = _mean(found, lambda one: one.jct_seconds[0])
-        others[lie] = _mean(found, lambda one: fmean(one.jct_seconds[1:]))
+        own[lie] = _mean(found, lambda one: one.jct_seconds[-1])
+        others[lie] = _mean(found, lambda one: fmean(one.jct_seconds[:-1]))
     gain = max(own[0.0] / one - 1.0 for lie, one in own.items() if lie > 0.0)
     loss = max(one / own[0.0] - 1.0 for lie, one in own.items() if lie > 0.34)
     verdict = Verdict.FAILS if gain > 0.02 else Verdict.HOLDS if loss > 0.02 else Verdict.DIRECTION
