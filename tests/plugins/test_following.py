@@ -1,6 +1,8 @@
 """What follows only what changed decides as what ranks everybody anew: decision by decision, in random runs."""
 
 import dataclasses
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
+from eunomia_plugins.orders import remaining
 from eunomia_plugins.placement.packed import Packed
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
@@ -166,6 +169,25 @@ def test_it_does_follow(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), crowd), plain=False)
     assert len(followed) > 40
     assert len(asked) < len(followed)
+
+
+numbers = st.floats(0.0, 1e7, width=32) | st.just(math.nan)
+speeds = st.sampled_from([0.0, math.nan]) | st.floats(0.01, 1e4)
+
+
+@given(st.lists(st.tuples(numbers, numbers, numbers, st.floats(0.0, 50.0), speeds), max_size=8), st.floats(0.0, 1e7))
+def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], now: float) -> None:
+    columns = np.array(rows, dtype=float).reshape(-1, 5).T
+    town = SimpleNamespace(
+        iterations=columns[0], done=columns[1], since=columns[2], rate=columns[3], now=Seconds(now), jobs=None
+    )
+    town.jobs = town
+    jobs = np.arange(len(rows), dtype=np.int32)
+    for last in (math.inf, -math.inf):
+        one = remaining._one_by_one(town, jobs, columns[4], last)  # type: ignore[arg-type]
+        other = remaining._as_columns(town, jobs, columns[4], last)  # type: ignore[arg-type]
+        for mine, theirs in zip(one, other, strict=True):
+            assert mine.tobytes() == theirs.tobytes() or np.array_equal(mine, theirs)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))

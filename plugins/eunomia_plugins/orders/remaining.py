@@ -4,6 +4,7 @@ The rate that a job runs at now says nothing of that: a job that was given fewer
 lose its turn, and take it back at the next round.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -85,21 +86,52 @@ def by_work_left(
 
 def _lines(snapshot: Snapshot, menus: Menus, jobs: Rows, unknown: str, *, by_gpus: bool) -> Lines:
     """What jobs have left as lines of time, which end where nothing is left."""
-    table = snapshot.jobs
     full = menus.full_rate(jobs)
-    full = np.where(full > 0.0, full, np.nan)
     if by_gpus:
-        full /= menus.span(jobs)[1]
+        full = full / np.maximum(menus.span(jobs)[1], 1)
+    last = math.inf if unknown == "last" else -math.inf
+    return _one_by_one(snapshot, jobs, full, last) if jobs.size <= FEW else _as_columns(snapshot, jobs, full, last)
+
+
+FEW = 8
+"""Jobs for which columns cost more than they save."""
+
+
+def _one_by_one(snapshot: Snapshot, jobs: Rows, full: Reals, last: float) -> Lines:
+    """As ``_as_columns``, to the last bit."""
+    table, now = snapshot.jobs, float(snapshot.now)
+    columns = (table.iterations, table.done, table.since, table.rate)
+    made: list[tuple[float, float, float]] = []
+    for speed, iterations, done, since, rate in zip(
+        full.tolist(), *(column[jobs].tolist() for column in columns), strict=True
+    ):
+        at_zero, each = math.nan, 0.0
+        if speed > 0.0:
+            runs = since == since  # NaN: it does not run
+            at_zero = (iterations - done + (since * rate if runs else 0.0)) / speed
+            each = -rate / speed if runs else 0.0
+        if at_zero != at_zero:
+            made.append((last, 0.0, math.inf))
+        elif at_zero + each * now <= 0.0:
+            made.append((0.0, 0.0, math.inf))
+        else:
+            made.append((at_zero, each, at_zero / -each if each < 0.0 else math.inf))
+    lines = np.array(made).reshape(-1, 3)
+    return Lines(lines[:, 0], lines[:, 1], lines[:, 2])
+
+
+def _as_columns(snapshot: Snapshot, jobs: Rows, full: Reals, last: float) -> Lines:
+    table = snapshot.jobs
+    full = np.where(full > 0.0, full, np.nan)
     since, rate = table.since[jobs], table.rate[jobs]
-    runs = since == since  # NaN: it does not run
+    runs = since == since
     at_zero = (table.iterations[jobs] - table.done[jobs] + np.where(runs, since * rate, 0.0)) / full
     each = np.where(runs, -rate / full, 0.0)
     over = at_zero + each * snapshot.now <= 0.0
-    if over.any():
-        at_zero, each = np.where(over, 0.0, at_zero), np.where(over, 0.0, each)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        until = np.where(each < 0.0, at_zero / -each, np.inf)
+    at_zero, each = np.where(over, 0.0, at_zero), np.where(over, 0.0, each)
     vague = at_zero != at_zero
-    if vague.any():
-        at_zero, each = np.where(vague, np.inf if unknown == "last" else -np.inf, at_zero), np.where(vague, 0.0, each)
+    at_zero, each = np.where(vague, last, at_zero), np.where(vague, 0.0, each)
+    until = np.full(jobs.size, np.inf)
+    falls = each < 0.0
+    until[falls] = at_zero[falls] / -each[falls]
     return Lines(at_zero, each, until)
