@@ -28,7 +28,7 @@ THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])
     ],
 )
 def test_finish_times(policy: str, finish: list[float]) -> None:
-    run = watched(THREE, "1x2 V100", policy)
+    run = watched(THREE, "1x2 V100", Profile.load(policy, settings={"rounds.protected": "none"}))
     assert run.finish_seconds.tolist() == finish
     assert run.state.tolist() == ["finished"] * 3
     assert run.faults == ()
