@@ -94,7 +94,7 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
     }
     settings: dict[str, object] = {"rounds.on": [], "rounds.scope": "all", "rounds.lease": "unlimited"}
     stages = profile.merged.tree["stages"]
-    for name in {*profile.plugins.values(), *map(str, stages.get("refiners", []))}:
+    for name in dict.fromkeys((*profile.plugins.values(), *map(str, stages.get("refiners", [])))):
         options_type = getattr(profile.registry.load(name), "options_type", None)
         known = options_type.model_fields if options_type is not None else {}
         settings |= {f"plugins.{name}.{key}": item for key, item in wanted.items() if key in known}
@@ -110,6 +110,7 @@ class _Adapting:
         self.family, self.first, self.mode = family, first, mode
         self.growth = growth_of(family, first, gpus)
         self.epoch_steps = steps_per_epoch(family, first)
+        """Of the present batch size."""
         self.batch, self.total, self.run = first, total, 0
         self.asks = False
         """Whether a change waits for the end of its next round."""
