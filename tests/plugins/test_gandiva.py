@@ -81,6 +81,11 @@ def test_nobody_who_runs_is_stopped_for_another() -> None:
     assert allocated(town, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 4}}
 
 
+def test_who_runs_at_a_size_that_is_no_longer_on_its_menu_is_sized_anew() -> None:
+    town = World("1x4 V100").job("a/1", gpus=2).holds("a/1", 0, 1, 2, ends_at=1e9)
+    assert allocated(town, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 2}}
+
+
 def test_who_keeps_its_turn_stays_where_it_is() -> None:
     town = World("2x4 V100").job("a/1", gpus=2, arrived=0.0).holds("a/1", 6, 7, ends_at=5.0)
     town.job("b/1", gpus=2, arrived=1.0)

@@ -98,9 +98,11 @@ class _Packing:
     # --- those who run ----------------------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Let those stay whose lease has not ended."""
+        """Let those stay whose lease has not ended, at a size that is still on their menus."""
         for claim, gpus in self.held.items():
-            if (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all() and self.pool.holds(gpus).all():
+            on_menu = self.menus.largest_at_most(self.jobs[claim], gpus.size) == gpus.size
+            lasts = (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all()
+            if on_menu and lasts and self.pool.holds(gpus).all():
                 self._settle(claim, way_of(self.snapshot.cluster, gpus), gpus)
 
     def migrate(self, least_gain: float) -> None:
