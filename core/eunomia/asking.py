@@ -73,7 +73,10 @@ class Asking:
 
     def answer(self, result: Round, stage: Stage, name: str, kind: type[B], call: Callable[..., B], *given: Any) -> B:
         """Ask a stage of the round, and take memo, verdicts and record off its answer."""
-        answer = self.ask(stage, name, kind, call, *given)
+        self.calls += 1
+        if self.told is not None:
+            self.told(name, stage)
+        answer = ask(name, stage, kind, call, *given)
         if answer.memo is not None:
             result.memos[name, stage] = answer.memo
         if isinstance(answer, Allocation) and answer.record is not None:

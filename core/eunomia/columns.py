@@ -48,9 +48,9 @@ class Table(Generic[C]):
                 self._grow()
             row = self.used
             self.used += 1
-        live = self.live
+        columns = self._columns
         for name, item in values.items():
-            getattr(live, name)[row] = item
+            columns[name][row] = item
         return row
 
     def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
@@ -119,6 +119,7 @@ class Table(Generic[C]):
             self._blocks.append((block, fill))
             for name, line, width in lines:
                 columns[name] = block[line] if width is None else block[line : line + width].T
+        self._columns = columns
         return self._type(**columns)
 
     def _grow(self) -> None:

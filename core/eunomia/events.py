@@ -5,6 +5,7 @@ step's; there is no event for the end of a lease, which follows from the time.
 """
 
 import dataclasses
+import itertools
 import math
 from typing import Final
 
@@ -280,7 +281,10 @@ _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
     """Events of one instant in the fixed order; a kind's events by id, reports of one id as they came."""
-    return sorted(events, key=_place) if len(events) > 1 else list(events)
+    ranks = [_RANK[type(event)] for event in events]
+    if all(rank < after for rank, after in itertools.pairwise(ranks)):
+        return list(events)  # one of each kind, as they are to be folded
+    return sorted(events, key=_place)
 
 
 def _place(event: Event) -> tuple[int, str]:

@@ -81,7 +81,7 @@ class Folding:
         stop_clock(state, job)
         self.leave_all(job)
         state.clear(job)
-        state.turn(job, _EMPTY)
+        state.forget_job(job)
         number = int(state.job_accounts.live.lease[job])
         if number in state.leases:
             state.leases[number].job = NONE
@@ -116,7 +116,7 @@ class Folding:
 
 
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
-_EMPTY, _WAITING = JobState.EMPTY, JobState.WAITING
+_WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
 _OVER = (0, Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
 """Reasons that a job which asks for GPUs again has no more."""

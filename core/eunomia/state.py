@@ -209,6 +209,15 @@ class State:
                 standing.unjudged.discard(job)
                 standing.asked -= most
 
+    def forget_job(self, job: int) -> None:
+        """A job is about to go: it neither waits nor runs."""
+        standing = self.standing
+        standing.short.discard(job)
+        if job in standing.waiting:
+            standing.waiting.discard(job)
+            standing.unjudged.discard(job)
+            standing.asked -= int(self.jobs.live.most[job])
+
     def sized(self, job: int) -> None:
         """A job has another size, or starts: note whether it runs on less than it could."""
         jobs, short = self.jobs.live, self.standing.short

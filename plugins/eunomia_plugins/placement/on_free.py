@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Misfit, Offer, Placement, Reason, Snapshot, Unit, Verdicts
+from eunomia import Allocation, Cluster, Misfit, Offer, Placement, Reason, Scope, Snapshot, Unit, Verdicts
 from eunomia.allocations import Grants
 from eunomia.space import Space
 from eunomia.units import NONE, Ints, Rest
@@ -43,7 +43,9 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     rows, order = allocation.claims.rows.tolist(), allocation.order.tolist()
     held = {claim: sets.gpus_of(row) for claim, row in enumerate(rows)}
     losers = [claim for claim, gpus in held.items() if gpus.size]
-    if losers and (not sets.plain or any(grants.gpus[claim] for claim in losers)):
+    if (losers or offer.scope is not Scope.FREE) and not sets.plain:
+        return None  # GPUs that are being left are on offer too
+    if any(grants.gpus[claim] for claim in losers):
         return None
     kinds = [_kind(snapshot, grants, claim, row) for claim, row in enumerate(rows)]
     if any(kinds[claim] < 0 for claim in order):
