@@ -8,6 +8,7 @@ import numpy as np
 from eunomia import Allocation, Menus, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
 from eunomia.allocations import AmountRange, Grants
 from eunomia.errors import PluginError
+from eunomia.leases import GpuState
 from eunomia.pools import holders
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 
@@ -79,6 +80,8 @@ class _Plan:
         self.pinned = _pinned(grants) if pins and grants.pins is not None else {}
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
         self.resources = _resources_matter(snapshot, grants)
+        self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == GpuState.LEAVING
+        """GPUs whose CPUs and memory are not back yet; whoever is given one follows its holder there too."""
         self.chosen: dict[int, Ints] = {}
         self.beside: dict[int, tuple[Reals, Reals]] = {}
         self.refused: dict[int, Reason] = {}
@@ -118,24 +121,48 @@ class _Plan:
                 continue
             ask = self._ask(claim)
             gpus = self._at_pins(claim, ask) if claim in self.pinned else self.rule(self.pool, ask)
-            if gpus is not None:
-                self._settle(claim, gpus, self._fair(ask, gpus) if self.resources else None)
+            beside = self._fair(ask, gpus) if self.resources and gpus is not None else None
+            if gpus is not None and (beside is None or self._left_for(gpus, beside)):
+                self._settle(claim, gpus, beside)
                 continue
-            self.refused[claim] = self._reason(ask)
-            self._fall_back(claim)
+            self.refused[claim] = self._reason(ask) if gpus is None else Reason.CPUS_SHORT
+            self._fall_back(claim, ask)
             if stop:
                 rest = [other for other in claims[turn + 1 :] if other not in self.chosen]
                 self.refused |= dict.fromkeys(rest, Reason.OUTRANKED)
                 return
 
-    def _fall_back(self, claim: int) -> None:
-        """A claim that cannot grow or move stays as it is, if nobody has taken its GPUs and it can run on them."""
+    def _fall_back(self, claim: int, ask: Ask) -> None:
+        """A claim that cannot grow or move stays as it is, if nobody has taken its GPUs and it can run on them.
+
+        Where others were given CPUs or memory that it had, it gets its part of what is left.
+        """
         held = self.mine.get(claim)
         if held is None or claim in self.pinned or held.size > self.grants.gpus[claim]:
             return
         on_menu = self.jobs is None or self.menus.largest_at_most(int(self.jobs[claim]), held.size) == held.size
-        if on_menu and self.pool.holds(held).all():
-            self._settle(claim, held, self._current(held) if self.resources else None)
+        if not on_menu or not self.pool.holds(held).all():
+            return
+        if not self.resources:
+            self._settle(claim, held, None)
+            return
+        for beside in (self._current(held), self._fair(ask, held)):
+            if self._left_for(held, beside):
+                self._settle(claim, held, beside)
+                return
+
+    def _left_for(self, gpus: Ints, beside: tuple[Reals, Reals]) -> bool:
+        """Say whether the machines of these GPUs have that much left beside them."""
+        machine, held = self.snapshot.cluster.machine, self.snapshot.holdings
+        away = self.leaving & self.pool.holds(np.arange(self.leaving.size))
+        away[gpus] = False
+        pools = ((self.pool.cpus, held.cpus, beside[0]), (self.pool.memory_gib, held.memory_gib, beside[1]))
+        for left, theirs, asked in pools:
+            needed = np.bincount(machine[gpus], weights=np.nan_to_num(asked), minlength=left.size)
+            kept = np.bincount(machine[away], weights=np.nan_to_num(theirs[: away.size][away]), minlength=left.size)
+            if ((needed + kept > left + 1e-6) & (needed > 0.0)).any():
+                return False
+        return True
 
     def _settle(self, claim: int, gpus: Ints, beside: tuple[Reals, Reals] | None) -> None:
         self.chosen[claim] = gpus
