@@ -174,7 +174,8 @@ class Arbiter:
         state, stages = self.state, self._serving
         triggers = self.timing.declared(state)
         scope = Scope.ALL if causes & triggers.all_on else Scope.FREE
-        if (scope is Scope.FREE or not triggers.when_served) and _served(state):
+        full = scope is Scope.FREE and not triggers.when_full and not stages.refiners and _full(state)
+        if full or ((scope is Scope.FREE or not triggers.when_served) and _served(state)):
             return Round(plan=Plan(transitions=[], renewals=self._renewals()))
         snapshot = state.snapshot(causes)
         result = Round(plan=Plan(transitions=[], renewals=[]))
@@ -420,6 +421,11 @@ class Arbiter:
 def _served(state: State) -> bool:
     """Say whether nobody wants more than they hold."""
     return not state.standing.waiting and not state.standing.short
+
+
+def _full(state: State) -> bool:
+    """Say whether nothing is free, and nobody's lease is over."""
+    return not any(state.standing.space.free) and not state.standing.overdue
 
 
 def _check_narrowed(everything: Offer, offer: Offer) -> None:

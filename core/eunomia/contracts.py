@@ -70,3 +70,5 @@ class Triggers:
     when_served: bool = True
     """Whether such a round asks the stages even if nobody waits, and everybody who runs has all that they could use;
     a round that may only give out what is free never does."""
+    when_full: bool = True
+    """Whether a round that may only give out what is free asks the stages even if nothing is."""

@@ -70,7 +70,7 @@ class _Planner:
         self.allocation = allocation
         self.placement = placement
         self.deadline = Seconds(state.now + rounds.suspend_grace)
-        self.protected = allocation.protected if rounds.protected is None else rounds.protected
+        self.rounds = rounds
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
         self.lease = state.last_lease
@@ -177,11 +177,13 @@ class _Planner:
     def ends(self, claim: int | None) -> tuple[Seconds, Seconds]:
         """When a lease granted now ends, and until when no round may take it."""
         length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
-        protected = self.protected
+        protected = self.allocation.protected
         if isinstance(length, np.ndarray):
             length = Seconds(float(length[claim])) if claim is not None else self.offer.lease
         if isinstance(protected, np.ndarray):
             protected = Seconds(float(protected[claim])) if claim is not None else Seconds(0.0)
+        if self.rounds.protected is not None:
+            protected = min(self.rounds.protected, length)  # the first part of a lease is no longer than the lease
         now = self.state.now
         return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else Seconds(-math.inf)
 

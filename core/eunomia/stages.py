@@ -115,6 +115,7 @@ class Rounds:
             settle=self.settle if self.settle is not None else declared.settle,
             all_on=all_on,
             when_served=declared.when_served,
+            when_full=declared.when_full,
         )
 
 

@@ -67,7 +67,7 @@ def test_nobody_is_woken_for_it_where_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("lease", [30.0, 90.0])
-def test_an_ended_lease_is_free_for_others_only_when_it_is_not_protected_either(lease: float) -> None:
+def test_the_protected_part_is_no_longer_than_the_lease(lease: float) -> None:
     arbiter = fresh(preemptive=False, lease=lease)
     begin(arbiter, "long", 1000.0)
     now, decision = 10.0, arbiter.step(Seconds(10.0), arrive("short", 20.0))
@@ -75,7 +75,7 @@ def test_an_ended_lease_is_free_for_others_only_when_it_is_not_protected_either(
         assert now < decision.wake_at < NEVER
         now = float(decision.wake_at)
         decision = arbiter.step(Seconds(now))
-    assert now == max(lease, 60.0)
+    assert now == lease
     assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
 
 

@@ -74,7 +74,8 @@ class Ordered:
     def eunomia_triggers(self) -> Triggers:
         """Ask for a round at every arrival and whenever something becomes free."""
         all_on = frozenset(Cause) if self.options.preemptive else frozenset()
-        return Triggers(on=EVENTS, all_on=all_on, when_served=False)
+        books = self.options.on_misfit in ("easy", "conservative")
+        return Triggers(on=EVENTS, all_on=all_on, when_served=False, when_full=books)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
