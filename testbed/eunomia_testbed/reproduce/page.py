@@ -109,10 +109,14 @@ def _bars(title: str, bars: Mapping[str, float]) -> str:
         lines.append(
             f'<text x="84" y="{top + 13}" text-anchor="end">{html.escape(name)}</text>'
             f'<rect x="92" y="{top}" width="{230 * size / most:.1f}" height="16" fill="#0072b2"></rect>'
-            f'<text x="{98 + 230 * size / most:.1f}" y="{top + 13}">{size:.4g}</text>'
+            f'<text x="{98 + 230 * size / most:.1f}" y="{top + 13}">{_short(size)}</text>'
         )
     height = 16 + 22 * len(bars)
     return (
         f"<figure><figcaption>{html.escape(title)}</figcaption>"
         f'<svg viewBox="0 0 400 {height}" width="400" height="{height}" role="img">{"".join(lines)}</svg></figure>'
     )
+
+
+def _short(size: float) -> str:
+    return f"{size:.4g}" if size < 1e4 else f"{size:.0f}"
