@@ -4,7 +4,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import sys
 import traceback
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -295,11 +297,17 @@ def _load(target: str) -> Any:
 @lru_cache(maxsize=64)
 def _file_module(path: Path) -> Any:
     """A module read from a file, under a name that does not hide an installed one; read once."""
-    spec = importlib.util.spec_from_file_location(f"eunomia_plugin_path_{path.stem}", path)
+    name = f"eunomia_plugin_path_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError("a plugin path must be a Python file", value=f'"{path}"', place="--plugin-path")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # where the sources of its classes are looked for
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -207,7 +207,12 @@ def finished(*jobs: str) -> Callable[[Lab], Any]:
 
 STOP = profile(plugins__ordered__on_misfit="stop")
 LAS = profile(
-    "las", rounds__lease="60s", rounds__every="none", plugins__las__queues=[], plugins__ordered__preemptive=False
+    "las",
+    rounds__lease="60s",
+    rounds__every="none",
+    rounds__protected="0s",
+    plugins__las__queues=[],
+    plugins__ordered__preemptive=False,
 )
 THEMIS: dict[str, object] = {"rounds.lease": "10s", "rounds.bid_deadline": "none", "stages.elasticity": "fixed"}
 

@@ -86,7 +86,7 @@ def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bo
 def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
     jobs = [(0.0, 4, 0, 4000.0), (1.0, 4, 0, 40.0)]
     fifo = drive(Profile.load("default"), jobs, "1x4 V100").finished
-    las = drive(Profile.load("las"), jobs, "1x4 V100").finished
+    las = drive(Profile.load("las", settings={"rounds.protected": "0s"}), jobs, "1x4 V100").finished
     assert fifo == {"a0/0": 1000.0, "a1/0": 1010.0}
     assert las[JobId("a1/0")] == pytest.approx(11.0)
     assert las[JobId("a0/0")] == pytest.approx(1010.0)

@@ -13,6 +13,12 @@ EXAMPLES = [
     path for path in sorted((ROOT / "docs" / "examples").rglob("eunomia_*.py")) if "hookimpl" in path.read_text()
 ]
 REGISTRY = Registry.find(paths=EXAMPLES, installed=False)
+COMPANIONS = Registry.find(installed=False)
+"""What stands beside a plugin comes with Eunomia."""
+
+
+def _beside(name: str) -> dict[str, object]:
+    return companions(name, COMPANIONS if name in COMPANIONS.names else REGISTRY)
 
 
 def _class_of(name: str, profile: dict[str, object], **options: object) -> type[PolicyConformance]:
@@ -24,7 +30,7 @@ def _class_of(name: str, profile: dict[str, object], **options: object) -> type[
 def _classes() -> dict[str, type[PolicyConformance]]:
     wanted = os.environ.get("EUNOMIA_CONFORMANCE", "").split()
     names = [name for name in REGISTRY.names if REGISTRY.stages(name) and (not wanted or name in wanted)]
-    made = [_class_of(name, companions(name, REGISTRY)) for name in names]
+    made = [_class_of(name, _beside(name)) for name in names]
     if not wanted:
         made.append(_class_of("ordered", {}, preemptive=True))
         made.append(_class_of("las", {"plugins.ordered.preemptive": True}, queues=[30.0, 200.0]))

@@ -330,6 +330,8 @@ class PolicyConformance:
         surplus = given - set(declared) - IMPLIED
         # A form that only follows from a finer one need not be declared.
         surplus -= {Feature.SCORES} if {Feature.BY_BUNDLE} & given else set()
+        # A refiner hands on the pins that it was given.
+        surplus -= {Feature.PINNED} if stage is Stage.REFINE else set()
         if surplus:
             cls._broken(rule, f"it gives {', '.join(sorted(feature.name for feature in surplus))} undeclared")
 
