@@ -162,7 +162,6 @@ def make_workload(cell: Cell) -> Workload:
     }
     if cell.workload == "1":
         return shortened(generate_themis1(ThemisOptions.model_validate(options), cell.seed), cell.shorter)
-    options["demand"] = "growing"
     return shortened(generate_themis2(Themis2Options.model_validate(options), cell.seed), cell.shorter)
 
 

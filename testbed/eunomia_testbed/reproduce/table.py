@@ -28,7 +28,7 @@ def fixed_lines(grid: Grid) -> list[str]:
         f"a change of GPUs takes {COSTS.start:g} s, a checkpoint {COSTS.checkpoint:g} s (§6.2.3)",
         f"scaled down to fit the time: apps have 1/{usual.shorter:g} of Figure 3's GPU time and come {usual.shorter:g} "
         "times as densely, so that as many are there at a time",
-        "workload 2: a trial's demand doubles by phase (§4.3.2), up to the GPUs a job of Figure 8",
+        "workload 2: a trial can use its most GPUs in every phase, as in the example of §4.3.3",
         "distance slows network-intensive models by 1.1 across machines and 1.3 across racks (footnote 3)",
         "policies: " + ", ".join(f"{name} (preset {preset})" for name, (preset, _) in POLICIES.items()),
     ]
