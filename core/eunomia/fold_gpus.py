@@ -44,7 +44,8 @@ def _all_back(state: State, lease: Lease, event: Released) -> bool:
     if not theirs or not gpus:
         return False
     # Nothing that was overtaken: no newer order has gone to any of them, and none has another holder.
-    return max(held.epoch[gpus].tolist()) <= event.epoch and held.lease[gpus].tolist() == [lease.id] * len(gpus)
+    newest: int = max(held.epoch[gpus].tolist())
+    return newest <= event.epoch and held.lease[gpus].tolist() == [lease.id] * len(gpus)
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
