@@ -197,15 +197,16 @@ class Combinations:
         """Cells that run."""
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
-    def neighbours(self, cell: Cell) -> Iterator[Cell]:
+    def neighbours(self, cell: Cell, *, sizes: bool = False) -> Iterator[Cell]:
         """Cells that run and differ from it in one stage.
 
-        Not in a valuation that the allocation does not read, and not in an elasticity where nobody chooses a size.
+        Not in a valuation that the allocation does not read; in an elasticity where nobody chooses a size only if
+        ``sizes``.
         """
         for axis in AXES:
             if axis == "valuation" and not self.reads_values(cell):
                 continue
-            if axis == "elasticity" and not self.chooses_sizes(cell):
+            if axis == "elasticity" and not sizes and not self.chooses_sizes(cell):
                 continue
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
@@ -221,10 +222,10 @@ class Combinations:
         """Whether a stage of it may choose among sizes: shares of time are at the size of the whole gang."""
         return Feature.TIME_SHARES not in self.contracts[Stage.ALLOCATION, cell.allocation].gives
 
-    def twins(self, cell: Cell) -> list[Cell]:
+    def twins(self, cell: Cell, *, sizes: bool = False) -> list[Cell]:
         """Neighbours that decide the same; empty: the cell differs from every neighbour."""
         mine = self.outcomes[cell].decisions
-        return [near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine]
+        return [near for near in self.neighbours(cell, sizes=sizes) if self.outcomes[near].decisions == mine]
 
     def _follows(self, first: str, second: str) -> bool:
         gives = self.contracts[Stage.REFINE, first].gives

@@ -18,6 +18,7 @@ def page(table: Combinations) -> str:
     refused = [outcome for outcome in outcomes.values() if outcome.refused is not None]
     differ = sum(not table.twins(cell) for cell in table.running)
     share = differ / max(1, len(table.running))
+    plain = sum(not table.twins(cell, sizes=True) for cell in table.running)
     counts = " · ".join(f"{len(table.plugins[stage])} {stage.value}" for stage in _ORDER)
     lines = [
         *_HEAD,
@@ -27,6 +28,7 @@ def page(table: Combinations) -> str:
         f"| refused at load | {len(refused)} |",
         f"| run | {len(ran)} |",
         f"| of these, differ from every neighbour | {differ} ({share:.0%}) |",
+        f"| the same, were every elasticity a neighbour | {plain} ({plain / max(1, len(table.running)):.0%}) |",
         "",
         "## What runs",
         "",
