@@ -102,6 +102,8 @@ class Arbiter:
         causes = self.timing.due(self.state)  # 2. is a round due?
         if not causes:
             return self._rest(folded)
+        if self._is_quiet(causes):
+            return self._quiet(folded, causes)
         return self._decide(folded, causes, lambda asking: self._round(asking, causes))  # 3. to 9.
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
@@ -155,10 +157,10 @@ class Arbiter:
     @property
     def timing(self) -> Timing:
         """When rounds are due, by the stages that serve."""
-        stages = self.serving
-        if self._timing.stages is not stages:
-            self._timing = Timing(stages)
-        return self._timing
+        stages, timing = self.fallback if self.state.fallen_back else self.chosen, self._timing
+        if timing.stages is not stages:
+            timing = self._timing = Timing(stages)
+        return timing
 
     def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
         if not now >= self.state.now:
@@ -167,6 +169,33 @@ class Arbiter:
         self._serving = self.serving
         return folded
 
+    def _is_quiet(self, causes: frozenset[Cause]) -> bool:
+        """Say whether no stage need be asked: nobody wants more, or there is nothing to give."""
+        triggers, state = self.timing.known, self.state
+        if triggers is None:
+            return False  # the round asks the allocation for them, and may find that it fails
+        free = causes.isdisjoint(triggers.all_on)
+        if (free or not triggers.when_served) and _served(state):
+            return True
+        return free and not triggers.when_full and not self._serving.refiners and _full(state)
+
+    def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
+        """A round without anything to decide: ended leases go on."""
+        state = self.state
+        state.round += 1
+        state.faults_in_row = 0
+        decision = Decision(
+            now=state.now,
+            round=state.round,
+            version=state.version,
+            causes=causes,
+            orders=tuple(folded.orders),
+            renewals=tuple(self._renewals()) if state.standing.overdue else (),
+            faults=tuple(folded.refused),
+            serving=self._serving.profile,
+        )
+        return self._adopt(decision)
+
     # --- the round -------------------------------------------------------------------------------------------------
 
     def _round(self, asking: Asking, causes: frozenset[Cause]) -> Round:
@@ -174,9 +203,6 @@ class Arbiter:
         state, stages = self.state, self._serving
         triggers = self.timing.declared(state)
         scope = Scope.ALL if causes & triggers.all_on else Scope.FREE
-        full = scope is Scope.FREE and not triggers.when_full and not stages.refiners and _full(state)
-        if full or ((scope is Scope.FREE or not triggers.when_served) and _served(state)):
-            return Round(plan=Plan(transitions=[], renewals=self._renewals()))
         snapshot = state.snapshot(causes)
         result = Round(plan=Plan(transitions=[], renewals=[]))
         menus = self._menus(asking, result, snapshot)
@@ -312,8 +338,8 @@ class Arbiter:
             result = work(asking)
             opened = result.offer is not None
             waiting = verdicts_of(state, result.considered, result.answers, result.plan, opened=opened)
-            memos = self._memo_changes(result)
-            records = tuple(_record(name, record) for name, record in result.records)
+            memos = self._memo_changes(result) if result.memos else ()
+            records = tuple([_record(name, record) for name, record in result.records]) if result.records else ()
         except (StageFaultError, PlanError) as error:
             if self.strict:
                 raise
@@ -330,7 +356,7 @@ class Arbiter:
             transitions=tuple(result.plan.transitions),
             renewals=tuple(result.plan.renewals),
             waiting=waiting,
-            starts_at=tuple((state.job_id(row), time) for row, time in result.starts_at),
+            starts_at=tuple([(state.job_id(row), time) for row, time in result.starts_at]) if result.starts_at else (),
             records=records,
             faults=tuple(folded.refused),
             memos=memos,

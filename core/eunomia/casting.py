@@ -22,6 +22,13 @@ from eunomia.walk import Step, check_walk, contract_of
 from eunomia.words import did_you_mean, shown
 
 SINGLE_STAGES: Final = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
+FALLBACK: Final[Mapping[str, str]] = {
+    "elasticity": "fixed",
+    "valuation": "fifo",
+    "allocation": "ordered",
+    "placement": "packed",
+}
+"""What the arbiter serves by when the chosen profile has failed too often."""
 _TOP = ("summary", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
@@ -67,6 +74,7 @@ class Cast:
                 self.steps(),
                 bids=self.rounds.bid_deadline is not None,
                 others=self._others,
+                unread=FALLBACK[Stage.VALUATION.value],
                 place=self.merged.table_place(("stages",)),
                 bids_place=self.merged.place(("rounds", "bid_deadline")),
             )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from eunomia.shapes import Later, builds, lazy
-from eunomia.units import NONE, Rows
+from eunomia.units import Rows
 
 VERSIONS_KEPT = 4096
 """Versions for which it can be said what was touched."""
@@ -23,29 +23,22 @@ lazy(Changes, "jobs", "apps")
 
 
 class ChangeLog:
-    """Rows of jobs and apps as they were touched; a version is closed once a step."""
+    """Rows of jobs and apps as they were touched, which whoever touches them adds; a version is closed once a step."""
 
-    __slots__ = ("_apps", "_jobs", "_marks")
+    __slots__ = ("_marks", "apps", "jobs")
 
     def __init__(self) -> None:
-        self._jobs: list[int] = []
-        self._apps: list[int] = []
+        self.jobs: list[int] = []
+        self.apps: list[int] = []
         self._marks: list[tuple[int, int]] = []
         """How long both lists were when each version was closed."""
 
-    def touch(self, job: int, app: int) -> None:
-        """Note that rows changed; -1: none."""
-        if job != NONE:
-            self._jobs.append(job)
-        if app != NONE:
-            self._apps.append(app)
-
     def close(self) -> None:
         """What was touched since the last one belongs to this version."""
-        self._marks.append((len(self._jobs), len(self._apps)))
+        self._marks.append((len(self.jobs), len(self.apps)))
         if len(self._marks) > 2 * VERSIONS_KEPT:
             jobs, apps = self._marks[-VERSIONS_KEPT - 1]
-            self._jobs, self._apps = self._jobs[jobs:], self._apps[apps:]
+            self.jobs, self.apps = self.jobs[jobs:], self.apps[apps:]
             self._marks = [(job - jobs, app - apps) for job, app in self._marks[-VERSIONS_KEPT:]]
 
     def since(self, versions: int) -> Changes | None:
@@ -54,7 +47,7 @@ class ChangeLog:
         if versions < 0 or at < 0:
             return None
         job, app = self._marks[at - 1] if at else (0, 0)
-        jobs, apps = self._jobs[job:], self._apps[app:]
+        jobs, apps = self.jobs[job:], self.apps[app:]
         return Changes(jobs=Later(lambda: _rows(jobs)), apps=Later(lambda: _rows(apps)))  # type: ignore[arg-type]
 
 

@@ -62,6 +62,16 @@ BUILT_IN: Final = (
         target="eunomia_appmaster.commands.serve:serve",
     ),
     Command(
+        name="certificates",
+        help="Make certificates for an arbiter beyond loopback, for testing.",
+        target="eunomia_appmaster.commands.certificates:certificates",
+    ),
+    Command(
+        name="journal",
+        help="Check an arbiter's journal against itself and the workers' files.",
+        target="eunomia_appmaster.commands.journal:journal",
+    ),
+    Command(
         name="submit",
         help="Submit an app: a hyperparameter search, or a single job.",
         target="eunomia_appmaster.commands.submit:submit",

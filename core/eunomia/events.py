@@ -284,6 +284,9 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
     ranks = [_RANK[type(event)] for event in events]
     if all(rank < after for rank, after in itertools.pairwise(ranks)):
         return list(events)  # one of each kind, as they are to be folded
+    if len(set(ranks)) == len(ranks):
+        by_rank = dict(zip(ranks, events, strict=True))
+        return [by_rank[rank] for rank in sorted(ranks)]
     return sorted(events, key=_place)
 
 

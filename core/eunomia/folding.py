@@ -118,7 +118,7 @@ class Folding:
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 _WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
-_OVER = (0, Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
+_OVER = frozenset({0, int(Reason.PAUSED_BY_APP), int(Reason.BACKING_OFF), int(Reason.AWAITING_RELEASE)})
 """Reasons that a job which asks for GPUs again has no more."""
 
 
@@ -134,7 +134,7 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     state.turn(job, _WAITING, at)
     state.standing.backing_off.pop(job, None)
     accounts = state.job_accounts.live
-    if stopped and accounts.reason[job] not in _OVER:
+    if stopped and int(accounts.reason[job]) not in _OVER:
         state.touch(job=job)
         state.cause(_ARRIVED)
         return

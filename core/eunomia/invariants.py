@@ -7,6 +7,7 @@ from eunomia.errors import EunomiaError
 from eunomia.gpu_sets import without
 from eunomia.leases import GpuState, LeaseState
 from eunomia.menus import Menus
+from eunomia.offering import reached
 from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.standing import Standing
@@ -101,8 +102,7 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
         raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
     if len(set(gpus)) != len(gpus):
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-    free = offer.whole and gpus and min(gpus) >= 0 and not state.holdings.live.state[gpus].any()
-    if gpus and not free and not _within(placement.gpus, offer.gpus):
+    if gpus and not _on_offer(state, offer, placement.gpus, gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     for index, claim in enumerate(placement.claim.tolist()):
@@ -110,12 +110,13 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     _check_machines(state, offer, allocation, placement)
 
 
-def _within(gpus: Ints, offered: Ints) -> bool:
-    """Say whether all these GPUs are among those offered, which ascend."""
-    if offered.size == 0:
+def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
+    """Say whether all these GPUs are on the offer."""
+    if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
         return False
-    at = np.searchsorted(offered, gpus)
-    return bool((offered[np.minimum(at, offered.size - 1)] == gpus).all())
+    if offer.whole and not state.holdings.live.state[gpus].any():
+        return True  # all of them are free
+    return bool(reached(state, offer, gpus).all())
 
 
 def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:

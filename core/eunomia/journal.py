@@ -4,42 +4,50 @@ An SQLite file in WAL mode. A step is written in one transaction, ``synchronous=
 step survives the process and the machine, so an order that leaves afterwards is never unknown to the next arbiter. It
 costs one fsync a step, which is what an arbiter of a few steps a second can pay.
 
-State is the last checkpoint and the fold of the steps after it. One arbiter writes; any number of readers
-(``read_journal``) may look on. Writer and readers need no clean end: SQLite drops what was half written.
+State is the last checkpoint and the fold of the steps after it (``eunomia.recovery``). One arbiter writes; any number
+of readers (``read_journal``) may look on. Writer and readers need no clean end: SQLite drops what was half written.
+
+Steps that no kept checkpoint needs leave the file a segment at a time: into an archive beside it, or for good
+(``Retention``). SQLite uses their pages again, so the file stops growing and never has to be rewritten. All tables and
+their columns stand in docs/reference/journal.md.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-import socket
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
+
+import structlog
 
 from eunomia.codec import Json, decode, encode
 from eunomia.decisions import Decision
 from eunomia.errors import InputError
 from eunomia.events import Event
+from eunomia.journal_files import (
+    ARCHIVE,
+    DEFAULT_RETENTION,
+    JournalWriteError,
+    Keep,
+    Retention,
+    Row,
+    locked,
+    read_segment,
+    reading,
+    segment_name,
+    write_segment,
+    writing,
+)
+from eunomia.journal_schema import WAL_BYTES, bring_up, check_version, version_of
 from eunomia.units import Seconds
 
-SCHEMA = 1
-"""Version of the tables; kept in SQLite's ``user_version``."""
-APPLICATION_ID = 0x45554E4F
-CHECKPOINTS_KEPT = 2
+log = structlog.get_logger()
 
-_TABLES = """
-CREATE TABLE steps (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  now REAL NOT NULL, at REAL NOT NULL, events TEXT NOT NULL, decision TEXT NOT NULL
-);
-CREATE TABLE checkpoints (after_step INTEGER PRIMARY KEY, at REAL NOT NULL, state BLOB NOT NULL);
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE notes (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key));
-"""
+CHECKPOINTS_KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +60,7 @@ class Step:
         at: Unix time.
         events: as they were folded in.
         decision: what came of it.
+        uptime: seconds since the machine's start, whatever its clock says; None: not known.
     """
 
     number: int
@@ -59,6 +68,16 @@ class Step:
     at: float
     events: tuple[Event, ...]
     decision: Decision
+    uptime: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SavedState:
+    """A checkpoint: ``state`` is what ``Arbiter.save`` returned after step ``after_step``; ``at``: Unix time."""
+
+    after_step: int
+    at: float
+    state: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,35 +106,80 @@ class _Tables:
         """Let the file go."""
         self._database.close()
 
-    def steps(self, after: int = 0) -> Iterator[Step]:
+    def steps(self, after: int = 0, *, archived: bool = True) -> Iterator[Step]:
         """Yield the steps with larger numbers than ``after``, oldest first.
+
+        Args:
+            after: a step's number.
+            archived: whether to begin with the steps that stand in the archive.
 
         Raises:
             InputError: a step that cannot be read; it is named.
         """
-        query = "SELECT id, now, at, events, decision FROM steps WHERE id > ? ORDER BY id"
-        with _reading(self.path):
-            for number, now, at, events, decision in self._database.execute(query, (after,)):
-                yield _step(number, now, at, events, decision, self.path)
+        with reading(self.path):
+            if archived:
+                for row in self._archived(after):
+                    yield _step(row, self.path)
+            for row in self._rows("id > ? ORDER BY id", after):
+                yield _step(row, self.path)
+
+    @property
+    def first_step(self) -> int:
+        """Number of the first step that is still there, in the archive or the file; 1 where none was dropped."""
+        with reading(self.path):
+            dropped = [last for (_, last), file in self._segments() if file is None]
+        return max(dropped, default=0) + 1
 
     @property
     def last_step(self) -> int:
         """Number of the last step; 0: none yet."""
-        with _reading(self.path):
+        with reading(self.path):
             (number,) = self._database.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
         return int(number or 0)
 
     @property
     def meta(self) -> dict[str, Json]:
         """What holds for the whole journal: cluster, profile, seed."""
-        with _reading(self.path):
+        with reading(self.path):
             return {key: json.loads(value) for key, value in self._database.execute("SELECT key, value FROM meta")}
 
     def notes(self, kind: str) -> dict[str, Json]:
         """Notes of a kind by key, in the order in which they were first made."""
         query = "SELECT key, value FROM notes WHERE kind = ? ORDER BY rowid"
-        with _reading(self.path):
+        with reading(self.path):
             return {key: json.loads(value) for key, value in self._database.execute(query, (kind,))}
+
+    def checkpoints(self) -> Iterator[SavedState]:
+        """Yield the checkpoints that are whole, newest first; one that is not is logged and passed over."""
+        crc = "crc" if self._version > 1 else "NULL"
+        query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC"
+        with reading(self.path):
+            for after_step, at, state, sum_ in self._database.execute(query).fetchall():
+                if sum_ is None or sum_ == zlib.crc32(state):
+                    yield SavedState(after_step=after_step, at=at, state=bytes(state))
+                else:
+                    log.error("checkpoint.corrupt", after_step=after_step, journal=str(self.path))
+
+    @property
+    def _version(self) -> int:
+        return version_of(self._database)
+
+    def _rows(self, where: str, *values: int) -> Iterator[Row]:
+        more = "uptime, crc" if self._version > 1 else "NULL, NULL"
+        query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE {where}"
+        for values_of_row in self._database.execute(query, values):
+            yield Row(*values_of_row)
+
+    def _segments(self) -> list[tuple[tuple[int, int], str | None]]:
+        if self._version < 2:
+            return []
+        found = self._database.execute("SELECT first, last, file FROM segments ORDER BY first").fetchall()
+        return [((first, last), file) for first, last, file in found]
+
+    def _archived(self, after: int) -> Iterator[Row]:
+        for (_, last), file in self._segments():
+            if last > after and file is not None:
+                yield from (row for row in read_segment(self.path.parent / file) if row.id > after)
 
 
 class JournalReader(_Tables):
@@ -125,36 +189,42 @@ class JournalReader(_Tables):
 class Journal(_Tables):
     """The journal of the one arbiter that may write it; see ``Journal.open``. Not for several threads at once."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, lock: IO[str]) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, path: Path, lock: IO[str], retention: Retention = DEFAULT_RETENTION
+    ) -> None:
         super().__init__(database, path)
         self._lock = lock
+        self._retention = retention
 
     @classmethod
-    def open(cls, path: Path | str, *, durable: bool = True) -> Self:
+    def open(cls, path: Path | str, *, durable: bool = True, retention: Retention = DEFAULT_RETENTION) -> Self:
         """Open a journal for writing, or make it: mode 0600, in a folder of mode 0700 if that has to be made.
 
         Args:
             path: the file.
             durable: False spares the fsync of each step: a step may be lost with the machine's power, never with the
                 process. For tests and simulations.
+            retention: what becomes of old steps.
 
         Raises:
-            InputError: another arbiter holds it, it is of another version, or it is no readable journal.
+            InputError: another arbiter holds it, its folder cannot be written, it is of another version, or it is no
+                readable journal.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = _locked(path)
+        lock = locked(path)
         try:
-            with _reading(path):
+            with reading(path):
                 path.touch(mode=0o600)
                 database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                check_version(database, path, may_be_new=True)
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-                _check_version(database, path, may_be_new=True)
+                database.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+                bring_up(database)
         except BaseException:
             lock.close()
             raise
-        return cls(database, path, lock)
+        return cls(database, path, lock, retention)
 
     def close(self) -> None:
         """Let the file go, for the next arbiter."""
@@ -181,62 +251,94 @@ class Journal(_Tables):
 
         Returns:
             The step's number.
+
+        Raises:
+            JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
         """
-        written = (
-            float(now),
-            time.time() if at is None else at,
-            _dumps([encode(event) for event in events]),
-            _dumps(encode(decision)),
-        )
-        with self._transaction() as database:
-            made = database.execute("INSERT INTO steps (now, at, events, decision) VALUES (?, ?, ?, ?)", written)
+        at = time.time() if at is None else at
+        texts = (_dumps([encode(event) for event in events]), _dumps(encode(decision)))
+        written = (float(now), at, *texts, uptime(), step_crc(float(now), at, *texts))
+        query = "INSERT INTO steps (now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?)"
+        with self.transaction() as database:
+            made = database.execute(query, written)
             _write_notes(database, notes)
         return int(made.lastrowid or 0)
 
     def note(self, *notes: Note) -> None:
         """Write notes alone."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             _write_notes(database, notes)
 
     def set_meta(self, **values: Json) -> None:
         """Write what holds for the whole journal."""
         rows = [(key, _dumps(value)) for key, value in values.items()]
-        with self._transaction() as database:
+        with self.transaction() as database:
             database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
-    def checkpoint(self, state: bytes, *, drop_steps: bool = False) -> None:
-        """Keep the state after the last step; the ones before the last but one are dropped.
+    def recover(self) -> tuple[bytes | None, list[Step]]:
+        """The last whole checkpoint, if there is one, and the steps after it."""
+        saved = next(self.checkpoints(), None)
+        return (None, list(self.steps())) if saved is None else (saved.state, list(self.steps(after=saved.after_step)))
+
+    def checkpoint(self, state: bytes) -> None:
+        """Keep the state after the last step, and let go of checkpoints and steps that are not needed any more.
 
         Args:
             state: of ``Arbiter.save``.
-            drop_steps: whether to drop the steps that no kept checkpoint needs; reports then lack them.
+
+        Raises:
+            JournalWriteError: the disk refuses the checkpoint. Where it refuses the archive, the steps stay.
         """
-        with self._transaction() as database:
-            values = (self.last_step, time.time(), state)
-            database.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", values)
+        with self.transaction() as database:
+            values = (self.last_step, time.time(), state, zlib.crc32(state))
+            database.execute(
+                "INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values
+            )
             kept = "SELECT after_step FROM checkpoints ORDER BY after_step DESC LIMIT ?"
             database.execute(f"DELETE FROM checkpoints WHERE after_step NOT IN ({kept})", (CHECKPOINTS_KEPT,))
-            if drop_steps:
-                database.execute("DELETE FROM steps WHERE id <= (SELECT min(after_step) FROM checkpoints)")
+        try:
+            self._retain()
+        except (JournalWriteError, OSError) as error:
+            log.warning("journal.archive_failed", why=str(error))
 
-    def recover(self) -> tuple[bytes | None, list[Step]]:
-        """The last checkpoint, if there is one, and the steps after it: all that the state follows from."""
-        with _reading(self.path):
-            query = "SELECT after_step, state FROM checkpoints ORDER BY after_step DESC LIMIT 1"
-            found = self._database.execute(query).fetchone()
-        if found is None:
-            return None, list(self.steps())
-        return bytes(found[1]), list(self.steps(after=int(found[0])))
+    def _retain(self) -> None:
+        """Close segments of steps that lie before all kept checkpoints."""
+        length = self._retention.segment_steps
+        while self._retention.keep is not Keep.ALL:
+            query = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
+            first, needed_after = self._database.execute(query).fetchone()
+            last = None if first is None else first + length - 1
+            if last is None or needed_after is None or last > needed_after or last >= self.last_step:
+                return  # the last step stays in any case: it tells the time
+            self._close_segment(first, last)
+
+    def _close_segment(self, first: int, last: int) -> None:
+        file = None
+        if self._retention.keep is Keep.ARCHIVE:
+            file = f"{self.path.stem}{ARCHIVE}/{segment_name(first, last)}"
+            rows = list(self._rows("id BETWEEN ? AND ? ORDER BY id", first, last))
+            for row in rows:
+                check_row(row, self.path)
+            write_segment(self.path.parent / file, rows)
+        with self.transaction() as database:
+            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)", (first, last, time.time(), file))
+            database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._database
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all that is done within, or nothing.
+
+        Raises:
+            JournalWriteError: the disk refuses.
+        """
+        with writing(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:  # SQLite has ended it itself after some errors
+                    self._database.execute("ROLLBACK")
 
 
 def read_journal(path: Path | str) -> JournalReader:
@@ -248,29 +350,61 @@ def read_journal(path: Path | str) -> JournalReader:
     path = Path(path)
     if not path.is_file():
         raise InputError("a journal must exist to be read", value="no such file", place=str(path))
-    with _reading(path):
+    with reading(path):
+        database = _looking_at(path)
+        check_version(database, path, may_be_new=False)
+    return JournalReader(database, path)
+
+
+def _looking_at(path: Path) -> sqlite3.Connection:
+    """Open for reading; where the folder cannot be written, SQLite's own files beside the journal are done without."""
+    try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA query_only=1")
-        _check_version(database, path, may_be_new=False)
-    return JournalReader(database, path)
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return database
+    except sqlite3.OperationalError:
+        log_file = path.with_name(f"{path.name}-wal")
+        if log_file.exists() and log_file.stat().st_size:
+            raise  # what stands in it would be missing
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def _dumps(value: Json) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 
-def _step(number: int, now: float, at: float, events: str, decision: str, path: Path) -> Step:
+def step_crc(now: float, at: float, events: str, decision: str) -> int:
+    """CRC-32 of a step's columns, a line each, numbers as Python and JSON write them."""
+    return zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode())
+
+
+def uptime() -> float:
+    """Seconds since the machine's start, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def check_row(row: Row, path: Path) -> None:
+    """Raise ``InputError`` for a step that is not as it was written."""
+    if row.crc is not None and row.crc != step_crc(row.now, row.at, row.events, row.decision):
+        raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
+
+
+def _step(row: Row, path: Path) -> Step:
+    check_row(row, path)
     try:
         return Step(
-            number=number,
-            now=Seconds(now),
-            at=at,
-            events=tuple(decode(event) for event in json.loads(events)),
-            decision=decode(json.loads(decision)),
+            number=row.id,
+            now=Seconds(row.now),
+            at=row.at,
+            events=tuple(decode(event) for event in json.loads(row.events)),
+            decision=decode(json.loads(row.decision)),
+            uptime=row.uptime,
         )
     except (ValueError, InputError) as error:
         raise InputError(
-            "a journal's steps must be readable", value=f"step {number}: {error}", place=str(path)
+            "a journal's steps must be readable", value=f"step {row.id}: {error}", place=str(path)
         ) from error
 
 
@@ -279,59 +413,3 @@ def _write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
         "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value",
         [(note.kind, note.key, _dumps(note.value)) for note in notes],
     )
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Say of SQLite's errors which file they are about."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        rule = "a journal must be a readable SQLite file; move it away to begin anew"
-        raise InputError(rule, value=str(error), place=str(path)) from error
-
-
-def _check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    (owner,) = database.execute("PRAGMA application_id").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchone()
-    if tables == 0 and may_be_new:
-        script = f"PRAGMA user_version={SCHEMA}; PRAGMA application_id={APPLICATION_ID};"
-        database.executescript(f"BEGIN; {_TABLES} {script} COMMIT;")
-        return
-    if owner != APPLICATION_ID:
-        raise InputError("a journal must be Eunomia's", value="another program's database", place=str(path))
-    if version != SCHEMA:
-        age, way = ("newer", "take a newer Eunomia") if version > SCHEMA else ("older", "finish it with the older one")
-        rule = f"a journal must be of version {SCHEMA}; this one is {age}: {way}, or move it away to begin anew"
-        raise InputError(rule, value=str(version), place=str(path))
-
-
-def _locked(path: Path) -> IO[str]:
-    """Hold the journal's lock for as long as the returned file is open; the system lets go of a dead process' one.
-
-    Raises:
-        InputError: another process holds it.
-    """
-    lock = (path.parent / f"{path.name}.lock").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        owner = _owner(lock.read())
-        lock.close()
-        raise InputError(f"a journal must have one arbiter, but {owner}", place=path.name) from error
-    lock.seek(0)
-    lock.truncate()
-    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}, lock)
-    lock.flush()
-    return lock
-
-
-def _owner(text: str) -> str:
-    try:
-        owner: Mapping[str, Any] = json.loads(text)
-        since = time.strftime("%H:%M", time.localtime(owner["since"]))
-        return f"process {owner['pid']} on {owner['host']} has held it since {since}"
-    except (ValueError, KeyError, TypeError):
-        return "another process holds it"

@@ -1,9 +1,11 @@
 """Logging: readable on a terminal, else one JSON object a line; configured by the command line and nobody else."""
 
+import contextlib
+import io
 import logging
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -29,9 +31,27 @@ def configure_logs(*, level: str | None = None, stream: TextIO | None = None) ->
             *_renderers(people),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Unbroken(out))),
         cache_logger_on_first_use=False,
     )
+
+
+class _Unbroken(io.TextIOBase):
+    """A stream whose reader may go away, and whose disk may fill up: whoever logs goes on without."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if that can be."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that can be."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _renderers(people: bool) -> list[Any]:

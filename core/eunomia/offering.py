@@ -9,6 +9,9 @@ from eunomia.state import State
 from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 from eunomia.workload import JobState
 
+_FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
+"""As plain numbers: a column is compared with these much sooner than with a member."""
+
 
 def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
     """All that may be touched now, to everyone; what nobody asks for of it is never made."""
@@ -33,6 +36,29 @@ def contended(state: State) -> bool:
     """Say whether all that waits may not fit into what is free: of several GPU types, into any one of them."""
     standing = state.standing
     return standing.asked > min(standing.space.free)
+
+
+def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
+    """Say of each of these GPUs whether it is on the offer; of a whole offer the others are not looked at.
+
+    Args:
+        state: as it was when the offer was made.
+        offer: of this round.
+        gpus: GPU numbers of the cluster.
+    """
+    if not offer.whole:
+        return np.isin(gpus, offer.gpus)
+    held, now = state.holdings.live, state.now
+    states, successors = held.state[gpus], held.successor[gpus]
+    unprotected: Bools = held.protected_until[gpus] <= now
+    if offer.scope is Scope.FREE:
+        over = (states == _HELD) & (held.ends_at[gpus] <= now) & unprotected & (successors == NONE)
+        return np.asarray((states == _FREE) | over)
+    for at, successor in enumerate(successors.tolist()):
+        if successor == NONE:
+            continue
+        unprotected[at] &= state.leases[successor].protected_until <= now
+    return np.asarray((states != _DOWN) & unprotected)
 
 
 class _Reach:
@@ -73,7 +99,7 @@ def _free(state: State) -> Bools:
 
 def _unprotected(state: State) -> Bools:
     held = state.holdings.live
-    mask: Bools = (held.state != GpuState.DOWN) & (held.protected_until <= state.now)
+    mask: Bools = (held.state != _DOWN) & (held.protected_until <= state.now)
     for gpu in np.flatnonzero(held.successor != NONE).tolist():
         mask[gpu] &= state.leases[int(held.successor[gpu])].protected_until <= state.now
     return mask

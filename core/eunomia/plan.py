@@ -9,6 +9,7 @@ from eunomia.allocations import Allocation
 from eunomia.decisions import Renewal, Transition, TransitionKind
 from eunomia.gpu_sets import joined, within, without
 from eunomia.leases import GpuState, Lease, LeaseState
+from eunomia.offering import reached
 from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.stages import Rounds
@@ -16,6 +17,7 @@ from eunomia.state import State
 from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)
+_LEAVING = int(GpuState.LEAVING)
 
 
 @dataclasses.dataclass(slots=True)
@@ -79,7 +81,6 @@ class _Planner:
         self.placed: dict[int, Ints] = {
             claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
         }
-        self._on_offer: set[int] | None = None
         self._owner: dict[int, int] | None = None
 
     def run(self) -> Plan:
@@ -135,19 +136,14 @@ class _Planner:
 
     def reaches(self, lease: Lease) -> bool:
         """Say whether some GPU of a lease is on the offer."""
-        on_offer = self.on_offer()
-        leaving = self.state.leaving.get(lease.id, ())
-        return any(gpu in on_offer for gpu in lease.gpus.tolist()) or any(gpu in on_offer for gpu in leaving)
-
-    def on_offer(self) -> set[int]:
-        if self._on_offer is None:
-            self._on_offer = set(self.offer.gpus.tolist())
-        return self._on_offer
+        if lease.gpus.size and reached(self.state, self.offer, lease.gpus).any():
+            return True
+        leaving = sorted(self.state.leaving.get(lease.id, ()))
+        return bool(leaving) and bool(reached(self.state, self.offer, np.array(leaving)).any())
 
     def on(self, lease: Lease) -> Ints:
         """Those GPUs of a lease that are on the offer."""
-        on_offer = self.on_offer()
-        return lease.gpus[[gpu in on_offer for gpu in lease.gpus.tolist()]]
+        return lease.gpus[reached(self.state, self.offer, lease.gpus)]
 
     def numbered(self) -> list[Transition]:
         """Give out epochs: whoever leaves a GPU before whoever gets it, so those who leave come first."""
@@ -235,7 +231,7 @@ class _Planner:
         holder, after = held.lease[gpus], NO_GPUS
         if max(holder.tolist(), default=NONE) != NONE:
             others = (holder != NONE) & (holder != lease.id)
-            again = (holder == lease.id) & (held.state[gpus] == GpuState.LEAVING)
+            again = (holder == lease.id) & (held.state[gpus] == _LEAVING)
             after = gpus[others | again]
         leaving = lost[held.lease[lost] == lease.id] if lost.size else lost
         self.drafts.append(_Draft(kind, lease.id, lease.app, lease.job, gpus, ends_at, protected_until, leaving, after))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from eunomia.casting import SINGLE_STAGES, Cast
+from eunomia.casting import FALLBACK, SINGLE_STAGES, Cast
 from eunomia.checking import bind
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
@@ -20,14 +20,6 @@ from eunomia.words import did_you_mean, shown
 
 DEFAULT: Final = "default"
 """The preset that answers what a lone plugin does not."""
-
-FALLBACK: Final[Mapping[str, str]] = {
-    "elasticity": "fixed",
-    "valuation": "fifo",
-    "allocation": "ordered",
-    "placement": "packed",
-}
-"""What the arbiter serves by when the chosen profile has failed too often."""
 
 Settings = Mapping[str, object] | Sequence[str]
 """Values by dotted key, or texts ``KEY=VALUE`` as ``--set`` takes them."""

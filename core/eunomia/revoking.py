@@ -12,6 +12,9 @@ from eunomia.units import NONE, Ints, LeaseId, Seconds
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
+_LEAVING = int(GpuState.LEAVING)
+_ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
+
 
 def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, deadline: Seconds) -> Transition | None:
     """Take GPUs from a lease: those it holds become LEAVING, those it was only promised are given up at once.
@@ -24,7 +27,7 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
     mine = gpus[held.lease[gpus] == lease.id]
     promised = gpus[held.successor[gpus] == lease.id]
     held.successor[promised] = NONE
-    held.state[mine] = GpuState.LEAVING
+    held.state[mine] = _LEAVING
     held.epoch[mine] = epoch
     lease.gpus = without(lease.gpus, gpus)
     lease.epoch = epoch
@@ -73,8 +76,8 @@ def _stop_job(state: State, lease: Lease) -> None:
         return
     jobs = state.jobs.live
     stop_clock(state, lease.job)
-    if jobs.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+    if int(jobs.state[lease.job]) in _ON_GPUS:
         leaving = bool(state.leaving.get(lease.id))
         state.turn(lease.job, JobState.STOPPING if leaving else JobState.WAITING)
-        state.job_accounts.live.reason[lease.job] = Reason.AWAITING_ROUND
+        state.job_accounts.live.reason[lease.job] = int(Reason.AWAITING_ROUND)
         state.touch(job=lease.job)

@@ -21,6 +21,7 @@ NO_GPUS = np.empty(0, np.int64)
 
 def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
     """The state of now; valid until it changes."""
+    later = state.sets
     return Snapshot(
         now=state.now,
         round=state.round,
@@ -30,14 +31,14 @@ def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
         users=state.users.view,
         apps=state.apps.view,
         jobs=state.jobs.view,
-        active=Later(state.active),  # type: ignore[arg-type]
-        active_apps=Later(lambda: _active_apps(state)),  # type: ignore[arg-type]
+        active=later.active,  # type: ignore[arg-type]
+        active_apps=later.active_apps,  # type: ignore[arg-type]
         holdings=state.holdings.view,
         forecasts=state.forecasts,
         measured=state.measured,
-        ledger=Later(lambda: Ledger(jobs=state.job_ledger.view, apps=state.app_ledger.view)),  # type: ignore[arg-type]
+        ledger=later.ledger,  # type: ignore[arg-type]
         memos=Memos(state.memos),
-        kinds=Later(lambda: tuple(state.kinds)),  # type: ignore[arg-type]
+        kinds=later.kinds,  # type: ignore[arg-type]
         seed=state.seed,
         find_changes=state.changed,
         narrow=lambda app: _narrowed(state, app, causes),
@@ -46,12 +47,20 @@ def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
 
 
 class Sets:
-    """What the state keeps in sets and sums, for stages that answer with what changes; all of it is read only."""
+    """What the state keeps in sets and sums, for stages that answer with what changes; all of it is read only.
 
-    __slots__ = ("_state",)
+    Attributes:
+        active, active_apps, ledger, kinds: how these fields of a snapshot are made when they are first asked for.
+    """
+
+    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger")
 
     def __init__(self, state: "State") -> None:
         self._state = state
+        self.active = Later(state.active)
+        self.active_apps = Later(lambda: _active_apps(state))
+        self.ledger = Later(lambda: Ledger(jobs=state.job_ledger.view, apps=state.app_ledger.view))
+        self.kinds = Later(lambda: tuple(state.kinds))
 
     @property
     def space(self) -> Space:

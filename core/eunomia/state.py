@@ -237,9 +237,13 @@ class State:
         if job == NONE:
             return
         self.books.job(job, self.now)
-        on = self.job_accounts.live.on
+        on, types = self.job_accounts.live.on, self._types
+        kind, many = types[gpus[0]], len(gpus)
+        if many == 1 or on.shape[1] == 1:
+            on[job, kind] += many if come else -many
+            return
         for gpu in gpus:
-            on[job, self._types[gpu]] += 1 if come else -1
+            on[job, types[gpu]] += 1 if come else -1
 
     def put(self, gpu: int, job: int) -> None:
         """Have another job run on a GPU, or none."""
@@ -290,6 +294,16 @@ class State:
         if lease.protected_until > self.now:
             heapq.heappush(self._guards, (lease.protected_until, lease.id))
 
+    @property
+    def has_ends(self) -> bool:
+        """False: no lease ends."""
+        return bool(self._ends)
+
+    @property
+    def has_guards(self) -> bool:
+        """False: no lease has a protected part that is to end."""
+        return bool(self._guards)
+
     def next_end(self) -> Seconds:
         """When the next lease ends; NEVER: none does."""
         while self._ends and not self._ends_then(*self._ends[0]):
@@ -299,7 +313,7 @@ class State:
     def take_ended(self) -> bool:
         """Forget the ends that are past; True if a lease ended by now."""
         ended = False
-        while self.next_end() <= self.now:
+        while self._ends and self.next_end() <= self.now:
             self.standing.overdue.add(heapq.heappop(self._ends)[1])
             ended = True
         return ended
@@ -464,7 +478,11 @@ class State:
 
     def touch(self, *, job: int = NONE, app: int = NONE) -> None:
         """Note that a row changed."""
-        self._changes.touch(job, app)
+        changes = self._changes
+        if job != NONE:
+            changes.jobs.append(job)
+        if app != NONE:
+            changes.apps.append(app)
 
     def bump(self) -> None:
         """Close a version: what was touched since the last one belongs to it."""

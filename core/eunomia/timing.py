@@ -38,10 +38,15 @@ class Timing:
             self._triggers = self.stages.rounds.triggers(declared)
         return self._triggers
 
+    @property
+    def known(self) -> Triggers | None:
+        """The triggers; None: the allocation has not been asked yet."""
+        return self._triggers
+
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: none is."""
         triggers = self._known(state)
-        if state.next_guard() <= state.now and _unguarded(state, triggers):
+        if state.has_guards and state.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
         if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
@@ -59,21 +64,24 @@ class Timing:
     def next(self, state: State) -> Seconds:
         """When the next step is due without news."""
         triggers, now, standing = self._known(state), state.now, state.standing
-        times = [state.next_end(), state.stage_wake_at]
+        wake_at = NEVER
+        if state.has_ends:
+            wake_at = _sooner(state.next_end(), now, wake_at)
+        wake_at = _sooner(state.stage_wake_at, now, wake_at)
         if state.open is not None:
-            times.append(state.open.offer.closes_at or NEVER)
+            wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
             if state.causes and (_BOUNDARY in state.causes or state.causes & triggers.on):
                 # What came while an offer was out is due at once: at the next moment that there is.
                 soon = Seconds(math.nextafter(now, math.inf))
-                times.append(max(Seconds(state.cause_since + triggers.settle), soon))
+                wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
             if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
-                times.append(Seconds(state.last_boundary + triggers.every))
+                wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
             if standing.waiting:
-                times.append(state.next_guard())
-        if standing.backing_off:
-            times += [Seconds(time) for time in standing.backing_off.values()]
-        return min([time for time in times if time > now], default=NEVER)
+                wake_at = _sooner(state.next_guard(), now, wake_at)
+        for time in standing.backing_off.values():
+            wake_at = _sooner(Seconds(time), now, wake_at)
+        return wake_at
 
     def _known(self, state: State) -> Triggers:
         if self._triggers is not None:
@@ -82,6 +90,11 @@ class Timing:
             return self.declared(state)
         except StageFaultError:
             return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round says so
+
+
+def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
+    """The sooner of two times, where the first is still to come."""
+    return time if now < time < than else than
 
 
 def _unguarded(state: State, triggers: Triggers) -> bool:

@@ -38,18 +38,22 @@ _GIVERS: Mapping[Feature, Stage] = {
     Feature.DEVICE_SHARES: Stage.ALLOCATION,
     Feature.PINNED: Stage.ALLOCATION,
 }
+_FORMS = frozenset(feature for feature, stage in _GIVERS.items() if stage is Stage.VALUATION)
 _WORDS: Mapping[Feature, str] = {Feature.MANY_SIZES: "rates at many sizes"}
 _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 """What a refiner that needs it leaves nothing of."""
 
 
-def check_walk(steps: list[Step], *, bids: bool, others: Others, place: str, bids_place: str) -> list[InputError]:
-    """Check needs, pins and bids.
+def check_walk(
+    steps: list[Step], *, bids: bool, others: Others, unread: str, place: str, bids_place: str
+) -> list[InputError]:
+    """Check needs, pins and bids, and that nothing was chosen in vain.
 
     Args:
         steps: the stages in calling order.
         bids: whether app masters bid.
         others: plugins that would suit instead.
+        unread: the valuation that stands where none was chosen; it alone may go unread.
         place: of the stages in the profile.
         bids_place: of what asks app masters to bid.
     """
@@ -64,7 +68,9 @@ def check_walk(steps: list[Step], *, bids: bool, others: Others, place: str, bid
                 given.pop(feature, None)
         given |= dict.fromkeys(_gives(step), step)
     errors += _pins(steps, given, others, place)
+    errors += _nobody_chooses(steps, others, place)
     valuation = next(step for step in steps if step.stage is Stage.VALUATION)
+    errors += _nobody_reads(valuation, steps, unread, place)
     if bids and Promise.SEPARABLE not in valuation.contract.promises:
         way_out = _way_out(others(Stage.VALUATION, lambda contract: Promise.SEPARABLE in contract.promises))
         rule = f"{valuation} must value each app by itself where app masters bid"
@@ -117,6 +123,28 @@ def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]
         return []
     rule = f"{step} has nothing to divide, for {before} gives {_gifts(before)}; leave it out"
     return [InputError(rule, place=place)]
+
+
+def _nobody_chooses(steps: list[Step], others: Others, place: str) -> Iterator[InputError]:
+    """Refuse many sizes where time is shared out at each job's own size, and nothing says that it chooses one."""
+    elasticity, *rest = steps
+    sharing = next((step for step in rest if Feature.TIME_SHARES in step.contract.gives), None)
+    if sharing is None or Feature.MANY_SIZES not in elasticity.contract.gives:
+        return
+    if any(Feature.MANY_SIZES in step.contract.needs for step in rest):
+        return
+    takes = others(Stage.ELASTICITY, lambda contract: Feature.MANY_SIZES not in contract.gives)
+    rule = f"nothing chooses among the sizes of {elasticity}, for {sharing} gives {_gifts(sharing)} at one size a job"
+    yield InputError(f"{rule}{_way_out(takes)}", place=place)
+
+
+def _nobody_reads(valuation: Step, steps: list[Step], unread: str, place: str) -> Iterator[InputError]:
+    """Refuse a valuation that was chosen in vain; a plugin that answers the allocation too knows what it reads."""
+    allocation = next(step for step in steps if step.stage is Stage.ALLOCATION)
+    readers = [step for step in steps if step.contract.needs & _FORMS]
+    if not readers and valuation.plugin not in (unread, allocation.plugin):
+        rule = f"nothing reads {valuation}, for {allocation} needs none of what it gives; leave it out"
+        yield InputError(rule, place=place)
 
 
 def _gifts(step: Step) -> str:

@@ -16,6 +16,7 @@ from eunomia.decisions import Decision, Transition, TransitionKind
 from eunomia.errors import InputError
 from eunomia.events import AppArrived, JobAdded, Started
 from eunomia.journal import Journal, Note, read_journal
+from eunomia.journal_files import Keep, Retention
 from eunomia.units import Cause
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,10 +76,10 @@ def test_recovery_is_the_last_checkpoint_and_the_steps_after_it(path: Path) -> N
 
 
 def test_steps_before_the_kept_checkpoints_can_be_dropped(path: Path) -> None:
-    with Journal.open(path) as journal:
+    with Journal.open(path, retention=Retention(keep=Keep.DROP, segment_steps=2)) as journal:
         for first in (1, 3, 5):
             fill(journal, 2, first=first)
-            journal.checkpoint(str(first).encode(), drop_steps=True)
+            journal.checkpoint(str(first).encode())
         assert [step.number for step in journal.steps()] == [5, 6]
         assert journal.recover() == (b"5", [])
         assert journal.append(9.0, [], decision(9.0)) == 7
@@ -197,7 +198,8 @@ def test_a_corrupt_page_is_reported(path: Path) -> None:
 def test_a_step_that_nobody_could_have_written_is_named(path: Path) -> None:
     with Journal.open(path) as journal:
         fill(journal, 2)
-        journal._database.execute("UPDATE steps SET events = ? WHERE id = 2", (json.dumps([{"is": "Nothing"}]),))
+        nobody = json.dumps([{"is": "Nothing"}])
+        journal._database.execute("UPDATE steps SET crc = NULL, events = ? WHERE id = 2", (nobody,))
         with pytest.raises(InputError, match="step 2"):
             journal.recover()
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Cluster, Profile, Stage
+from eunomia.casting import FALLBACK
 from eunomia.errors import InputErrors
 from eunomia.layers import NOTHING, merge, parse_setting
-from eunomia.profiles import FALLBACK
 from eunomia.registry import Registry
 from eunomia.stages import DEFAULT_TRIGGERS
 from eunomia.units import Cause, Scope
@@ -290,6 +290,23 @@ def test_a_refiner_that_divides_is_refused_where_nothing_is_left_to_divide(tmp_p
         "leave it out (twice.toml, [stages])"
     ]
     Profile.load("themis", settings={"stages.refiners": ["divide"], "rounds.bid_deadline": "1s"})
+
+
+def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> None:
+    body = 'extends = "max_min_time"\nstages.elasticity = "range"'
+    assert errors_of(write(tmp_path, body, "idle.toml")) == [
+        'nothing chooses among the sizes of elasticity "range", for allocation "max_min_time" gives claims of jobs and '
+        'shares of time by GPU type at one size a job; take "fixed" (idle.toml, [stages])'
+    ]
+
+
+def test_a_valuation_that_nothing_reads_is_refused_unless_nobody_chose_it(tmp_path: Path) -> None:
+    path = write(tmp_path, 'extends = "allox"\nstages.valuation = "las"', "vain.toml")
+    assert errors_of(path) == [
+        'nothing reads valuation "las", for allocation "allox" needs none of what it gives; leave it out '
+        "(vain.toml, [stages])"
+    ]
+    assert Profile.load("allox").plugins[Stage.VALUATION] == FALLBACK["valuation"]
 
 
 def test_an_allocation_that_declares_nothing_gives_whole_gpus(strangers: Registry) -> None:

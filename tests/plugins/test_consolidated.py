@@ -3,20 +3,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia import Allocation, Claims, Grants, Locality, Pins, Reason, Unit
+from eunomia import Allocation, Claims, Grants, Locality, Profile, Reason, Unit
+from eunomia.errors import InputErrors
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.placement.consolidated import Consolidated, ConsolidatedOptions
 
 
 def placed(
-    town: World, *names: str, now: float = 0.0, pins: Pins | None = None, **options: object
+    town: World, *names: str, now: float = 0.0, **options: object
 ) -> tuple[dict[str, list[int]], dict[str, Reason]]:
     snapshot = town.snapshot(now=now)
     rows = np.array([town.row(name) for name in names], np.int32)
     grants = Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
-        amount=Grants(gpus=snapshot.jobs.most[rows], pins=pins),
+        amount=Grants(gpus=snapshot.jobs.most[rows]),
         order=np.arange(rows.size, dtype=np.int32),
     )
     plugin = Consolidated(ConsolidatedOptions.model_validate(options))
@@ -65,9 +66,11 @@ def test_a_gang_larger_than_a_machine_takes_the_fewest() -> None:
     assert placed(town, "a/1")[1] == {"a/1": Reason.FRAGMENTED}
 
 
-def test_pins_are_honoured_without_waiting() -> None:
-    pins = Pins(claim=np.array([0, 0], np.int32), machine=np.array([0, 1], np.int32), gpus=np.array([2, 2]))
-    assert placed(torn(), "a/1", pins=pins)[0] == {"a/1": [2, 3, 6, 7]}
+def test_who_is_told_where_gangs_run_cannot_wait_for_a_better_place() -> None:
+    with pytest.raises(InputErrors) as refused:
+        Profile.load("isolated", settings={"stages.placement": "consolidated"})
+    assert str(refused.value).startswith('placement "consolidated" must honour pins, but does not')
+    assert 'take "packed"' in str(refused.value)
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=8), st.sets(st.integers(0, 11), max_size=6))

@@ -140,7 +140,7 @@ cases = st.builds(
     on_misfit=st.sampled_from(["skip", "skip", "stop"]),
     lease=st.sampled_from([None, Seconds(15.0)]),
     protected=st.sampled_from([None, Seconds(10.0)]),
-    cluster=st.sampled_from(["2x2 V100, 1x8 V100", "5x4 V100", "2x4 V100, 2x4 P100"]),
+    cluster=st.sampled_from(["2x2 V100, 1x8 V100", "5x4 V100", "2x4 V100, 2x4 P100", "3x2 V100, 1x8 P100, 1x4 K80"]),
     delays=st.sampled_from([Delays(), Delays(order=0.5, start=2.0, release=3.0)]),
     jobs=jobs,
 )

@@ -10,11 +10,12 @@ from multiprocessing import get_context
 from typing import Any, Final
 
 from eunomia.arbiter import Arbiter
+from eunomia.casting import FALLBACK
 from eunomia.cluster import Cluster
 from eunomia.contracts import Contract, Feature
 from eunomia.decisions import Decision
 from eunomia.errors import EunomiaError
-from eunomia.profiles import FALLBACK, Profile
+from eunomia.profiles import Profile
 from eunomia.registry import Registry
 from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
@@ -24,13 +25,10 @@ from eunomia.walk import Step, check_cluster, check_walk, contract_of
 
 AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
 """The five choices of a cell; two cells are neighbours if they differ in one of them."""
-FORMS: Final = frozenset(
-    {Feature.SCORES, Feature.BY_TYPE, Feature.BY_SIZE, Feature.BY_BUNDLE, Feature.OVER_TIME, Feature.APP_CLAIMS}
-)
-"""What a valuation gives."""
 BY_TYPE: Final = frozenset({Feature.BY_TYPE, Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 """Who needs or gives one of these is run on two GPU types too."""
 PLACE: Final = "[stages]"
+UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -124,19 +122,12 @@ class Combinations:
         return (*alone, *(pair for pair in itertools.permutations(refiners, 2) if self._follows(*pair)))
 
     def cells(self) -> Iterator[Cell]:
-        """Every combination; but one valuation for all those that an allocation does not read.
-
-        The others go with it and each chain of refiners once, beside the first elasticity and placement.
-        """
+        """Every combination."""
         by = self.plugins
-        first = (by[Stage.ELASTICITY][0], by[Stage.PLACEMENT][0])
-        unread = FALLBACK["valuation"]
         for choice in itertools.product(
             by[Stage.ELASTICITY], by[Stage.VALUATION], by[Stage.ALLOCATION], self.chains, by[Stage.PLACEMENT]
         ):
-            cell = Cell(*choice)
-            if cell.valuation == unread or (cell.elasticity, cell.placement) == first or self.reads_values(cell):
-                yield cell
+            yield Cell(*choice)
 
     @cached_property
     def outcomes(self) -> dict[Cell, Outcome]:
@@ -172,7 +163,9 @@ class Combinations:
 
     def walked(self, cell: Cell) -> str | None:
         """The first error of the walk over a cell's stages, as its profile would raise it."""
-        errors = check_walk(self._steps(cell), bids=False, others=self._suiting, place=PLACE, bids_place="")
+        errors = check_walk(
+            self._steps(cell), bids=False, others=self._suiting, unread=UNREAD, place=PLACE, bids_place=""
+        )
         return str(errors[0]) if errors else None
 
     def load(self, cell: Cell) -> Profile:
@@ -197,35 +190,19 @@ class Combinations:
         """Cells that run."""
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
-    def neighbours(self, cell: Cell, *, sizes: bool = False) -> Iterator[Cell]:
-        """Cells that run and differ from it in one stage.
-
-        Not in a valuation that the allocation does not read; in an elasticity where nobody chooses a size only if
-        ``sizes``.
-        """
+    def neighbours(self, cell: Cell) -> Iterator[Cell]:
+        """Cells that run and differ from it in one stage."""
         for axis in AXES:
-            if axis == "valuation" and not self.reads_values(cell):
-                continue
-            if axis == "elasticity" and not sizes and not self.chooses_sizes(cell):
-                continue
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
                 near = dataclasses.replace(cell, **{axis: other})
                 if near != cell and near in self.outcomes and self.outcomes[near].ran:
                     yield near
 
-    def reads_values(self, cell: Cell) -> bool:
-        """Whether the cell's allocation says that it reads a form of valuation."""
-        return bool(FORMS & self.contracts[Stage.ALLOCATION, cell.allocation].needs)
-
-    def chooses_sizes(self, cell: Cell) -> bool:
-        """Whether a stage of it may choose among sizes: shares of time are at the size of the whole gang."""
-        return Feature.TIME_SHARES not in self.contracts[Stage.ALLOCATION, cell.allocation].gives
-
-    def twins(self, cell: Cell, *, sizes: bool = False) -> list[Cell]:
+    def twins(self, cell: Cell) -> list[Cell]:
         """Neighbours that decide the same; empty: the cell differs from every neighbour."""
         mine = self.outcomes[cell].decisions
-        return [near for near in self.neighbours(cell, sizes=sizes) if self.outcomes[near].decisions == mine]
+        return [near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine]
 
     def _follows(self, first: str, second: str) -> bool:
         gives = self.contracts[Stage.REFINE, first].gives

@@ -18,7 +18,6 @@ def page(table: Combinations) -> str:
     refused = [outcome for outcome in outcomes.values() if outcome.refused is not None]
     differ = sum(not table.twins(cell) for cell in table.running)
     share = differ / max(1, len(table.running))
-    plain = sum(not table.twins(cell, sizes=True) for cell in table.running)
     counts = " · ".join(f"{len(table.plugins[stage])} {stage.value}" for stage in _ORDER)
     lines = [
         *_HEAD,
@@ -28,7 +27,6 @@ def page(table: Combinations) -> str:
         f"| refused at load | {len(refused)} |",
         f"| run | {len(ran)} |",
         f"| of these, differ from every neighbour | {differ} ({share:.0%}) |",
-        f"| the same, were every elasticity a neighbour | {plain} ({plain / max(1, len(table.running)):.0%}) |",
         "",
         "## What runs",
         "",
@@ -63,9 +61,7 @@ _HEAD = (
     "without a fault. A chain is no refiner, one, or two of which the second takes what the first gives.",
     "",
     "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (when, what, whose, on",
-    "which GPUs) are those of no neighbour at all. Swapping a valuation that an allocation does not read makes no",
-    "neighbour, nor does swapping an elasticity where an allocation shares out time, at the size of the whole gang. An",
-    "allocation that reads no valuation is tried with everything beside one valuation, and once with each other.",
+    "which GPUs) are those of no neighbour at all. Nothing is left out of this count.",
     "",
 )
 

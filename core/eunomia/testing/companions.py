@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+from eunomia.casting import FALLBACK
 from eunomia.errors import EunomiaError, InputErrors
-from eunomia.profiles import FALLBACK, Profile
+from eunomia.profiles import Profile
 from eunomia.registry import Registry
 from eunomia.units import Stage
 

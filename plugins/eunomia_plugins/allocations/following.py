@@ -28,7 +28,7 @@ def can_follow(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: bool) ->
         return False
     if offer.scope is Scope.FREE and sets.nobody_overdue:
         return True
-    return offer.capacity.size == 1 and sets.plain and not stop
+    return sets.plain and not stop
 
 
 def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: bool) -> Allocation:
@@ -52,9 +52,9 @@ def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: 
     queue.follow(snapshot, keys, running=all_of_it)
     if all_of_it:
         queue.running.refresh(snapshot, keys)
-        grants, losers = contest(queue, queue.running.contestants(snapshot), free[0], fits)
+        grants, losers = contest(queue, queue.running.contestants(snapshot), free, fits)
     elif not sets.nobody_overdue:
-        grants, losers = contest(queue, contestants_of(snapshot, keys, sets.overdue), free[0], fits)
+        grants, losers = contest(queue, contestants_of(snapshot, keys, sets.overdue), free, fits)
     else:
         grants = serve(queue, free, stop=stop, fits=fits)
     return _allocation(snapshot, offer, grants, losers, keys, stop=stop, beyond=_beyond(queue, fits))
@@ -63,14 +63,22 @@ def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: 
 def _everybody(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
     """Grants to all that wait, where all of it fits and so nobody need be ranked; None: ranks matter."""
     sets, table = snapshot.sets, snapshot.jobs
-    if sets is None or offer.capacity.size > 1 or not sets.proportional:
-        return None
-    grants = [Grant(row, 0, int(table.most[row])) for row in sets.waiting]
-    return None if any(table.gpu_type[grant.row] < NONE for grant in grants) else grants
+    if sets is None or not sets.proportional or (offer.capacity.size > 1 and len(sets.waiting) > 1):
+        return None  # of several types, who comes first chooses
+    free, grants = sets.space.free, list[Grant]()
+    for row in sets.waiting:
+        kind = int(table.gpu_type[row])
+        if not NONE <= kind < len(free):
+            return None
+        of = kind if kind != NONE else free.index(max(free))
+        grants.append(Grant(row, of, int(table.most[row])))
+    return grants
 
 
 def _beyond(queue: Queue, fits: Fits) -> Verdicts:
     """Jobs that this cluster cannot run at all."""
+    if queue.widest <= fits.everywhere:
+        return NO_VERDICTS
     found = [
         (row, int(Reason.NO_SIZE_FITS if fits.limit(kind) else Reason.NO_GPU_OF_TYPE))
         for (kind, gpus), line in queue.waiting.items()

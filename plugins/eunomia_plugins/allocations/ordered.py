@@ -30,12 +30,12 @@ from eunomia import (
 )
 from eunomia.allocations import Grants
 from eunomia.claims import Claims
-from eunomia.pools import usable
-from eunomia.units import Ints, Reals, Rows
+from eunomia.pools import owners, usable
+from eunomia.units import NONE, Bools, Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
 from eunomia_plugins.allocations.following import can_follow, follow
-from eunomia_plugins.allocations.queue import Queue
+from eunomia_plugins.allocations.queue import Queue, Room
 from eunomia_plugins.allocations.ranking import EVENTS, in_turn, ranked, reasons
 
 
@@ -109,7 +109,10 @@ class Ordered:
             why[~np.isnan(starts_at)] = int(Reason.PLANNED_LATER)
         else:
             stop = self.options.on_misfit == "stop"
-            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind), free, stop=stop)
+            idle = np.bincount(snapshot.cluster.gpu_type[gpus[_nobodys(snapshot, gpus)]], minlength=types)
+            home = _homes(snapshot, jobs) if types > 1 else np.full(jobs.size, NONE)
+            room = Room(free.tolist(), idle.tolist())
+            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind, home), room, stop=stop)
         late = np.flatnonzero(sizes == 0)
         return Allocation(
             claims=claims,
@@ -146,14 +149,29 @@ def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> S
 
 
 class Wanted(NamedTuple):
-    """By ranked job: smallest and largest size on its menu, and the GPU type that it asks for (-1: any)."""
+    """By ranked job: sizes on its menu, and the GPU types that it asks for and has (-1: any, and none)."""
 
     least: Ints
     most: Ints
     kind: Rows
+    home: Ints
 
 
-def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, free: Ints, *, stop: bool) -> tuple[Ints, Rows]:
+def _nobodys(snapshot: Snapshot, gpus: Ints) -> Bools:
+    """Say of each GPU whether nobody has it."""
+    return np.asarray(owners(snapshot, gpus, Unit.APP) == NONE)
+
+
+def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
+    """By job the type of its GPUs; -1: it has none."""
+    gpus = np.arange(snapshot.cluster.gpus)
+    owner = owners(snapshot, gpus, Unit.JOB)
+    home = np.full(1 + max(int(owner.max(initial=0)), int(jobs.max(initial=0))), NONE, np.int64)
+    home[owner[owner >= 0]] = snapshot.cluster.gpu_type[owner >= 0]
+    return np.asarray(home[jobs])
+
+
+def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Room, *, stop: bool) -> tuple[Ints, Rows]:
     """Give each job, in turn, the largest size that is free of one type; stop looking when nothing fits anybody.
 
     Args:
@@ -161,7 +179,7 @@ def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, free: Ints, *, 
         jobs: ranked job rows.
         turn: indices of the jobs that can run at all, in order.
         wanted: by ranked job.
-        free: free GPUs by type; used up.
+        room: by type, what there is for them; used up.
         stop: whether the first job that does not fit ends the service.
 
     Returns:
@@ -170,29 +188,30 @@ def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, free: Ints, *, 
     sizes = np.zeros(jobs.size, np.int64)
     kinds = np.full(jobs.size, -1, np.int32)
     least, kind = wanted.least[turn], wanted.kind[turn]
-    at = _serve_all(turn, wanted, free, sizes, kinds) if free.size == 1 else 0
-    while at < turn.size and free.any():
-        limit = np.append(free, free.max())
+    at = _serve_all(turn, wanted, room, sizes, kinds) if len(room.left) == 1 else 0
+    while at < turn.size and any(room.left):
+        limit = np.array([*room.left, max(room.left)])
         fits = least[at:] <= limit[kind[at:]]
         ahead = int(fits.argmax())
         if not fits[ahead] or (stop and ahead > 0):
             break
         at += ahead
-        index = turn[at]
-        of = int(kind[at]) if kind[at] >= 0 else int(free.argmax())
-        sizes[index] = menus.largest_at_most(int(jobs[index]), int(free[of]))
+        index = int(turn[at])
+        home = int(wanted.home[index])
+        of = room.choose(int(least[at]), int(kind[at]), home)
+        sizes[index] = menus.largest_at_most(int(jobs[index]), room.left[of])
         kinds[index] = of
-        free[of] -= sizes[index]
+        room.take(int(sizes[index]), of, home)
         at += 1
     return sizes, kinds
 
 
-def _serve_all(turn: Ints, wanted: Wanted, free: Ints, sizes: Ints, kinds: Rows) -> int:
+def _serve_all(turn: Ints, wanted: Wanted, room: Room, sizes: Ints, kinds: Rows) -> int:
     """Serve those at the head whose largest sizes fit all together; return how many they were."""
     total = np.cumsum(wanted.most[turn])
-    head = int(np.searchsorted(total, free[0], side="right"))
+    head = int(np.searchsorted(total, room.left[0], side="right"))
     served = turn[:head]
     sizes[served] = wanted.most[served]
     kinds[served] = 0
-    free[0] -= int(total[head - 1]) if head else 0
+    room.left[0] -= int(total[head - 1]) if head else 0
     return head

@@ -6,12 +6,13 @@ each size and GPU type, of those that run from those behind the best one that wa
 
 import bisect
 import heapq
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from eunomia import Snapshot
-from eunomia.units import NONE, Ints, Reals, Rows, Version
+from eunomia.units import NONE, Bools, Ints, Reals, Rows, Version
 from eunomia.valuations import Keys
 from eunomia.workload import Jobs, JobState
 
@@ -36,10 +37,12 @@ class Queue:
 
     Attributes:
         waiting: entries by size, each list sorted.
+        widest: the largest size that was ever among them; of a GPU type that is not there: infinite.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[Size, list[Entry]] = {}
+        self.widest = 0.0
         self._entry: dict[int, tuple[Size, Entry]] = {}
         self._jobs: Jobs | None = None
         self._owner: object = None
@@ -102,6 +105,7 @@ class Queue:
             fresh.setdefault(size, []).append(entry)
         for size, entries in fresh.items():
             line = self.waiting.setdefault(size, [])
+            self.widest = max(self.widest, size[1] if size[0] >= NONE else math.inf)
             if len(entries) > 8:
                 line += entries
                 line.sort()
@@ -131,17 +135,20 @@ class Running:
         self.rows: Ints = np.empty(64, np.int64)
         self.order: Ints = np.empty(64, np.int64)
         self.gpus: Ints = np.empty(64, np.int64)
+        self.kinds: Ints = np.empty(64, np.int64)
+        self.movable: Bools = np.empty(64, np.bool_)
         self.at_zero: Reals = np.empty(64)
         self.each: Reals = np.empty(64)
         self.until: Reals = np.empty(64)
         self.protected: Reals = np.empty(64)
+        self._columns = self._all()
 
     def drop(self, rows: list[int]) -> None:
         """Take jobs out; the last ones move into the gaps."""
         for row in rows:
             gap, last = self.place.pop(row), len(self.place)
             if gap != last:
-                for column in self._columns():
+                for column in self._columns:
                     column[gap] = column[last]
                 self.place[int(self.rows[gap])] = gap
 
@@ -156,7 +163,8 @@ class Running:
         self.at_zero[here], self.each[here], self.until[here] = lines
         for place, row in enumerate(rows.tolist(), start=first):
             self.place[row] = place
-            self.gpus[place], self.protected[place] = _held(snapshot, row)
+            self.gpus[place], self.kinds[place], self.protected[place] = _held(snapshot, row)
+        self.movable[here] = snapshot.jobs.gpu_type[rows] == NONE
 
     def refresh(self, snapshot: Snapshot, keys: Keys) -> None:
         """Ask again for lines that have ended."""
@@ -168,27 +176,33 @@ class Running:
     def contestants(self, snapshot: Snapshot) -> "Contestants":
         """Those who may lose what they have, with their keys of now."""
         many, now = len(self.place), snapshot.now
-        found = Contestants(
-            self.at_zero[:many] + self.each[:many] * now, self.order[:many], self.rows[:many], self.gpus[:many]
-        )
+        keys = self.at_zero[:many] + self.each[:many] * now
+        rest = (self.order[:many], self.rows[:many], self.gpus[:many], self.kinds[:many], self.movable[:many])
+        found = Contestants(keys, *rest)
         free = self.protected[:many] <= now
         return found if free.all() else found.select(np.flatnonzero(free))
 
-    def _columns(self) -> tuple[Reals | Ints, ...]:
-        return (self.rows, self.order, self.gpus, self.at_zero, self.each, self.until, self.protected)
+    def _all(self) -> "tuple[Reals | Ints | Bools, ...]":
+        return tuple(getattr(self, name) for name in _COLUMNS)
 
     def _grow(self, size: int) -> None:
-        for name in ("rows", "order", "gpus", "at_zero", "each", "until", "protected"):
+        for name in _COLUMNS:
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.empty(size - column.size, column.dtype)]))
+        self._columns = self._all()
 
 
-def _held(snapshot: Snapshot, row: int) -> tuple[int, float]:
-    """GPUs that a job's own lease has, and until when they are protected."""
+_COLUMNS = ("rows", "order", "gpus", "kinds", "movable", "at_zero", "each", "until", "protected")
+
+
+def _held(snapshot: Snapshot, row: int) -> tuple[int, int, float]:
+    """GPUs that a job's own lease has, their type, and until when they are protected."""
     sets = snapshot.sets
     if sets is None:
-        return 0, np.inf
-    return int(sets.gpus_of(row).size), sets.protected_until(row)
+        return 0, NONE, np.inf
+    gpus = sets.gpus_of(row)
+    kind = int(snapshot.cluster.gpu_type[gpus[0]]) if gpus.size else 0
+    return int(gpus.size), kind, sets.protected_until(row)
 
 
 class Contestants(NamedTuple):
@@ -198,19 +212,33 @@ class Contestants(NamedTuple):
     order: Ints
     rows: Ints
     gpus: Ints
+    kinds: Ints
+    """GPU type of what they have."""
+    movable: Bools
+    """Whether GPUs of another type would do."""
+
+    def ranked(self) -> "Contestants":
+        """The same, first served first."""
+        at = self.keys.argsort()
+        keys = self.keys[at]
+        if (keys[1:] == keys[:-1]).any():  # ties go by arrival
+            at = np.lexsort((self.order, self.keys))
+        return self.select(at)
 
     def select(self, at: Ints) -> "Contestants":
-        """Some of them."""
-        return Contestants(self.keys[at], self.order[at], self.rows[at], self.gpus[at])
+        """Some of them, or in another order."""
+        rest = (self.order[at], self.rows[at], self.gpus[at], self.kinds[at], self.movable[at])
+        return Contestants(self.keys[at], *rest)
 
 
 def contestants_of(snapshot: Snapshot, keys: Keys, rows: list[int]) -> Contestants:
     """Columns of these jobs."""
     columns = np.array(rows, np.int32)
     lines = keys.of(columns)
-    gpus = np.array([_held(snapshot, row)[0] for row in rows], np.int64)
+    held = np.array([_held(snapshot, row)[:2] for row in rows], np.int64).reshape(-1, 2)
     keys_now = lines.at_zero + lines.each_second * snapshot.now
-    return Contestants(keys_now, order_of(snapshot)[columns], columns.astype(np.int64), gpus)
+    movable = snapshot.jobs.gpu_type[columns] == NONE
+    return Contestants(keys_now, order_of(snapshot)[columns], columns.astype(np.int64), held[:, 0], held[:, 1], movable)
 
 
 def serve(queue: Queue, free: list[int], *, stop: bool, fits: "Fits") -> list[Grant]:
@@ -222,7 +250,10 @@ def serve(queue: Queue, free: list[int], *, stop: bool, fits: "Fits") -> list[Gr
         stop: whether the first job that does not fit ends the service.
         fits: which sizes can run in the cluster at all.
     """
-    heads = _heads(queue, fits)
+    return _served(queue, _heads(queue, fits), free, stop=stop)
+
+
+def _served(queue: Queue, heads: "list[Head]", free: list[int], *, stop: bool) -> list[Grant]:
     served: list[Grant] = []
     while heads and any(free):
         (_, _, row), (kind, gpus), at = heads[0]
@@ -243,6 +274,8 @@ class Fits:
 
     def __init__(self, capacity: Ints) -> None:
         self._capacity: list[int] = capacity.tolist()
+        self.everywhere = min(self._capacity)
+        """Sizes up to this one can run whatever type they ask for, if it is there."""
 
     def limit(self, kind: int) -> int:
         """GPUs of a type; of any type: of the largest. A type that is not there has none."""
@@ -256,7 +289,9 @@ Head = tuple[Entry, Size, int]
 
 
 def _heads(queue: Queue, fits: Fits) -> list[Head]:
-    heads = [(line[0], size, 0) for size, line in queue.waiting.items() if line and size[1] <= fits.limit(size[0])]
+    heads = [(line[0], size, 0) for size, line in queue.waiting.items() if line]
+    if queue.widest > fits.everywhere:
+        heads = [head for head in heads if head[1][1] <= fits.limit(head[1][0])]
     heapq.heapify(heads)
     return heads
 
@@ -269,95 +304,171 @@ def _advance(heads: list[Head], line: list[Entry], size: Size, at: int) -> None:
         heapq.heappop(heads)
 
 
-def contest(queue: Queue, runs: Contestants, free: int, fits: Fits) -> tuple[list[Grant], list[int]]:
+class Outcome(NamedTuple):
+    """What a contest comes to."""
+
+    grants: list[Grant]
+    """Who starts, or goes on elsewhere, in order."""
+    losers: list[int]
+    """Rows of those who have to leave for them."""
+
+
+def contest(queue: Queue, runs: Contestants, free: list[int], fits: Fits) -> Outcome:
     """Serve jobs that wait and jobs that run in one order, each whole or not at all, with what all of them could have.
 
-    Where all have one GPU type; those who are passed are not tried again.
+    Who runs stays where it is while there is room; if not, it goes on on another type where it may, or loses what it
+    has. Those who are passed are not tried again.
 
     Args:
         queue: the jobs that wait.
         runs: the jobs that run; together they hold what they are to be served with, beside what is free.
-        free: GPUs.
+        free: GPUs by type.
         fits: which sizes can run in the cluster at all.
-
-    Returns:
-        Who starts, in order, and the rows of those who have to leave for them.
     """
     heads = _heads(queue, fits)
-    runs, room = _behind(heads, runs, free)
-    if not heads:
-        return [], []
-    ranked = runs.select(np.lexsort((runs.order, runs.keys)))
-    walk = _Walk(ranked, room)
-    served: list[Grant] = []
+    if not heads or not (runs.rows.size and heads[0][0][0] <= runs.keys.max()):
+        return Outcome(_served(queue, heads, free, stop=False), [])  # who runs, runs ahead of all that wait
+    walk = _Walk(runs.ranked(), free)
+    walk.skip_to(_first_that_fits(heads, walk))
     while heads:
         entry, (kind, gpus), at = heads[0]
         walk.up_to(entry)
-        if gpus > walk.room:
+        of = walk.room.choose(gpus, kind)
+        if gpus > walk.room.left[of]:
             heapq.heappop(heads)
             continue
-        walk.room -= gpus
-        served.append(Grant(entry[2], 0, gpus))
+        walk.room.take(gpus, of)
+        walk.grants.append(Grant(entry[2], of, gpus))
         _advance(heads, queue.waiting[kind, gpus], (kind, gpus), at)
     walk.to_the_end()
-    return served, walk.losers
+    return Outcome(walk.grants, walk.losers)
 
 
-def _behind(heads: list[Head], runs: Contestants, free: int) -> tuple[Contestants, int]:
+def _first_that_fits(heads: list[Head], walk: "_Walk") -> int:
     """Pass the heads that could not be served even if nobody behind them kept anything; who runs ahead, stays.
 
     Returns:
-        Those behind the first head that is left, and the GPUs that they and nobody else have.
+        The place, among those who run, of the first head that is left.
     """
-    room = free + int(runs.gpus.sum())
+    all_of_it = walk.behind(0)
     while heads:
-        (key, order, _), (_, gpus), _ = heads[0]
-        if gpus <= room:
-            behind = np.flatnonzero((runs.keys > key) | ((runs.keys == key) & (runs.order > order)))
-            runs = runs.select(behind)
-            room = free + int(runs.gpus.sum())
-        if gpus <= room:
-            break
+        entry, (kind, gpus), _ = heads[0]
+        if gpus <= _most(all_of_it, kind):
+            place = walk.place(entry)
+            if gpus <= _most(walk.behind(place), kind):
+                return place
         heapq.heappop(heads)
-    return runs, room
+    return walk.many
+
+
+def _most(room: list[int], kind: int) -> int:
+    return max(room) if kind == NONE else room[kind]
+
+
+class Room:
+    """What is left for those who have not had their turn.
+
+    Attributes:
+        left: by type, what is free and what those hold who have not had their turn.
+        idle: by type, what nobody holds; it says which type is chosen, not whether there is room.
+    """
+
+    __slots__ = ("idle", "left")
+
+    def __init__(self, left: list[int], idle: list[int]) -> None:
+        self.left, self.idle = left, idle
+
+    def choose(self, gpus: int, kind: int, home: int = NONE) -> int:
+        """The type that a job gets: the one that it asks for or has, else the one with most that nobody holds.
+
+        Where none has so many that nobody holds, it is the one with most left.
+
+        Args:
+            gpus: that it needs at least.
+            kind: that it asks for; -1: any.
+            home: that it has; -1: it holds nothing.
+        """
+        if kind != NONE:
+            return kind
+        if home != NONE and gpus <= self.left[home]:
+            return home
+        most = max(self.idle)
+        return self.idle.index(most) if gpus <= most else self.left.index(max(self.left))
+
+    def take(self, gpus: int, kind: int, home: int = NONE) -> None:
+        """Give so many GPUs of a type to a job that has its turn, and holds some of type ``home``."""
+        self.left[kind] -= gpus
+        if kind != home:
+            self.idle[kind] = max(0, self.idle[kind] - gpus)
 
 
 class _Walk:
     """The walk down those who run: who fits into what is left stays."""
 
-    def __init__(self, runs: Contestants, room: int) -> None:
-        self._runs, self.room = runs, room
-        self._total: Ints = np.concatenate([[0], np.cumsum(runs.gpus)])
+    def __init__(self, runs: Contestants, free: list[int]) -> None:
+        self._runs, self._free, self.many = runs, free, runs.rows.size
+        kinds = range(len(free))
+        gpus = [runs.gpus] if len(kinds) == 1 else [np.where(runs.kinds == kind, runs.gpus, 0) for kind in kinds]
+        self._total = np.zeros((len(kinds), self.many + 1), np.int64)
+        for total, own in zip(self._total, gpus, strict=True):
+            np.cumsum(own, out=total[1:])
+        self._all: list[int] = self._total[:, -1].tolist()
         self._at = 0
+        self.room = Room(self.behind(0), free.copy())
+        self.grants: list[Grant] = []
         self.losers: list[int] = []
+
+    def place(self, entry: Entry) -> int:
+        """How many are served before this waiting job."""
+        keys = self._runs.keys
+        first = int(keys.searchsorted(entry[0]))
+        if first == self.many or keys[first] != entry[0]:
+            return first
+        last = int(keys.searchsorted(entry[0], side="right"))
+        return first + int(self._runs.order[first:last].searchsorted(entry[1]))
+
+    def behind(self, place: int) -> list[int]:
+        """By type, what is free and what those hold who are served from this place on."""
+        before = self._total[:, place].tolist()
+        return [free + own - ahead for free, own, ahead in zip(self._free, self._all, before, strict=True)]
+
+    def skip_to(self, place: int) -> None:
+        """Those before this place stay: nobody was served before them."""
+        self._at, self.room.left = place, self.behind(place)
 
     def up_to(self, entry: Entry) -> None:
         """Go on to those who are served after this waiting job."""
-        keys, order, at = self._runs.keys, self._runs.order, self._at
-        end = int(np.searchsorted(keys, entry[0], side="left"))
-        while end < keys.size and keys[end] == entry[0] and order[end] < entry[1]:
-            end += 1
-        self._go(max(end, at))
+        self._go(max(self.place(entry), self._at))
 
     def to_the_end(self) -> None:
         """Go on to the last of them."""
-        self._go(self._runs.rows.size)
+        self._go(self.many)
 
     def _go(self, end: int) -> None:
-        at, gpus = self._at, self._runs.gpus
+        at, left = self._at, self.room.left
         if at == end:
             return
         self._at = end
-        taken = int(self._total[end] - self._total[at])
-        if taken <= self.room:
-            self.room -= taken
+        taken = [int(total[end] - total[at]) for total in self._total]
+        if all(many <= room for many, room in zip(taken, left, strict=True)):
+            self.room.left = [room - many for many, room in zip(taken, left, strict=True)]
             return
-        left = self.room - (self._total[at:end] - self._total[at])
-        first = at + int(np.argmax(gpus[at:end] > left))
-        self.room -= int(self._total[first] - self._total[at])
-        for place in range(first, end):
-            many = int(gpus[place])
-            if many <= self.room:
-                self.room -= many
-            else:
-                self.losers.append(int(self._runs.rows[place]))
+        over = (
+            np.searchsorted(total, total[at] + room, side="right")
+            for total, room in zip(self._total, left, strict=True)
+        )
+        first = max(at, int(min(over)) - 1)  # those before it all fit
+        self.room.left = [room - int(total[first] - total[at]) for room, total in zip(left, self._total, strict=True)]
+        self._one_by_one(first, end)
+
+    def _one_by_one(self, first: int, end: int) -> None:
+        room, runs = self.room, self._runs
+        columns = (runs.rows, runs.gpus, runs.kinds, runs.movable)
+        for row, gpus, home, movable in zip(*(column[first:end].tolist() for column in columns), strict=True):
+            of = room.choose(gpus, NONE, home) if movable else home
+            if gpus > room.left[of]:
+                self.losers.append(row)
+                continue
+            room.take(gpus, of, home)
+            if of != home:
+                self.grants.append(Grant(row, of, gpus))

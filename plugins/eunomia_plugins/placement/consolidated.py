@@ -16,7 +16,6 @@ from eunomia import (
     Placement,
     PluginOptions,
     Pool,
-    Promise,
     Seconds,
     Share,
     Snapshot,
@@ -45,7 +44,8 @@ class Consolidated:
     """As ``packed``, but a gang for which distance matters starts on the fewest machines that could hold it, or waits.
 
     Tiresias (NSDI'19, §3.3) tells such jobs by the skew of their tensors, which no user declares; here it is all
-    gangs, or those whose measured rates say so.
+    gangs, or those whose measured rates say so. It goes with no allocation that pins GPUs to machines: who is told
+    where a gang runs cannot wait for a better place.
     """
 
     name = "consolidated"
@@ -56,8 +56,7 @@ class Consolidated:
         self.options = options
         self.contracts = {
             Stage.PLACEMENT: Contract(
-                needs=frozenset({Feature.GRANTS} | ({Feature.RATES} if options.needs == "slowed" else set())),
-                promises=frozenset({Promise.HONOURS_PINS}),
+                needs=frozenset({Feature.GRANTS} | ({Feature.RATES} if options.needs == "slowed" else set()))
             )
         }
 
@@ -74,7 +73,7 @@ class Consolidated:
             kind = int(cluster.gpu_type[gpus[0]])
             return gpus if np.unique(cluster.machine[gpus]).size <= _fewest(largest[kind], gpus.size) else None
 
-        return place(snapshot, menus, offer, allocation, rule, pins=True)
+        return place(snapshot, menus, offer, allocation, rule, pins=False)
 
     def _waits(self, snapshot: Snapshot, menus: Menus, ask: Ask) -> bool:
         """Say whether a claim would rather wait than be torn apart."""

@@ -10,7 +10,7 @@ from eunomia.allocations import Grants
 from eunomia.space import Space
 from eunomia.units import NONE, Ints, Rest
 from eunomia.verdicts import NO_VERDICTS
-from eunomia_plugins.placement.packing import fewest_machines
+from eunomia_plugins.placement.packing import fewest_machines, from_home
 
 NO_GPUS: Ints = np.empty(0, np.int64)
 
@@ -22,11 +22,11 @@ class _Room(NamedTuple):
 
 
 def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
-    """Pack claims on what is free, and on what those leave who are named without GPUs.
+    """Pack claims on what is free, and on what those leave who are named with none, or with some of another type.
 
     Returns:
-        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that hold GPUs and get
-        some, GPU types to choose from, an offer of which something was left out.
+        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that hold GPUs of the
+        type that they get, GPU types to choose from, an offer of which something was left out.
     """
     sets, grants = snapshot.sets, allocation.amount
     if sets is None or not offer.whole or not sets.proportional or not isinstance(grants, Grants):
@@ -42,25 +42,34 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return None
     rows, order = allocation.claims.rows.tolist(), allocation.order.tolist()
     held = {claim: sets.gpus_of(row) for claim, row in enumerate(rows)}
-    losers = [claim for claim, gpus in held.items() if gpus.size]
-    if (losers or offer.scope is not Scope.FREE) and not sets.plain:
+    leave = {claim: gpus for claim, gpus in held.items() if gpus.size}
+    if (leave or offer.scope is not Scope.FREE) and not sets.plain:
         return None  # GPUs that are being left are on offer too
-    if any(grants.gpus[claim] for claim in losers):
-        return None
     kinds = [_kind(snapshot, grants, claim, row) for claim, row in enumerate(rows)]
     if any(kinds[claim] < 0 for claim in order):
         return None
+    types = snapshot.cluster.gpu_type
+    if any(grants.gpus[claim] and (types[gpus] == kinds[claim]).any() for claim, gpus in leave.items()):
+        return None
     space = sets.space.copy()
-    for claim in losers:
-        space.give(held[claim].tolist())
-    return _packed(snapshot.cluster, space, allocation, kinds, losers)
+    for gpus in leave.values():
+        space.give(gpus.tolist())
+    return _packed(snapshot.cluster, space, allocation, kinds, leave)
 
 
-def _packed(cluster: Cluster, space: Space, allocation: Allocation, kinds: list[int], losers: list[int]) -> Placement:
+def _packed(
+    cluster: Cluster, space: Space, allocation: Allocation, kinds: list[int], leave: dict[int, Ints]
+) -> Placement | None:
     grants, chosen, refused = allocation.amount.gpus.tolist(), dict[int, list[int]](), dict[int, Reason]()  # type: ignore[union-attr]
     order = [claim for claim in allocation.order.tolist() if grants[claim] > 0]
+    losers = [claim for claim in leave if not grants[claim]]
     for turn, claim in enumerate(order):
-        gpus = _choose(cluster, space, kinds[claim], grants[claim])
+        if claim in leave:
+            gpus = _near(cluster, space, kinds[claim], grants[claim], leave[claim])
+            if gpus is None:
+                return None  # it may stay where it is
+        else:
+            gpus = _choose(cluster, space, kinds[claim], grants[claim])
         if gpus is not None:
             chosen[claim] = gpus
             space.take(gpus)
@@ -90,10 +99,21 @@ def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] |
         return space.first(machine, gpus)
     if space.free[kind] < gpus:
         return None
-    free = np.array([bits.bit_count() for bits in space.bits], np.int64)
-    room = free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
+    free, room = _rooms(cluster, space, kind)
     counts = fewest_machines(cluster, _Room(free), room, gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)]
+
+
+def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: Ints) -> list[int] | None:
+    """GPUs of another type than it has, in the racks where it is if they have room."""
+    counts = from_home(cluster, _rooms(cluster, space, kind)[1], held, gpus)
+    return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
+
+
+def _rooms(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
+    """By machine, what is free, and what is free of a type."""
+    free = np.array([bits.bit_count() for bits in space.bits], np.int64)
+    return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
 
 
 def _kind(snapshot: Snapshot, grants: Grants, claim: int, row: int) -> int:

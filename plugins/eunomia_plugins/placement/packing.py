@@ -23,7 +23,7 @@ def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
     for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
         room = pool.room(kind, ask.cpus, ask.memory_gib)
         if ask.near.size:
-            counts = _from_home(cluster, room, ask)
+            counts = from_home(cluster, room, ask.near, ask.gpus)
         else:
             counts = _one_machine(pool, room, ask.gpus) or fewest_machines(cluster, pool, room, ask.gpus)
         if counts:
@@ -37,13 +37,13 @@ def _one_machine(pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
     return [(int(fits[pool.free[fits].argmin()]), gpus)] if fits.size else []
 
 
-def _from_home(cluster: Cluster, room: Ints, ask: Ask) -> list[tuple[int, int]]:
+def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple[int, int]]:
     """Machines where the claim is already, then their racks, then anywhere; fullest first."""
     machines = len(cluster.machines)
-    home = np.bincount(cluster.machine[ask.near], minlength=machines)
-    racks = np.bincount(cluster.machine_rack[cluster.machine[ask.near]], minlength=len(cluster.racks))
+    home = np.bincount(cluster.machine[near], minlength=machines)
+    racks = np.bincount(cluster.machine_rack[cluster.machine[near]], minlength=len(cluster.racks))
     order = np.lexsort((-room, -racks[cluster.machine_rack], -home))
-    return _fill(order, room, ask.gpus)
+    return _fill(order, room, gpus)
 
 
 def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:

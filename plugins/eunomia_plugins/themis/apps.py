@@ -1,7 +1,9 @@
 """Read off a snapshot what each app needs for a bid: remaining work, what it holds, how long it has waited."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -60,6 +62,13 @@ class Preparation:
     def __init__(self, assumed: Slowdown) -> None:
         self.assumed = assumed
         self._kept: dict[str, tuple[Forecast, bytes, RemainingWork]] = {}
+        self._reader: _Reader | None = None
+
+    def reader(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_Reader":
+        """The reader of this round and these GPUs: a round's stages look at the same apps one after another."""
+        if self._reader is None or not self._reader.is_of(snapshot, menus, offer):
+            self._reader = _Reader(snapshot, menus, offer, self)
+        return self._reader
 
     def work(self, app: str, forecast: Forecast, sizes: Ints | None) -> RemainingWork:
         """The app's remaining work, with what was found out about it before."""
@@ -88,7 +97,7 @@ def read_apps(
         rows: app rows.
         prepared: what is kept between rounds.
     """
-    reader = _Reader(snapshot, menus, offer, prepared)
+    reader = prepared.reader(snapshot, menus, offer)
     return [reader.view(row) for row in rows]
 
 
@@ -106,8 +115,27 @@ class _Reader:
         self.runs_on = _counted(any_way, cluster.machine)
         one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
         self.near = Locality.ISLAND if one_island else Locality.MACHINE
+        self.views: dict[int, AppView] = {}
+
+    def is_of(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
+        """Whether it was made for these; of an offer only what views are made of counts, not whom it is shown to."""
+        own = self.offer
+        return (
+            self.snapshot is snapshot
+            and self.menus is menus
+            and own.gpus is offer.gpus
+            and own.capacity is offer.capacity
+            and own.contention is offer.contention
+            and own.lease == offer.lease
+        )
 
     def view(self, row: int) -> AppView:
+        """The app of a row; looked at once."""
+        if row not in self.views:
+            self.views[row] = self._view(row)
+        return self.views[row]
+
+    def _view(self, row: int) -> AppView:
         snapshot = self.snapshot
         name = str(snapshot.apps.id[row])
         jobs = self.jobs_of.get(row, np.empty(0, np.int64))
@@ -164,15 +192,7 @@ class _Reader:
         if jobs.size == 1:
             return self.menus.sizes(int(jobs[0]))
         limit = held + int(self.offer.gpus.size) if self.offer.gpus.size else int(self.offer.capacity.sum())
-        reachable = 1  # bit g: some of its jobs can use g GPUs in all
-        for sizes, many in _menus_alike(self.menus, jobs).items():
-            for _ in range(min(many, limit)):
-                more = reachable
-                for size in sizes:
-                    more |= reachable << size
-                reachable = more & ((1 << (limit + 1)) - 1)
-        octets = np.frombuffer(reachable.to_bytes(limit // 8 + 1, "little"), dtype=np.uint8)
-        return np.flatnonzero(np.unpackbits(octets, bitorder="little"))[1:].astype(np.int64)
+        return _sums(_menus_alike(self.menus, jobs), limit)
 
     def _guess(self, jobs: Ints) -> Forecast:
         """One phase of all its jobs, for an app that reports nothing: from what they declared or were seen to do."""
@@ -200,10 +220,15 @@ class _Reader:
 def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
     """By GPU, the app that holds it beyond this offer, and the app that is on it in any way; -1: none.
 
-    A GPU that is promised to an app and not given back yet counts as held by that app.
+    A GPU that is promised to an app and not given back yet counts as held by that app. Where nothing is on offer, for
+    the standings, an app holds what it runs on now, ended leases included: it is judged by what it has had until this
+    round (docs/decisions/0020).
     """
     held = snapshot.holdings
     count = snapshot.cluster.gpus
+    if offer.gpus.size == 0:
+        own = np.where(runs(snapshot), held.app[:count], NONE)
+        return np.where(held.successor[:count] >= 0, held.next_app[:count], own).astype(np.int32), held.app[:count]
     offered: Bools = np.zeros(count, dtype=bool)
     offered[offer.gpus] = True
     now = snapshot.now
@@ -211,6 +236,13 @@ def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
     own = np.where((held.state[:count] == int(GpuState.HELD)) & binding, held.app[:count], NONE)
     own = np.where(held.successor[:count] >= 0, held.next_app[:count], own)
     return np.where(offered, NONE, own).astype(np.int32), held.app[:count]
+
+
+def runs(snapshot: Snapshot) -> Bools:
+    """By GPU, whether its app runs on it, be its lease over or not."""
+    state = snapshot.holdings.state[: snapshot.cluster.gpus]
+    running: Bools = (state == int(GpuState.HELD)) | (state == int(GpuState.OFFERED))
+    return running
 
 
 def useful(usable: Ints, forecast: Forecast | None) -> Ints:
@@ -248,11 +280,28 @@ def _counted(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
     return found
 
 
-def _menus_alike(menus: Menus, jobs: Ints) -> Mapping[tuple[int, ...], int]:
-    """How many of the jobs have each menu."""
-    found: dict[tuple[int, ...], int] = {}
-    for curve, many in zip(*np.unique(menus.curve[jobs], return_counts=True), strict=True):
-        first = jobs[np.flatnonzero(menus.curve[jobs] == curve)[0]]
-        sizes = tuple(menus.sizes(int(first)).tolist())
-        found[sizes] = found.get(sizes, 0) + int(many)
+def _menus_alike(menus: Menus, jobs: Ints) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """The menus that the jobs have, ascending, each with how many of them have it."""
+    points = menus.points
+    curves = [curve for curve in menus.curve[jobs].tolist() if curve >= 0]
+    many = Counter(points.gpus[points.start[curve] : points.start[curve + 1]].tobytes() for curve in curves)
+    found: Counter[tuple[int, ...]] = Counter()
+    for sizes, count in many.items():
+        found[tuple(sorted(set(np.frombuffer(sizes, dtype=points.gpus.dtype).tolist())))] += count
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=4096)
+def _sums(menus: tuple[tuple[tuple[int, ...], int], ...], limit: int) -> Ints:
+    """Numbers of GPUs up to a limit that jobs with these menus can use together, ascending; 0 left out."""
+    reachable = 1  # bit g: some of the jobs can use g GPUs in all
+    for sizes, many in menus:
+        for _ in range(min(many, limit)):
+            more = reachable
+            for size in sizes:
+                more |= reachable << size
+            reachable = more & ((1 << (limit + 1)) - 1)
+    octets = np.frombuffer(reachable.to_bytes(limit // 8 + 1, "little"), dtype=np.uint8)
+    found = np.flatnonzero(np.unpackbits(octets, bitorder="little"))[1:].astype(np.int64)
+    found.setflags(write=False)
     return found

@@ -33,7 +33,7 @@ from eunomia import (
 from eunomia.bundles import offer_classes
 from eunomia.contracts import Contracts
 from eunomia.units import Ints, JobId
-from eunomia_plugins.themis.apps import AppView, Preparation, read_apps
+from eunomia_plugins.themis.apps import AppView, Preparation, read_apps, runs
 from eunomia_plugins.themis.explaining import explain
 from eunomia_plugins.themis.hammer import Lot, hold_auction
 from eunomia_plugins.themis.rho import bid, rho_now
@@ -95,13 +95,17 @@ class Themis:
 
     @hookimpl
     def eunomia_offer(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
-        """Show the offer to the worst off of the apps that can use some of it (Pseudocode 1, lines 16 and 17)."""
+        """Show the offer to the worst off of the apps that can use some of it (Pseudocode 1, lines 16 and 17).
+
+        Who runs on nothing makes no progress, and comes before everybody who does (§3.3.2: its ρ is unbounded).
+        """
         offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
         rows = standings.claims.rows
         views = read_apps(snapshot, menus, offer, rows.tolist(), self.prepared)
         able = np.array([view.can_use(offered) for view in views], dtype=bool)
         ranked = standings.form(ByBundle).now
-        order = np.lexsort((np.arange(rows.size), -ranked))
+        running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
+        order = np.lexsort((np.arange(rows.size), -ranked, running))
         worst = rows[[claim for claim in order.tolist() if able[claim]]]
         return replace(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
 

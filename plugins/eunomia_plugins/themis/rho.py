@@ -62,8 +62,8 @@ def rho(seconds_left: float, standpoint: Standpoint) -> float:
 def rho_now(work: RemainingWork, standpoint: Standpoint) -> float:
     """ρ of what the app holds; if it holds nothing of use, ρ of waiting on (docs/decisions/0020).
 
-    It then expects to wait a lease and as long again as it has waited, and to go on with the least it can use at the
-    slowest: finite, growing while it waits, and worse than any bundle.
+    It then expects to wait a lease and to go on with the least it can use at the slowest; and all this again for each
+    lease that it has waited: finite, worse than any bundle, and soon by far.
     """
     pieces = sorted(standpoint.held.values(), reverse=True)
     racks = list(standpoint.rack_of.values())
@@ -72,7 +72,8 @@ def rho_now(work: RemainingWork, standpoint: Standpoint) -> float:
         return rho(0.0, standpoint)
     if math.isfinite(held):
         return rho(held, standpoint)
-    return rho(standpoint.lease + standpoint.waited + work.slowest(Locality.CLUSTER), standpoint)
+    waits = 1.0 + standpoint.waited / max(LEAST_SECONDS, standpoint.lease)
+    return rho(standpoint.lease + work.slowest(Locality.CLUSTER), standpoint) * waits
 
 
 def bid(work: RemainingWork, standpoint: Standpoint, classes: MachineClasses) -> list[Bundle]:

@@ -64,6 +64,35 @@ def test_the_offer_goes_to_the_worst_off() -> None:
     assert offer.apps.tolist() == [world.row("app0"), world.row("app1")]
 
 
+def test_whose_lease_ends_is_judged_by_what_it_has_had() -> None:
+    """app0 ran on four GPUs until now; app1 keeps one. Both want more: the offer is app1's, or app0 had it for ever."""
+    world = World("2x4 V100")
+    for name in ("app0", "app1"):
+        world.app(name, contention=2.0, forecast=forecast(4000.0, jobs=2)).job(f"{name}/0", gpus=(1, 4))
+        world.job(f"{name}/1", gpus=(1, 4))
+    world.holds("app0/0", 0, 1, 2, 3, ends_at=500.0).holds("app1/0", 4, ends_at=900.0)
+    snapshot, menus, whole, offer = round_of(themis(fairness_knob=0.8), world)
+    assert whole.gpus.tolist() == [0, 1, 2, 3, 5, 6, 7]
+    assert offer.apps is not None
+    assert offer.apps.tolist() == [world.row("app1")]
+    table = themis().eunomia_valuation(snapshot, menus, whole).form(ByBundle)
+    assert table.now[world.row("app0")] > table.now[world.row("app1")]  # a bid still starts from nothing
+
+
+def test_who_runs_on_nothing_comes_before_who_has_more_left_to_do() -> None:
+    """app0 has all its work before it and one GPU, app1 little left and none: its ρ is unbounded (§3.3.2)."""
+    world = World("2x4 V100")
+    world.app("app0", contention=2.0, forecast=forecast(8000.0, jobs=2)).job("app0/0", gpus=(1, 4))
+    world.job("app0/1", gpus=(1, 4)).holds("app0/0", 0, ends_at=900.0)
+    world.app("app1", contention=2.0, forecast=forecast(100.0, jobs=2, done=7900.0)).job("app1/0", gpus=(1, 4))
+    world.job("app1/1", gpus=(1, 4))
+    snapshot, menus, whole, offer = round_of(themis(fairness_knob=0.8), world)
+    table = themis().eunomia_valuation(snapshot, menus, whole).form(ByBundle)
+    assert table.now[world.row("app0")] > table.now[world.row("app1")]
+    assert offer.apps is not None
+    assert offer.apps.tolist() == [world.row("app1")]
+
+
 def test_apps_that_can_use_nothing_are_not_counted() -> None:
     """app0 holds all that it can use, app1 asks for another type: of two left, f = 0.5 shows the offer to one."""
     world = World("2x4 V100, 1x2 P100")

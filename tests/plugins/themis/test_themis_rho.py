@@ -133,6 +133,15 @@ def test_an_app_that_holds_nothing_is_worse_off_than_with_any_bundle() -> None:
     assert max(row.rho for row in rows) < now[0]
 
 
+def test_each_lease_without_gpus_adds_to_what_any_bundle_gains() -> None:
+    """Two leases without GPUs, and any bundle betters ρ threefold at least, though little is left of a long life."""
+    work = RemainingWork(single(iterations=1))
+    late = standpoint(elapsed=90_000.0, waited=1200.0)
+    rows = bid(work, late, one_machine(4))
+    assert rows
+    assert all(rho_now(work, late) >= 3.0 * row.rho for row in rows)
+
+
 def test_what_it_holds_counts_in_its_bids() -> None:
     """It holds 2 GPUs of machine 0: 2 more there make one piece of 4, 2 elsewhere two pieces."""
     classes = MachineClasses.of(machine=[0, 1], free=[2, 2], gpu_type=[0, 0], rack=[0, 0], named=[0])

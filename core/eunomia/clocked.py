@@ -1,0 +1,41 @@
+"""A clock around each stage of a profile."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from eunomia.stages import Stages
+
+Note = Callable[[str, int], None]
+"""Told a stage's name and the nanoseconds of wall time that a call of it took."""
+
+
+def clocked(stages: Stages, note: Note) -> Stages:
+    """The same stages, each with a clock around it.
+
+    Args:
+        stages: of a profile.
+        note: told of each call, of one that raises too: ``elasticity``, ``valuation``, ``offer``, ``allocation``,
+            ``refine`` or ``placement``.
+    """
+
+    def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter_ns()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                note(name, time.perf_counter_ns() - began)
+
+        return timed
+
+    return dataclasses.replace(
+        stages,
+        elasticity=around("elasticity", stages.elasticity),
+        valuation=around("valuation", stages.valuation),
+        allocation=around("allocation", stages.allocation),
+        placement=around("placement", stages.placement),
+        refiners=tuple(around("refine", refine) for refine in stages.refiners),
+        offer=None if stages.offer is None else around("offer", stages.offer),
+    )

@@ -1,0 +1,191 @@
+"""The files around a journal: its lock, the archive of its older steps, and what to say when a disk refuses."""
+
+import contextlib
+import dataclasses
+import fcntl
+import gzip
+import json
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from eunomia.errors import EunomiaError, InputError
+
+ARCHIVE: Final = ".archive"
+"""``journal.sqlite`` has its archive in the folder ``journal.archive`` beside it."""
+BEGIN_ANEW: Final = "move it away to begin anew"
+
+
+class JournalWriteError(EunomiaError):
+    """The disk refused a write to the journal. Nothing of it was written; the same write may be tried again."""
+
+
+class Keep(Enum):
+    """What becomes of steps that no kept checkpoint needs."""
+
+    ARCHIVE = "archive"
+    """They go into compressed files beside the journal; reports and explanations still read them."""
+    DROP = "drop"
+    """They are deleted; reports and explanations begin at the oldest checkpoint."""
+    ALL = "all"
+    """They stay in the file, which grows without bound."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many steps a segment has, and what becomes of it once all kept checkpoints are later.
+
+    Raises:
+        InputError: a segment without steps.
+    """
+
+    keep: Keep = Keep.ARCHIVE
+    segment_steps: int = 2000
+
+    def __post_init__(self) -> None:
+        if self.segment_steps < 1:
+            raise InputError("a journal's segment must have at least 1 step", value=str(self.segment_steps))
+
+
+DEFAULT_RETENTION: Final = Retention()
+
+
+class Row(NamedTuple):
+    """A row of the table ``steps``; ``uptime`` and ``crc`` are None where version 1 wrote it."""
+
+    id: int
+    now: float
+    at: float
+    events: str
+    decision: str
+    uptime: float | None
+    crc: int | None
+
+
+# --- segments --------------------------------------------------------------------------------------------------------
+
+
+def segment_name(first: int, last: int) -> str:
+    """File name of the segment of these steps."""
+    return f"{first:09d}-{last:09d}.jsonl.gz"
+
+
+def write_segment(path: Path, rows: Iterable[Row]) -> None:
+    """Write a segment whole or not at all; writing it again gives the same file.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        with beside.open("wb") as raw:
+            os.fchmod(raw.fileno(), 0o600)
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
+                for row in rows:
+                    packed.write(json.dumps(row._asdict(), ensure_ascii=False).encode() + b"\n")
+            raw.flush()
+            os.fsync(raw.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def read_segment(path: Path) -> Iterator[Row]:
+    """Yield the steps of a segment.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                yield Row(**json.loads(line))
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        rule = "an archived segment of a journal must be there, and as it was written"
+        raise InputError(rule, value=str(error) or type(error).__name__, place=str(path)) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- what SQLite says -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say of SQLite's errors which file they are about, and what can be done."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            rule = "a journal's file and folder must be writable, and its disk must have room"
+            raise InputError(rule, value=str(error), place=str(path)) from error
+        rule = f"a journal must be a readable SQLite file; {BEGIN_ANEW}"
+        raise InputError(rule, value=str(error), place=str(path)) from error
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what a disk refuses into ``JournalWriteError``; damage to the file stays an ``InputError``."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        rule = "the journal's disk must take what is written"
+        raise JournalWriteError(rule, value=str(error), place=str(path)) from error
+    except sqlite3.DatabaseError as error:
+        raise InputError(
+            f"a journal must be a readable SQLite file; {BEGIN_ANEW}", value=str(error), place=str(path)
+        ) from error
+
+
+# --- the lock ---------------------------------------------------------------------------------------------------------
+
+
+def locked(path: Path) -> IO[str]:
+    """Hold a journal's lock for as long as the returned file is open; the system lets go of a dead process' one.
+
+    Raises:
+        InputError: another process holds it, or its folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (path.parent / f"{path.name}.lock").open("a+")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError("a journal's folder must be writable", value=why, place=str(path.parent)) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        owner = _owner(lock.read())
+        lock.close()
+        raise InputError(f"a journal must have one arbiter, but {owner}", place=path.name) from error
+    with contextlib.suppress(OSError):  # on a full disk the lock is held all the same; nobody can read whose it is
+        lock.seek(0)
+        lock.truncate()
+        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}, lock)
+        lock.flush()
+    return lock
+
+
+def _owner(text: str) -> str:
+    try:
+        owner: Mapping[str, Any] = json.loads(text)
+        since = time.strftime("%H:%M", time.localtime(owner["since"]))
+        return f"process {owner['pid']} on {owner['host']} has held it since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "another process holds it"

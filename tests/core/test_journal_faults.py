@@ -1,0 +1,324 @@
+"""The journal on disks that are full, read-only or damaged; its segments; journals of version 1; what can be saved."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster, Machine
+from eunomia.decisions import Decision
+from eunomia.errors import InputError
+from eunomia.events import AppArrived, JobAdded, Started
+from eunomia.journal import Journal, Note, read_journal
+from eunomia.journal_files import JournalWriteError, Keep, Retention
+from eunomia.profiles import Profile
+from eunomia.recovery import recover
+from eunomia.salvage import salvage
+
+ROOT = Path(__file__).parent.parent.parent
+CLUSTER = Cluster.build([Machine(name="a", gpu_type="cpu", gpus=4)], place="test")
+SMALL = Retention(segment_steps=3)
+
+
+def arbiter() -> Arbiter:
+    stages = Profile.fallback().stages(CLUSTER)
+    return Arbiter(CLUSTER, stages, stages)
+
+
+def live(journal: Journal, steps: int, checkpoint_every: int = 1000) -> Arbiter:
+    """An arbiter that makes some steps; one job comes and starts."""
+    made = arbiter()
+    recover(made, journal)
+    first = journal.last_step + 1
+    for number in range(first, first + steps):
+        events = [AppArrived(app="a", user="ana"), JobAdded(job="a/1", app="a")] if number == 1 else []
+        if number == 3:
+            events = [Started(lease=1, epoch=1)]  # type: ignore[list-item]
+        decision = made.step(float(number), events)
+        journal.append(float(number), events, decision)
+        if number % checkpoint_every == 0:
+            journal.checkpoint(made.save())
+    return made
+
+
+def recovered(path: Path) -> Arbiter:
+    with Journal.open(path) as journal:
+        made = arbiter()
+        recover(made, journal)
+        return made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", Keep)
+def test_old_steps_leave_the_file_and_the_state_stays(path: Path, keep: Keep) -> None:
+    with Journal.open(path, durable=False, retention=Retention(keep=keep, segment_steps=3)) as journal:
+        made = live(journal, 20, checkpoint_every=2)
+    with read_journal(path) as reader:
+        in_file = [step.number for step in reader.steps(archived=False)]
+        numbers = [step.number for step in reader.steps()]
+        first = reader.first_step
+    assert in_file == list(range(1 if keep is Keep.ALL else 19 - (18 % 3), 21))
+    assert numbers == list(range(1 if keep is not Keep.DROP else first, 21))
+    assert first == (in_file[0] if keep is Keep.DROP else 1)
+    assert recovered(path).save() == made.save()
+
+
+def test_the_file_stops_growing(path: Path) -> None:
+    sizes = []
+    with Journal.open(path, durable=False, retention=Retention(keep=Keep.DROP, segment_steps=20)) as journal:
+        for _ in range(6):
+            live(journal, 60, checkpoint_every=10)
+            journal._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            sizes.append(path.stat().st_size)
+    assert max(sizes[2:]) == min(sizes[2:])
+
+
+def test_an_archived_segment_is_read_by_its_name_and_refused_if_it_is_damaged(path: Path) -> None:
+    with Journal.open(path, durable=False, retention=SMALL) as journal:
+        live(journal, 9, checkpoint_every=2)
+    (segment, *_) = sorted((path.parent / "journal.archive").iterdir())
+    assert segment.name == "000000001-000000003.jsonl.gz"
+    assert segment.stat().st_mode & 0o077 == 0
+    segment.write_bytes(segment.read_bytes()[:-9])
+    with read_journal(path) as reader, pytest.raises(InputError, match="archived segment of a journal must be there"):
+        list(reader.steps())
+    recovered(path)  # which needs none of it
+
+
+def test_an_archive_that_cannot_be_written_costs_nothing(path: Path) -> None:
+    (path.parent / "journal.archive").write_text("in the way")
+    with Journal.open(path, durable=False, retention=SMALL) as journal:
+        live(journal, 9, checkpoint_every=2)
+        assert [step.number for step in journal.steps()] == list(range(1, 10))
+        (path.parent / "journal.archive").unlink()
+        live(journal, 2, checkpoint_every=2)
+        assert [step.number for step in journal.steps(archived=False)] == [7, 8, 9, 10, 11]
+        assert [step.number for step in journal.steps()] == list(range(1, 12))
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+VERSION_1 = """
+CREATE TABLE steps (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  now REAL NOT NULL, at REAL NOT NULL, events TEXT NOT NULL, decision TEXT NOT NULL
+);
+CREATE TABLE checkpoints (after_step INTEGER PRIMARY KEY, at REAL NOT NULL, state BLOB NOT NULL);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE notes (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key));
+"""
+
+
+def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_written(path: Path, tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "new.sqlite", durable=False) as journal:
+        made = live(journal, 5, checkpoint_every=3)
+    old, new = sqlite3.connect(path), sqlite3.connect(tmp_path / "new.sqlite")
+    old.executescript(f"{VERSION_1} PRAGMA user_version=1; PRAGMA application_id={0x45554E4F};")
+    old.executemany("INSERT INTO steps VALUES (?,?,?,?,?)", new.execute("SELECT id,now,at,events,decision FROM steps"))
+    old.executemany(
+        "INSERT INTO checkpoints VALUES (?,?,?)", new.execute("SELECT after_step,at,state FROM checkpoints")
+    )
+    old.commit()
+    old.close()
+    new.close()
+    with read_journal(path) as reader:
+        anew = arbiter()
+        recover(anew, reader)
+        assert anew.save() == made.save()
+        assert [step.uptime for step in reader.steps()] == [None] * 5
+        assert reader._version == 1
+    assert recovered(path).save() == made.save()
+    with read_journal(path) as reader:
+        assert reader._version == 2
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, statement: str) -> None:
+    database = sqlite3.connect(path)
+    database.execute(statement)
+    database.commit()
+    database.close()
+
+
+def test_a_checkpoint_that_is_damaged_or_of_another_format_is_passed_over(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        made = live(journal, 11, checkpoint_every=4)
+    damage(path, "UPDATE checkpoints SET state = x'00' WHERE after_step = 8")
+    assert recovered(path).save() == made.save()
+    damage(path, "UPDATE checkpoints SET crc = NULL, state = CAST('{\"format\": 1}' AS BLOB) WHERE after_step = 4")
+    assert recovered(path).save() == made.save()  # from the first step on
+
+
+def test_without_a_checkpoint_steps_must_go_back_to_the_first(path: Path) -> None:
+    with Journal.open(path, durable=False, retention=Retention(keep=Keep.DROP, segment_steps=3)) as journal:
+        live(journal, 11, checkpoint_every=4)
+    damage(path, "DELETE FROM checkpoints")
+    with pytest.raises(InputError, match="without its steps 1 to 3 must have a checkpoint that can be read"):
+        recovered(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE steps SET decision = replace(decision, '\"round\":', '\"round\":1') WHERE id = 10", "step 10"),
+        ("DELETE FROM steps WHERE id = 10", "step 11 after 9"),
+        ("DELETE FROM steps WHERE id > 9", "must hold its last step, 12; this one ends with step 9"),
+    ],
+)
+def test_a_damaged_step_is_refused_with_the_way_out_and_what_is_good_can_be_saved(
+    path: Path, statement: str, told: str
+) -> None:
+    with Journal.open(path, durable=False) as journal:
+        journal.set_meta(seed=7)
+        live(journal, 9, checkpoint_every=4)
+        journal.note(Note(kind="app", key="a", value=1))
+        good = recovered_from(journal)
+        live(journal, 3)
+    damage(path, statement)
+    with pytest.raises(InputError) as refused:
+        recovered(path)
+    assert told in str(refused.value)
+    assert "python -m eunomia.salvage" in str(refused.value)
+    before = path.read_bytes()
+    done = salvage(path)
+    assert (done.last, done.lost) == (9, 3)
+    assert done.kept_as.read_bytes() == before
+    assert recovered(path).save() == good.save()
+    with Journal.open(path, durable=False) as journal:
+        assert (journal.meta["seed"], journal.notes("app")) == (7, {"a": 1})
+        live(journal, 1)
+        assert [step.number for step in journal.steps()] == list(range(1, 11))
+
+
+def recovered_from(journal: Journal) -> Arbiter:
+    made = arbiter()
+    recover(made, journal)
+    return made
+
+
+def test_a_journal_cut_short_is_refused_and_the_file_kept(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        live(journal, 200, checkpoint_every=150)
+        journal._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"must be a readable SQLite file|must be whole"):
+        recovered(path)
+    assert path.read_bytes() == content[: len(content) // 2]
+
+
+def test_a_journal_that_is_held_is_not_saved_from(path: Path) -> None:
+    with Journal.open(path), pytest.raises(InputError, match="must have one arbiter"):
+        salvage(path)
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_nothing_half_done_and_the_same_write_goes_through_later(path: Path) -> None:
+    with Journal.open(path) as journal:
+        made = live(journal, 5, checkpoint_every=3)
+        (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+        journal._database.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(JournalWriteError) as refused:
+            for number in range(6, 200):
+                decision = made.step(float(number), [])
+                journal.append(float(number), [], decision, notes=[Note(kind="app", key="a", value=number)])
+        assert f"the journal's disk must take what is written, but got database or disk is full ({path})" == str(
+            refused.value
+        )
+        last = journal.last_step
+        assert journal.notes("app") == ({"a": last} if last > 5 else {})
+        with pytest.raises(JournalWriteError):
+            journal.checkpoint(made.save() * 50)
+        journal._database.execute("PRAGMA max_page_count=1000000")
+        assert journal.append(float(number), [], decision) == last + 1
+    assert recovered(path).save() == made.save()
+
+
+LIMITED = """
+import resource, signal, sys
+from eunomia.decisions import Decision
+from eunomia.journal import Journal
+from eunomia.journal_files import JournalWriteError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal = Journal.open(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+for number in range(1, 1000):
+    try:
+        journal.append(float(number), [], Decision(now=float(number), round=0, version=0))
+    except JournalWriteError as error:
+        print(number, error)
+        break
+"""
+
+
+def test_a_file_that_may_not_grow_is_a_disk_that_refuses(path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path)], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    number, _, told = done.stdout.partition(" ")
+    assert told.startswith("the journal's disk must take what is written, but got ")
+    with Journal.open(path) as journal:
+        assert [step.number for step in journal.steps()] == list(range(1, int(number)))
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    """A folder that an ordinary user can read, and nobody but its owner write."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with Journal.open(Path(folder) / "journal.sqlite") as journal:
+            journal.append(1.0, [], Decision(now=1.0, round=0, version=0))
+        (Path(folder) / "journal.sqlite").chmod(0o644)
+        (Path(folder) / "journal.sqlite.lock").unlink()
+        Path(folder).chmod(0o555)
+        yield Path(folder)
+        Path(folder).chmod(0o755)
+
+
+ORDINARY = """
+import os, sys
+from eunomia.errors import InputError
+from eunomia.journal import Journal, read_journal
+if os.geteuid() == 0:
+    os.setuid(65534)
+with read_journal(sys.argv[1] + "/journal.sqlite") as reader:
+    print([step.number for step in reader.steps()])
+try:
+    Journal.open(sys.argv[1] + "/journal.sqlite")
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_read_only_folder_can_be_read_and_is_refused_to_an_arbiter(read_only: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
+    done = subprocess.run(
+        [sys.executable, "-c", ORDINARY, str(read_only)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "PermissionError" in done.stderr or "ModuleNotFoundError" in done.stderr:
+        pytest.skip("an ordinary user cannot read this project here")
+    told = done.stdout.splitlines()
+    assert told == ["[1]", f"a journal's folder must be writable, but got Permission denied ({read_only})"], done.stderr

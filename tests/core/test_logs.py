@@ -1,0 +1,33 @@
+"""Logs: JSON where nobody looks on, and no fault of whoever logs when nobody reads."""
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+
+import structlog
+
+from eunomia.logs import configure_logs
+
+
+def test_anything_but_a_terminal_gets_one_object_a_line() -> None:
+    stream = io.StringIO()
+    configure_logs(level="info", stream=stream)
+    structlog.get_logger().info("round.decided", round=3)
+    structlog.get_logger().debug("unheard")
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["round"], told["level"]) == ("round.decided", 3, "info")
+    assert told["time"].endswith("Z")
+
+
+def test_a_reader_that_goes_away_and_a_closed_file_stop_nobody(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:  # what could not be flushed, at last
+        configure_logs(stream=stream)
+        os.close(reading)
+        structlog.get_logger().info("told to nobody")
+    with (tmp_path / "log").open("w") as stream:
+        configure_logs(stream=stream)
+    structlog.get_logger().info("told to a closed file")
