@@ -1,8 +1,9 @@
 """Curve stopping: trials whose curves promise too little are ended early (Themis §4.3.2; Hyperdrive, Google Vizier).
 
-All trials run side by side. At declared milestones a trial's learning curve is extrapolated to its end; if even the
-most favourable curve that its points allow ends worse than what another trial has shown already, it is stopped.
-Nothing is judged before a milestone, on fewer points than asked, or while too few other trials have curves.
+All trials run side by side. At declared milestones a trial's learning curve is extrapolated to its end, as a
+distribution of its last metric (``curves.py``); it is stopped if its chance to come as far as another trial is already
+is too small, by all families of curves together and by several of them alone. Nothing is judged before a milestone,
+within the grace, on fewer points than asked, or while too few other trials have curves.
 """
 
 import math
@@ -13,11 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from eunomia.errors import InputError
 from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
-from eunomia_hpo_adapters.curves import Curves, Point
+from eunomia_hpo_adapters.curves import Curves, Point, Seen
+from eunomia_hpo_adapters.points import Points
+from eunomia_hpo_adapters.predictions import Prediction
 from eunomia_hpo_adapters.scoreboard import Scoreboard
+from eunomia_hpo_adapters.trials import Trials
 
-MOST_POINTS = 64
-"""Points kept of a trial: above that every second one is dropped, never the first or the last."""
+GROWTH = 1.1
+"""A forecast is made anew when a trial has so many times the points of the last one."""
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -29,14 +33,22 @@ class CurveStoppingOptions(BaseModel):
 
     milestones: tuple[Fraction, ...] = (0.25, 0.5, 0.75)
     """Parts of max_iterations, ascending, at which trials are judged; nowhere else."""
-    least_points: int = Field(default=5, ge=4)
-    """Points that a trial must have reported before its curve is trusted."""
+    grace: int = Field(default=0, ge=0)
+    """Milestones before this iteration are not used, nor those before the job's last drop of the learning rate."""
+    least_points: int = Field(default=8, ge=5)
+    """Finite points that a trial must have reported before its curve is trusted."""
     least_curves: int = Field(default=2, ge=2)
     """Trials that must have curves by then, the judged one among them."""
-    deviations: float = Field(default=2.0, ge=0.0, le=10.0)
-    """Standard deviations by which a curve may be off: the more, the later a trial is stopped."""
+    chance: float = Field(default=0.05, gt=0.0, lt=0.5)
+    """A trial is stopped if its chance to come near the best is less."""
+    tolerance: float = Field(default=0.005, ge=0.0, lt=1.0)
+    """What is near the best: within this part of it."""
+    agree: int = Field(default=2, ge=2, le=5)
+    """Families of curves that must each say so alone."""
     converged: float = Field(default=0.0, ge=0.0, lt=1.0)
     """A trial is done at the first milestone at which its curve has only this part of its way left; 0: never."""
+    optimism: float = Field(default=0.95, ge=0.5, lt=1.0)
+    """Probability with which a curve has converged by when it is said to have: the more, the later."""
 
     @field_validator("milestones")
     @classmethod
@@ -55,26 +67,31 @@ class CurveStopping:
 
     def __init__(self, search: Search, options: CurveStoppingOptions, whole: int) -> None:
         self._search, self._options, self._whole = search, options, whole
-        self._trials = tuple(search.trial(number) for number in range(1, search.trials + 1))
+        grace = max([options.grace, *search.milestones])
+        self._milestones = [part * whole for part in options.milestones if part * whole >= grace]
+        self._trials = Trials(search)
         self._scores = Scoreboard(search)
-        self._points: dict[int, list[Point]] = {}
+        self._points = Points()
         self._over: set[int] = set()
         self._judged: dict[int, int] = {}
         """By trial, milestones that it has passed."""
-        self._curves: dict[int, tuple[int, Curves | None]] = {}
-        """By trial, the last fit and how many points it was made of: a cache."""
+        self._expected: dict[int, tuple[Sequence[Point], float]] = {}
+        """By trial, where it was last expected to converge, and from which points: a cache."""
 
     @classmethod
     def create(cls, search: Search, options: CurveStoppingOptions) -> Self:
         """See the port.
 
         Raises:
-            InputError: no metric, no max_iterations, or fewer than two trials.
+            InputError: no metric, no max_iterations, fewer than two trials, or a grace that never ends.
         """
         if search.metric is None or search.max_iterations is None:
             raise InputError("curve_stopping must know metric and max_iterations", value="none")
         if search.trials < 2:
             raise InputError("trials must be at least 2 for curve_stopping", value=str(search.trials))
+        if options.grace >= search.max_iterations:
+            rule = f"grace must be below max_iterations {search.max_iterations}"
+            raise InputError(rule, value=str(options.grace))
         check_grid(search)
         return cls(search, options, search.max_iterations)
 
@@ -82,19 +99,19 @@ class CurveStopping:
 
     def trials(self) -> Sequence[Trial]:
         """See the port."""
-        return self._trials
+        return self._trials.made
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
         """See the port; a trial is judged at the first point at or after each milestone."""
         self._scores.note(trial, metric)
-        self._keep(trial, Point(iteration, self._lower(metric)))
-        passed = sum(iteration >= part * self._whole for part in self._options.milestones)
+        self._points.note(trial, Point(iteration, self._lower(metric)))
+        passed = sum(iteration >= milestone for milestone in self._milestones)
         if passed <= self._judged.get(trial, 0) or iteration >= self._whole:
             return Action.CONTINUE
         self._judged[trial] = passed
         if not self._is_hopeless(trial) and not self._has_converged(trial, iteration):
             return Action.CONTINUE
-        self._over.add(trial)
+        self._end(trial, metric)
         return Action.STOP
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
@@ -105,56 +122,59 @@ class CurveStopping:
         """See the port."""
         self._scores.note(trial, metric)
         if metric is not None:
-            self._keep(trial, Point(iteration, self._lower(metric)))
-        self._over.add(trial)
+            self._points.note(trial, Point(iteration, self._lower(metric)))
+        self._end(trial, metric)
 
     def on_failed(self, trial: int) -> None:
         """See the port."""
-        self._over.add(trial)
+        self._end(trial, None)
 
-    # -- judging
+    def _end(self, trial: int, metric: float | None) -> None:
+        self._over.add(trial)
+        self._trials.tell(trial, metric)
 
     def _lower(self, metric: float) -> float:
         """The metric as a cost: lower is better."""
         return -metric if self._search.mode == "max" else metric
 
-    def _keep(self, trial: int, point: Point) -> None:
-        kept = self._points.setdefault(trial, [])
-        if kept and kept[-1].iteration == point.iteration:
-            kept.pop()
-        kept.append(point)
-        if len(kept) > MOST_POINTS:
-            self._points[trial] = [*kept[:-1:2], kept[-1]]
-
-    def _curve(self, trial: int) -> Curves | None:
-        """The curves of a trial that has reported enough to have one."""
-        points = self._points.get(trial, [])
-        finite = sum(math.isfinite(point.value) for point in points)
-        if finite < self._options.least_points:
-            return None
-        key = points[-1].iteration
-        if trial not in self._curves or self._curves[trial][0] != key:
-            self._curves[trial] = (key, Curves.fit(points, deviations=self._options.deviations))
-        return self._curves[trial][1]
+    # -- judging
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Whether even its best plausible end is worse than what another trial has shown."""
-        own = self._curve(trial)
-        with_curves = [other for other in self._points if self._curve(other) is not None]
-        if own is None or len(with_curves) < self._options.least_curves:
+        """Whether it will hardly come near to where the best of the others is already."""
+        options, points = self._options, self._points
+        others = [other for other in points.trials() if other != trial]
+        best = min((points.level(other) for other in others), default=math.inf)
+        if not math.isfinite(best):
             return False
-        shown = [
-            point.value
-            for other in with_curves
-            if other != trial
-            for point in self._points[other]
-            if math.isfinite(point.value)
-        ]
-        return own.optimistic(self._whole) > min(shown)
+        if points.is_lost(trial, options.least_points):
+            return True
+        near = best + options.tolerance * abs(best)
+        with_curves = sum(points.count(other) >= options.least_points for other in others)
+        if with_curves < options.least_curves - 1 or points.level(trial) <= near:
+            return False
+        curves = self._curves(points.of(trial), Seen(best=best, spread=points.spread()))
+        return curves is not None and self.is_unlikely(curves.predict(self._whole), near)
+
+    def _curves(self, points: Sequence[Point], seen: Seen | None = None) -> Curves | None:
+        """The curves of a trial that has reported enough to have some."""
+        if sum(math.isfinite(point.value) for point in points) < self._options.least_points:
+            return None
+        return Curves.fit(points, seen=seen)
+
+    def is_unlikely(self, end: Prediction, near: float) -> bool:
+        """Whether a trial will hardly end below a value: by all families together, and by enough of them alone."""
+        alone = sum(chance < self._options.chance for chance in end.below_by_family(near).values())
+        return alone >= self._options.agree and end.below(near) < self._options.chance
 
     def _has_converged(self, trial: int, iteration: int) -> bool:
-        own = self._curve(trial)
-        return own is not None and own.last_to_converge(self._options.converged) <= iteration
+        options = self._options
+        if not options.converged:
+            return False
+        curves = self._curves(self._points.of(trial))
+        return curves is not None and self._convergence(curves) <= iteration
+
+    def _convergence(self, curves: Curves) -> float:
+        return curves.convergence(self._whole, part=self._options.converged, probability=self._options.optimism)
 
     # -- what is wanted
 
@@ -169,7 +189,7 @@ class CurveStopping:
 
     def is_done(self) -> bool:
         """See the port."""
-        return not self._alive()
+        return len(self._over) >= self._search.trials
 
     def rung(self, trial: int) -> int | None:
         """See the port: there are none."""
@@ -179,40 +199,50 @@ class CurveStopping:
         """See the port."""
         return self._scores.best()
 
+    def _alive(self) -> list[int]:
+        return [trial.number for trial in self._trials.made if trial.number not in self._over]
+
     # -- Figure 7
 
     def num_phases(self) -> int:
-        """See the port: all trials run side by side."""
-        return 0 if self.is_done() else 1
+        """See the port: the trials that run, side by side, and a wave of those that are still to be suggested."""
+        return 0 if self.is_done() else 1 + len(self._trials.waves)
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
         """See the port."""
-        return self.jobs_remaining(done)
+        return [self._jobs_now(done), *self._trials.to_come(float(self._whole), self._search.most)][phase]
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
         """See the port; a trial goes on to where the slowest plausible curve has converged, at most to its end."""
+        return [info for phase in range(self.num_phases()) for info in self.jobs_in_phase(phase, done)]
+
+    def _jobs_now(self, done: Mapping[int, float]) -> list[JobInfo]:
         search = self._search
         return [
             JobInfo(
                 trial=number,
-                iterations_left=max(self._end(number) - done.get(number, 0.0), 0.0),
+                iterations_left=max(self._last_iteration(number) - done.get(number, 0.0), 0.0),
                 least=search.least,
                 most=search.most,
             )
             for number in self._alive()
         ]
 
-    def _end(self, trial: int) -> float:
-        """The first milestone at which its slowest plausible curve has converged; its whole work without one."""
-        own = self._curve(trial) if self._options.converged else None
-        if own is None:
-            return float(self._whole)
-        converged = own.last_to_converge(self._options.converged)
-        ahead = self._options.milestones[self._judged.get(trial, 0) :]
-        return next((part * self._whole for part in ahead if part * self._whole >= converged), float(self._whole))
+    def _last_iteration(self, trial: int) -> float:
+        """Where it will have converged by its most optimistic curve: the milestone after; else its whole work.
 
-    def _alive(self) -> list[int]:
-        return [trial.number for trial in self._trials if trial.number not in self._over]
+        Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
+        completion time". That the trial may be stopped as hopeless before is not counted on.
+        """
+        if not self._options.converged:
+            return float(self._whole)
+        points = self._points.of(trial)
+        points = points[: _points_of_forecast(len(points), self._options.least_points)]
+        if trial not in self._expected or self._expected[trial][0] != points:
+            curves = self._curves(points)
+            self._expected[trial] = (points, math.inf if curves is None else self._convergence(curves))
+        ahead = self._milestones[self._judged.get(trial, 0) :]
+        return next((each for each in ahead if each >= self._expected[trial][1]), float(self._whole))
 
     # -- memory
 
@@ -221,20 +251,24 @@ class CurveStopping:
         return {
             "over": sorted(self._over),
             "judged": {str(trial): passed for trial, passed in self._judged.items()},
-            "points": {
-                str(trial): [[one.iteration, one.value if math.isfinite(one.value) else None] for one in points]
-                for trial, points in self._points.items()
-            },
+            "points": self._points.state(),
             "scores": self._scores.state(),
+            "trials": self._trials.state(),
         }
 
     def restore(self, state: JsonState) -> None:
         """See the port."""
         self._over = set(state["over"])
         self._judged = {int(trial): passed for trial, passed in state["judged"].items()}
-        self._points = {
-            int(trial): [Point(at, math.nan if metric is None else metric) for at, metric in points]
-            for trial, points in state["points"].items()
-        }
-        self._curves = {}
+        self._points.restore(state["points"])
+        self._expected = {}
         self._scores.restore(state["scores"])
+        self._trials.restore(state.get("trials", {}))
+
+
+def _points_of_forecast(points: int, least: int) -> int:
+    """The most of a growing series that there are, so that a forecast is not made anew at every point."""
+    count = least
+    while (following := max(count + 1, int(count * GROWTH))) <= points:
+        count = following
+    return count

@@ -1,23 +1,33 @@
-"""Learning curves: parametric fits to what a trial has reported, and how far they can be trusted.
+"""Learning curves: families fitted to what a trial has reported, and how far they can be trusted together.
 
-Two families that fall towards an asymptote, lower is better: ``a + b (t + 1)^-c`` and ``a + b exp(-c t)``, b at least
-0. For a given exponent the rest is linear least squares, so every exponent of a grid is fitted exactly, and all that
-explain the points about as well as the best one are kept: together they say how sure a forecast is.
+Every family (``families.py``) is fitted with SciPy's bounded least squares from several starts. Around each best fit
+the shapes that explain the points about as well are kept, weighed by their likelihood, and the families by Akaike's
+criterion, blunted: a criterion knows nothing of what no family can express. Together they are a distribution of the
+metric at a later iteration, without random draws. What was added because it was measured is in `Doubt`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eunomia_hpo_adapters.families import FAMILIES, Family
+from eunomia_hpo_adapters.predictions import Prediction
+
 Reals = NDArray[np.float64]
 
-EXPONENTS = 200
-"""Exponents tried of each family."""
+LEAST_POINTS = 4
+"""Fewer determine no curve of three numbers with anything left to judge it by."""
 ROUNDING = 1e-9
 """Part of the points' range below which residuals are rounding."""
+_DEVIATIONS = np.linspace(-3.0, 3.0, 13)
+_STARTS = 2
+_AHEAD = 4.0
+"""What a curve may still fall is bounded at four times the iterations so far."""
+_LEAPS = 16
+_LEAST_FAMILIES = 3
 
 
 class Point(NamedTuple):
@@ -27,118 +37,307 @@ class Point(NamedTuple):
     value: float
 
 
-class Shapes(NamedTuple):
-    """The plausible curves, a row each."""
+class Doubt(NamedTuple):
+    """How much is doubted beyond what least squares say; measured on recorded curves, docs/reference/curve-stopping."""
 
-    asymptote: Reals
+    recency: float = 0.5
+    """Points weigh as this power of their iteration: a curve must fit where it goes on."""
+    equal: float = 0.3
+    """Part of the weight that plausible families share alike."""
+    plausible: float = 10.0
+    """Difference of Akaike's criterion up to which a family is plausible."""
+    ahead: float = 0.5
+    """Standard deviation of what a curve may still fall, in ranges of what the search has seen; twice that at most."""
+    floor: float = 0.002
+    """Least noise of a metric, in ranges of what the search has seen: one that stands still is not free of it."""
+    drift: float = 1.0
+    """Standard deviation of a slow wandering, in noises, by when the iterations have doubled."""
+    leap: float = 0.6
+    """Probability that a trial with nearly all its work ahead comes, by no curve that can be seen yet, to somewhere
+    between where it is and where the best of the search is; it shrinks as the part of the work that is ahead, to the
+    power 3/2."""
+
+
+class Seen(NamedTuple):
+    """What the rest of the search has shown, in the metric's unit, lower is better."""
+
+    best: float
+    """Where its best trial is now."""
+    spread: float
+    """The range of all its values."""
+
+
+class Shapes(NamedTuple):
+    """Curves of one family, a row each, in units of the points' range."""
+
+    logarithms: Reals
+    level: Reals
     amplitude: Reals
     """At least 0."""
-    exponent: Reals
-    power: NDArray[np.bool_]
-    """A power law; else exponential."""
     mean: Reals
-    """Mean of its fall at the points: what a line through them is sure of."""
+    """Mean of g at the points: what a line through them is sure of."""
     spread: Reals
-    """Sum of squares of the fall around its mean."""
+    """Sum of squares of g around it, and what the leap's prior adds."""
+    squares: Reals
+    """Of the residuals, weighted."""
 
-    def rows(self, chosen: NDArray[np.int64]) -> "Shapes":
-        """Some of them."""
-        numbers = (self.asymptote[chosen], self.amplitude[chosen], self.exponent[chosen])
-        return Shapes(*numbers, self.power[chosen], self.mean[chosen], self.spread[chosen])
+
+class Fit(NamedTuple):
+    """A family's curves that the points allow."""
+
+    family: Family
+    shapes: Shapes
+    weight: Reals
+    """[curve] within the family; adds up to 1."""
+
+
+class Sample(NamedTuple):
+    """The points as they are fitted: x is 1 at the last, y in ranges from the last one's value."""
+
+    x: Reals
+    y: Reals
+    weight: Reals
+    """Mean 1."""
+    last: float
+    """Iteration + 1 of the last point."""
+    zero: float
+    unit: float
+    spread: float
+    """The range that the search has seen; at least 1."""
+    gap: float
+    """How far the search's best is below the last value; at least 0."""
+
+    @classmethod
+    def of(cls, points: Sequence[Point], seen: Seen | None, recency: float) -> Self | None:
+        """Take what is finite, the last of each iteration; None where that is too little."""
+        usable = {point.iteration: point.value for point in points if math.isfinite(point.value)}
+        if len(usable) < LEAST_POINTS:
+            return None
+        iterations = np.array(sorted(usable), dtype=np.float64)
+        values = np.array([usable[int(iteration)] for iteration in iterations])
+        last, zero = float(iterations[-1] + 1.0), float(values[-1])
+        unit = float(np.ptp(values)) or max(abs(zero), 1.0)
+        x = (iterations + 1.0) / last
+        weight = x**recency
+        spread = 1.0 if seen is None else max(1.0, seen.spread / unit)
+        gap = 0.0 if seen is None else max(0.0, (zero - seen.best) / unit)
+        return cls(x, (values - zero) / unit, weight / weight.mean(), last, zero, unit, spread, gap)
 
 
 class Curves:
-    """All fitted curves that are plausible, the best first.
+    """All families fitted to the points of a trial.
 
     Args:
-        shapes: the curves.
-        noise: standard deviation of the residuals of the best.
-        points: how many it was made of.
-        deviations: standard deviations that a forecast may be off.
+        sample: the points.
+        fits: by family.
+        family_weight: [family] adds up to 1.
+        effective: points that the residuals are worth: those of a wave are worth less.
+        noise: standard deviation of the metric around its curve, in the sample's units.
+        doubt: what is doubted.
     """
 
-    def __init__(self, shapes: Shapes, *, noise: float, points: int, deviations: float) -> None:
-        self.shapes, self.noise, self._points, self._deviations = shapes, noise, points, deviations
+    def __init__(
+        self, sample: Sample, fits: Sequence[Fit], family_weight: Reals, effective: float, noise: float, doubt: Doubt
+    ) -> None:
+        self._sample, self._fits, self._family_weight = sample, fits, family_weight
+        self._effective, self._noise, self._doubt = effective, noise, doubt
 
     @classmethod
-    def fit(cls, points: Sequence[Point], *, deviations: float = 2.0) -> Self | None:
-        """Fit both families.
+    def fit(cls, points: Sequence[Point], *, seen: Seen | None = None, doubt: Doubt | None = None) -> Self | None:
+        """Fit all families.
 
         Args:
             points: at least four at different iterations; what is not finite is left out.
-            deviations: how many standard deviations from the best a curve may be and still be plausible.
+            seen: what other trials have shown: one that has hardly moved may still go as far as they did. None: it is
+                judged by its own points alone.
+            doubt: what is doubted.
 
         Returns:
             None where there are too few points.
         """
-        usable = {point.iteration: point.value for point in points if math.isfinite(point.value)}
-        if len(usable) < 4:
+        doubt = doubt or Doubt()
+        sample = Sample.of(points, seen, doubt.recency)
+        if sample is None:
             return None
-        times = np.array(sorted(usable), dtype=np.float64)
-        values = np.array([usable[int(time)] for time in times])
-        span = float(times[-1] + 1.0)
-        powers, rates = np.geomspace(0.05, 8.0, EXPONENTS), np.geomspace(0.05, 50.0, EXPONENTS) / span
-        falls = np.vstack([(times + 1.0) ** -powers[:, None], np.exp(-rates[:, None] * times)])
-        exponent = np.concatenate([powers, rates])
-        shapes, squares = _least_squares(falls, values, exponent, np.arange(exponent.size) < powers.size)
-        floor = (ROUNDING * max(float(np.ptp(values)), abs(float(values[-1])), 1e-300)) ** 2 * times.size
-        best = float(squares.min()) + floor
-        # The likelihood ratio of normal residuals with their variance fitted: n ln(S / S_best) <= z^2.
-        plausible = np.flatnonzero(squares + floor <= best * math.exp(deviations**2 / times.size))
-        order = plausible[np.argsort(squares[plausible], kind="stable")]
-        noise = math.sqrt(best / max(1, times.size - 3))
-        return cls(shapes.rows(order), noise=noise, points=times.size, deviations=deviations)
+        ahead = doubt.ahead * sample.spread
+        best = [_refine(family, sample) for family in FAMILIES.values()]
+        residuals = min(best, key=lambda each: float(each[1] @ each[1]))[1]
+        effective = _effective(residuals)
+        noise = max(_noise(residuals, sample), doubt.floor * sample.spread)
+        fits = [
+            _around(family, shape, sample, ahead, noise, effective)
+            for family, (shape, _) in zip(FAMILIES.values(), best, strict=True)
+        ]
+        floor = sample.x.size * max(doubt.floor * sample.spread, ROUNDING) ** 2
+        weights = _family_weights(fits, effective, floor, doubt)
+        return cls(sample, fits, weights, effective, noise, doubt)
 
-    def at(self, iteration: float) -> Reals:
-        """[curve] the metric after so many iterations."""
-        return np.asarray(self.shapes.asymptote + self.shapes.amplitude * self._fall(iteration))
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each family."""
+        return {fit.family.name: float(weight) for fit, weight in zip(self._fits, self._family_weight, strict=True)}
 
-    def expected(self, iteration: float) -> float:
-        """The metric by the curve that fits best."""
-        return float(self.at(iteration)[0])
+    def predict(self, iteration: float) -> Prediction:
+        """The metric after so many iterations, noise of one evaluation included."""
+        sample, parts = self._sample, []
+        x = np.array([(iteration + 1.0) / sample.last])
+        wander = self._doubt.drift * self._noise * math.log2(max(1.0, float(x[0])))
+        for fit in self._fits:
+            shapes = fit.shapes
+            g = fit.family.at(x, shapes.logarithms)[:, 0]
+            free = max(self._effective - fit.family.parameters, 2.0)
+            variance = shapes.squares / sample.x.size * self._effective / free
+            line = variance * (1.0 / self._effective + (g - shapes.mean) ** 2 / shapes.spread)
+            scale = np.sqrt(line + self._noise**2 + wander**2)
+            parts.append((shapes.level + shapes.amplitude * g, scale, np.full(g.size, free)))
+        sizes = [len(fit.weight) for fit in self._fits]
+        weight = np.repeat(self._family_weight, sizes) * np.concatenate([fit.weight for fit in self._fits])
+        leap = self._doubt.leap * (1.0 - 1.0 / max(1.0, float(x[0]))) ** 1.5 if sample.gap > 0.0 else 0.0
+        to = -sample.gap * (np.arange(_LEAPS) + 0.5) / _LEAPS
+        noisy = np.full(_LEAPS, math.hypot(self._noise, sample.gap / _LEAPS / 2.0))
+        parts.append((to, noisy, np.full(_LEAPS, self._effective)))
+        centre, scale, freedom = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Prediction(
+            families=[fit.family.name for fit in self._fits],
+            family=np.repeat(np.arange(len(sizes) + 1), [*sizes, _LEAPS]),
+            weight=np.concatenate([(1.0 - leap) * weight, np.full(_LEAPS, leap / _LEAPS)]),
+            centre=sample.zero + sample.unit * centre,
+            scale=sample.unit * scale,
+            freedom=freedom,
+        )
 
-    def optimistic(self, iteration: float) -> float:
-        """The best metric that any plausible curve promises."""
-        return float((self.at(iteration) - self._unsure(iteration)).min())
-
-    def pessimistic(self, iteration: float) -> float:
-        """The worst."""
-        return float((self.at(iteration) + self._unsure(iteration)).max())
-
-    def _fall(self, iteration: float) -> Reals:
-        shapes = self.shapes
-        with np.errstate(under="ignore"):
-            power = (iteration + 1.0) ** -shapes.exponent
-            return np.where(shapes.power, power, np.exp(-shapes.exponent * iteration))
-
-    def _unsure(self, iteration: float) -> Reals:
-        """[curve] how far off it may be there for a given exponent: the error of a fitted line."""
-        shapes = self.shapes
-        away = (self._fall(iteration) - shapes.mean) ** 2
-        share = np.divide(away, shapes.spread, out=np.zeros_like(away), where=shapes.spread > 0.0)
-        return np.asarray(self._deviations * self.noise * np.sqrt(1.0 / self._points + share))
-
-    def last_to_converge(self, part: float) -> float:
-        """Iterations after which every plausible curve has only ``part`` of its way left; inf: one never gets there.
+    def convergence(self, whole: float, *, part: float, probability: float) -> float:
+        """Iterations by which a curve has only a part of its way from 0 to ``whole`` left, with a probability.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
-        completion time".
+        completion time". That is the curve that goes on improving longest, and so the quantile by which nearly all
+        curves, by their weights, have converged.
         """
-        if part <= 0.0:
-            return math.inf
-        with np.errstate(over="ignore"):
-            power = part ** (-1.0 / self.shapes.exponent) - 1.0
-            times = np.where(self.shapes.power, power, -math.log(part) / self.shapes.exponent)
-        return float(np.where(self.shapes.amplitude > 0.0, times, 0.0).max())
+        times = np.linspace(0.0, whole, 129)
+        left = []
+        for fit in self._fits:
+            g = fit.family.at((times + 1.0) / self._sample.last, fit.shapes.logarithms)
+            way = np.maximum(g[:, :1] - g[:, -1:], 0.0) * (fit.shapes.amplitude > 0.0)[:, None]
+            left.append(times[np.argmax(g - g[:, -1:] <= part * np.maximum(way, 1e-300), axis=1)] * (way[:, 0] > 0.0))
+        at = np.concatenate(left)
+        weight = np.concatenate([fit.weight * own for fit, own in zip(self._fits, self._family_weight, strict=True)])
+        order = np.argsort(at, kind="stable")
+        reached = np.cumsum(weight[order])
+        return float(at[order][min(int(np.searchsorted(reached, probability * reached[-1])), at.size - 1)])
 
 
-def _least_squares(falls: Reals, values: Reals, exponent: Reals, power: NDArray[np.bool_]) -> tuple[Shapes, Reals]:
-    """Fit asymptote and amplitude to each row of ``falls``, one curve's shape each; and their squared residuals."""
-    mean = falls.mean(axis=1)
-    centred = falls - mean[:, None]
-    spread = (centred**2).sum(axis=1)
-    amplitude = np.divide(centred @ (values - values.mean()), spread, out=np.zeros(spread.size), where=spread > 0.0)
-    amplitude = np.maximum(amplitude, 0.0)  # a metric that gets worse is taken to stand still
-    asymptote = values.mean() - amplitude * mean
-    residual = values - asymptote[:, None] - amplitude[:, None] * falls
-    return Shapes(asymptote, amplitude, exponent, power, mean, spread), (residual**2).sum(axis=1)
+# -- one family
+
+
+def _solve(family: Family, logarithms: Reals, sample: Sample, ahead: float = 0.0, noise: float = 0.0) -> Shapes:
+    """Fit level and amplitude for given shapes: weighted least squares.
+
+    With ``ahead`` given, what comes after the last point, b (g(1) - g(4)), has that standard deviation around nothing
+    before the points are seen, and is at most twice that.
+    """
+    g = family.at(sample.x, logarithms)
+    mean = g @ sample.weight / sample.x.size
+    level = float(sample.y @ sample.weight) / sample.x.size
+    centred = g - mean[:, None]
+    spread = (centred**2) @ sample.weight
+    most = np.full(len(g), np.inf)
+    if ahead:
+        fall = np.maximum(g[:, -1] - family.at(np.array([_AHEAD]), logarithms)[:, 0], 1e-300)
+        spread, most = spread + (noise * fall / ahead) ** 2, 2.0 * ahead / fall
+    spread = np.maximum(spread, 1e-300)
+    amplitude = np.clip(centred @ (sample.weight * (sample.y - level)) / spread, 0.0, most)
+    residual = sample.y - level - amplitude[:, None] * centred
+    return Shapes(logarithms, level - amplitude * mean, amplitude, mean, spread, (residual**2) @ sample.weight)
+
+
+def _refine(family: Family, sample: Sample) -> tuple[Reals, Reals]:
+    """Find the best shape of a family: the best of a grid, each refined by SciPy; and its weighted residuals."""
+    from scipy.optimize import least_squares
+
+    def residuals(logarithms: Reals) -> Reals:
+        g = family.at(sample.x, logarithms[None, :])[0]
+        centred = g - g @ sample.weight / g.size
+        level = float(sample.y @ sample.weight) / g.size
+        over = max(float((centred**2) @ sample.weight), 1e-300)
+        amplitude = max(float(centred @ (sample.weight * (sample.y - level))) / over, 0.0)
+        return np.asarray(root * (sample.y - level - amplitude * centred))
+
+    root = np.sqrt(sample.weight)
+    bounds = family.bounds()
+    found = []
+    for start in _starts(family, sample):
+        inside = np.clip(start, bounds[0] + 1e-6, bounds[1] - 1e-6)
+        found.append(least_squares(residuals, inside, bounds=bounds, max_nfev=12, xtol=1e-4, ftol=1e-6, gtol=1e-12))
+    best = min(found, key=lambda each: float(each.cost))
+    return np.asarray(best.x), np.asarray(best.fun)
+
+
+def _starts(family: Family, sample: Sample) -> Reals:
+    """[start, number] the best shape of the grid, and the best that is not its neighbour."""
+    grid = family.grid()
+    squares = _solve(family, grid, sample).squares
+    order = np.argsort(squares, kind="stable")
+    low, high = family.bounds()
+    cell = (high - low) / [shape.tried - 1 for shape in family.shapes]
+    far = [row for row in order if (np.abs(grid[row] - grid[order[0]]) > 2.5 * cell).any()]
+    return grid[[order[0], *far[: _STARTS - 1]]]
+
+
+def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: float, effective: float) -> Fit:
+    """The shapes that the points allow as well: a grid along the axes of doubt around the best, by likelihood."""
+    low, high = family.bounds()
+    axes = _axes(family, best, sample, noise, high - low)
+    steps = np.stack([axis.ravel() for axis in np.meshgrid(*([_DEVIATIONS] * len(best)), indexing="ij")], axis=1)
+    logarithms = best + steps @ axes
+    logarithms = logarithms[((logarithms >= low - 1e-9) & (logarithms <= high + 1e-9)).all(axis=1)]
+    shapes = _solve(family, np.vstack([best[None, :], logarithms]), sample, ahead, noise)
+    floor = sample.x.size * ROUNDING**2
+    likelihood = -0.5 * effective * np.log((shapes.squares + floor) / (shapes.squares.min() + floor))
+    weight = np.exp(likelihood)
+    kept = weight > 1e-4
+    return Fit(family, Shapes(*(column[kept] for column in shapes)), weight[kept] / weight[kept].sum())
+
+
+def _axes(family: Family, best: Reals, sample: Sample, noise: float, width: Reals) -> Reals:
+    """[axis, number] standard deviations of the shape along its axes, at most a third of its bounds."""
+    step = 1e-3 * width
+    moved = np.vstack([best + np.diag(step), best - np.diag(step)])
+    g = family.at(sample.x, np.vstack([best[None, :], moved]))
+    shapes = _solve(family, best[None, :], sample)
+    slopes = (g[1 : 1 + best.size] - g[1 + best.size :]) / (2.0 * step[:, None]) * shapes.amplitude[0]
+    centred = slopes - (slopes @ sample.weight / sample.x.size)[:, None]
+    own = g[0] - shapes.mean[0]
+    centred = centred - np.outer(centred @ (sample.weight * own) / shapes.spread[0], own)
+    information = (centred * sample.weight) @ centred.T / max(noise, ROUNDING) ** 2
+    information = information + np.diag(9.0 / width**2)
+    values, vectors = np.linalg.eigh(information)
+    return np.asarray(vectors.T / np.sqrt(values)[:, None])
+
+
+# -- all families
+
+
+def _effective(residuals: Reals) -> float:
+    """Points that correlated residuals are worth: n (1 - r) / (1 + r), r of neighbours, at least four."""
+    square = float(residuals @ residuals)
+    r = float(residuals[1:] @ residuals[:-1]) / square if square > 0.0 else 0.0
+    r = min(max(r, 0.0), 0.9)
+    return max(residuals.size * (1.0 - r) / (1.0 + r), 4.0)
+
+
+def _noise(residuals: Reals, sample: Sample) -> float:
+    """The standard deviation of the metric around its curve, of late: the later half of its points."""
+    free = residuals.size / max(residuals.size - 3.0, 1.0)
+    plain = residuals**2 / sample.weight
+    return math.sqrt(max(float(plain[residuals.size // 2 :].mean()), ROUNDING**2) * free)
+
+
+def _family_weights(fits: Sequence[Fit], effective: float, floor: float, doubt: Doubt) -> Reals:
+    """[family] Akaike's weights, a part of them shared alike by all that are plausible, the best few in any case."""
+    squares = np.array([float(fit.shapes.squares.min()) for fit in fits])
+    parameters = np.array([fit.family.parameters for fit in fits], dtype=np.float64)
+    criterion = effective * np.log(squares + floor) + 2.0 * parameters
+    behind = criterion - criterion.min()
+    plausible = (behind <= doubt.plausible) | (np.argsort(np.argsort(behind, kind="stable")) < _LEAST_FAMILIES)
+    akaike = np.where(plausible, np.exp(-0.5 * behind), 0.0)
+    return np.asarray((1.0 - doubt.equal) * akaike / akaike.sum() + doubt.equal * plausible / plausible.sum())

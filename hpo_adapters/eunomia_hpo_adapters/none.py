@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
 from eunomia_hpo_adapters.scoreboard import Scoreboard
+from eunomia_hpo_adapters.trials import Trials
 
 
 class NoTunerOptions(BaseModel):
@@ -27,7 +28,7 @@ class NoTuner:
 
     def __init__(self, search: Search) -> None:
         self._search = search
-        self._trials = tuple(search.trial(number) for number in range(1, search.trials + 1))
+        self._trials = Trials(search)
         self._scores = Scoreboard(search)
         self._over: set[int] = set()
 
@@ -39,7 +40,7 @@ class NoTuner:
 
     def trials(self) -> Sequence[Trial]:
         """See the port."""
-        return self._trials
+        return self._trials.made
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
         """See the port."""
@@ -53,11 +54,16 @@ class NoTuner:
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
         """See the port."""
         self._scores.note(trial, metric)
-        self._over.add(trial)
+        self._end(trial, self._scores.last(trial))
 
     def on_failed(self, trial: int) -> None:
         """See the port."""
+        self._end(trial, None)
+
+    def _end(self, trial: int, metric: float | None) -> None:
+        """Let a trial be over; a sampler that learns hears of its metric."""
         self._over.add(trial)
+        self._trials.tell(trial, metric)
 
     def runs(self) -> Sequence[Run]:
         """See the port."""
@@ -70,7 +76,7 @@ class NoTuner:
 
     def is_done(self) -> bool:
         """See the port."""
-        return not self._alive()
+        return len(self._over) == self._search.trials
 
     def rung(self, trial: int) -> int | None:
         """See the port."""
@@ -81,17 +87,18 @@ class NoTuner:
         return self._scores.best()
 
     def num_phases(self) -> int:
-        """See the port: all trials run side by side."""
-        return 0 if self.is_done() else 1
+        """See the port: all trials run side by side, those that are still to be suggested after them."""
+        return 0 if self.is_done() else 1 + len(self._trials.waves)
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
         """See the port."""
-        return self.jobs_remaining(done)
+        return (
+            self.jobs_remaining(done) if phase == 0 else self._trials.to_come(self._whole, self._search.most)[phase - 1]
+        )
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
         """See the port; NaN iterations where the app file names no ``max_iterations``."""
-        search = self._search
-        whole = math.nan if search.max_iterations is None else float(search.max_iterations)
+        search, whole = self._search, self._whole
         return [
             JobInfo(
                 trial=number,
@@ -102,14 +109,19 @@ class NoTuner:
             for number in self._alive()
         ]
 
+    @property
+    def _whole(self) -> float:
+        return math.nan if self._search.max_iterations is None else float(self._search.max_iterations)
+
     def state(self) -> JsonState:
         """See the port."""
-        return {"over": sorted(self._over), "scores": self._scores.state()}
+        return {"over": sorted(self._over), "scores": self._scores.state(), "trials": self._trials.state()}
 
     def restore(self, state: JsonState) -> None:
         """See the port."""
         self._over = set(state["over"])
         self._scores.restore(state["scores"])
+        self._trials.restore(state["trials"])
 
     def _alive(self) -> list[int]:
-        return [trial.number for trial in self._trials if trial.number not in self._over]
+        return [trial.number for trial in self._trials.made if trial.number not in self._over]

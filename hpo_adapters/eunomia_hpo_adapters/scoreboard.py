@@ -21,6 +21,10 @@ class Scoreboard:
         """Sort trials, best first; those without a metric last."""
         return sorted(trials, key=lambda trial: (self._search.better_first(self._last.get(trial, math.nan)), trial))
 
+    def last(self, trial: int) -> float:
+        """Return a trial's last metric; NaN where it has none."""
+        return self._last.get(trial, math.nan)
+
     def is_finite(self, trial: int) -> bool:
         """Return whether the trial's last metric is a finite number."""
         return math.isfinite(self._last.get(trial, math.nan))

@@ -1,0 +1,242 @@
+"""What tuners of successive halving have in common: brackets side by side, and what Figure 7 wants to know of them.
+
+Phases of a forecast end at the rungs, counted in iterations: a trial whose bracket has its first rung further up is in
+several of them, with a piece of its way in each. So the work is exact, and the longest way is that of a whole trial.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from eunomia.errors import InputError
+from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
+from eunomia_hpo_adapters.bracket import Bracket
+from eunomia_hpo_adapters.scoreboard import Scoreboard
+from eunomia_hpo_adapters.trials import Trials
+
+Demand = Literal["growing", "full"]
+
+
+def check_search(search: Search, kind: str) -> int:
+    """Return ``max_iterations`` of a search that can be halved.
+
+    Raises:
+        InputError: no metric, no max_iterations, fewer than two trials, or a grid with fewer points.
+    """
+    if search.metric is None or search.max_iterations is None:
+        raise InputError(f"{kind} must know metric and max_iterations", value="none")
+    if search.trials < 2:
+        raise InputError(f"trials must be at least 2 for {kind}", value=str(search.trials))
+    check_grid(search)
+    return search.max_iterations
+
+
+def check_rungs(ends: Sequence[int], max_iterations: int) -> None:
+    """Refuse rungs that are less than an iteration apart.
+
+    Raises:
+        InputError: so they are.
+    """
+    if any(end <= start for start, end in pairwise([0, *ends])):
+        rule = f"max_iterations must leave at least one iteration to each of the {len(ends)} phases"
+        raise InputError(rule, value=f"{max_iterations}, that is rungs at {', '.join(map(str, ends))}")
+
+
+class Halving:
+    """Brackets side by side. Trials that failed or whose metric is not finite are never promoted.
+
+    Args:
+        search: what is searched.
+        brackets: who is halved with whom; the numbers of their members follow one another.
+        rungs: iterations of all rungs, ascending; each bracket's ends are some of them, and the last.
+        growth: how many times as many slots a trial can use on its way to a rung as to the one before; 1: its most.
+    """
+
+    needs_metric: ClassVar[bool] = True
+    needs_max_iterations: ClassVar[bool] = True
+    listens: ClassVar[bool] = False
+    """Points between pauses change nothing; a simulator need not make them."""
+
+    def __init__(self, search: Search, brackets: Sequence[Bracket], rungs: Sequence[int], *, growth: int) -> None:
+        self._search = search
+        self._trials = Trials(search)
+        self._scores = Scoreboard(search)
+        self._brackets = list(brackets)
+        self._bracket = {number: bracket for bracket in brackets for number in bracket.members}
+        self._rungs = tuple(rungs)
+        self._index_of = {end: index for index, end in enumerate(rungs)}
+        self._growth = growth
+        self._known: tuple[dict[int, float], list[list[JobInfo]]] | None = None
+        """The last forecast and what it was made of: a cache."""
+
+    # -- what is told
+
+    def trials(self) -> Sequence[Trial]:
+        """See the port."""
+        return self._trials.made
+
+    def on_result(self, trial: int, iteration: int, metric: float) -> Action:
+        """See the port; nobody is judged between rungs."""
+        self._scores.note(trial, metric)
+        return Action.CONTINUE
+
+    def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
+        """See the port."""
+        self._arrive(trial, metric)
+
+    def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
+        """See the port; a trial whose script ends before its rung keeps its rank in all later ones."""
+        self._arrive(trial, metric, finished=True)
+
+    def _arrive(self, trial: int, metric: float | None, *, finished: bool = False) -> None:
+        self._scores.note(trial, metric)
+        self._known = None
+        self._bracket[trial].arrive(trial, self._scores.last(trial), finished=finished)
+        self._trials.tell(trial, self._scores.last(trial))
+
+    def on_failed(self, trial: int) -> None:
+        """See the port."""
+        self._known = None
+        self._bracket[trial].fail(trial)
+        self._trials.tell(trial, None)
+
+    # -- what is wanted
+
+    def runs(self) -> Sequence[Run]:
+        """See the port: those that have not arrived at their rung, the promoted first, then by number."""
+        wanted = [(-bracket.level(trial), trial) for bracket in self._brackets for trial in self._active(bracket)]
+        return [self._run(trial) for _, trial in sorted(wanted)]
+
+    def _active(self, bracket: Bracket) -> list[int]:
+        """Members on their way that have been made."""
+        return [trial for trial in bracket.active if trial <= len(self._trials)]
+
+    def _run(self, trial: int) -> Run:
+        bracket = self._bracket[trial]
+        level = bracket.level(trial)
+        last = level == len(bracket.ends) - 1
+        return Run(
+            trial=trial,
+            stop_at=None if last else bracket.ends[level],
+            least=self._search.least,
+            most=self._most(self._index(bracket, level)),
+        )
+
+    def ended(self) -> Sequence[int]:
+        """See the port."""
+        return [trial.number for trial in self._trials.made if self._bracket[trial.number].is_over(trial.number)]
+
+    def is_done(self) -> bool:
+        """See the port."""
+        return all(bracket.lowest_level is None for bracket in self._brackets)
+
+    def rung(self, trial: int) -> int | None:
+        """See the port: the rung within its bracket."""
+        return self._bracket[trial].level(trial)
+
+    def best(self) -> int | None:
+        """See the port."""
+        return self._scores.best()
+
+    # -- Figure 7
+
+    def num_phases(self) -> int:
+        """See the port."""
+        return len(self._phases({} if self._known is None else self._known[0]))
+
+    def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
+        """See the port."""
+        return self._phases(done)[phase]
+
+    def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
+        """See the port; each to the rung at which it pauses next."""
+        return [
+            self._info(trial, bracket, bracket.ends[bracket.level(trial)] - done.get(trial, 0.0))
+            for bracket in self._brackets
+            for trial in self._active(bracket)
+        ] + [self._info(trial, bracket, 0.0) for bracket in self._brackets for trial in bracket.standing]
+
+    def _phases(self, done: Mapping[int, float]) -> list[list[JobInfo]]:
+        """The remaining phases, the current one first, none empty; how many they are does not depend on ``done``."""
+        if self._known is None or self._known[0] != done:
+            self._known = (dict(done), self._make_phases(done))
+        return self._known[1]
+
+    def _make_phases(self, done: Mapping[int, float]) -> list[list[JobInfo]]:
+        if self.is_done():
+            return []
+        first = min(self._current(bracket) for bracket in self._brackets if bracket.lowest_level is not None)
+        pieces: list[list[JobInfo]] = [[] for _ in self._rungs]
+        for bracket in self._brackets:
+            self._add_pieces(pieces, bracket, done, first)
+        current, later = pieces[first], pieces[first + 1 :]
+        return [phase for phase in (current, *self._waves(), *later) if phase]
+
+    def _current(self, bracket: Bracket) -> int:
+        """The lowest rung that somebody of a bracket may run to."""
+        return self._reach(bracket, bracket.lowest_level or 0).start
+
+    def _waves(self) -> list[list[JobInfo]]:
+        """Trials that are not made yet, each to the first rung of the bracket that the next one belongs to."""
+        if len(self._trials) == self._search.trials:
+            return []
+        bracket = self._bracket[len(self._trials) + 1]
+        return self._trials.to_come(float(bracket.ends[0]), self._most(self._index(bracket, 0)))
+
+    def _add_pieces(self, pieces: list[list[JobInfo]], bracket: Bracket, done: Mapping[int, float], first: int) -> None:
+        """Cut the way of each trial of a bracket at the rungs; what it can do now is in the phase ``first``."""
+        for trial in self._active(bracket):
+            at, reach = done.get(trial, 0.0), self._reach(bracket, bracket.level(trial))
+            now = next((rung for rung in reach if self._rungs[rung] > at), reach[-1])
+            pieces[first].append(self._info(trial, bracket, self._rungs[now] - at))
+            for rung in range(max(first, reach.start) + 1, reach.stop):
+                way = self._rungs[rung] - max(self._rungs[rung - 1], at) if rung > now else 0.0
+                pieces[rung].append(self._info(trial, bracket, way))
+        pieces[first] += [self._info(trial, bracket, 0.0) for trial in bracket.standing]
+        for level in range(1, len(bracket.ends)):
+            chosen_later = bracket.expected(level)
+            for rung in self._reach(bracket, level) if chosen_later else ():
+                way = self._rungs[rung] - self._rungs[rung - 1]
+                pieces[rung] += [self._info(None, bracket, way, level=level)] * chosen_later
+
+    def _reach(self, bracket: Bracket, level: int) -> range:
+        """The rungs of all brackets that a trial passes on its way to a rung of its own."""
+        return range(self._index(bracket, level - 1) + 1 if level else 0, self._index(bracket, level) + 1)
+
+    def _info(self, trial: int | None, bracket: Bracket, way: float, *, level: int = 0) -> JobInfo:
+        at = level if trial is None else bracket.level(trial)
+        return JobInfo(
+            trial=trial,
+            iterations_left=max(float(way), 0.0),
+            least=self._search.least,
+            most=self._most(self._index(bracket, at)),
+        )
+
+    def _index(self, bracket: Bracket, level: int) -> int:
+        """A bracket's rung among those of all."""
+        return self._index_of[bracket.ends[level]]
+
+    def _most(self, rung: int) -> int:
+        """Slots that are of use on the way to a rung."""
+        if self._growth == 1:
+            return self._search.most
+        return int(min(self._search.least * math.pow(self._growth, rung), self._search.most))
+
+    # -- memory
+
+    def state(self) -> JsonState:
+        """See the port."""
+        return {
+            "brackets": [bracket.state() for bracket in self._brackets],
+            "scores": self._scores.state(),
+            "trials": self._trials.state(),
+        }
+
+    def restore(self, state: JsonState) -> None:
+        """See the port."""
+        self._known = None
+        for bracket, kept in zip(self._brackets, state["brackets"], strict=True):
+            bracket.restore(kept)
+        self._scores.restore(state["scores"])
+        self._trials.restore(state["trials"])

@@ -1,0 +1,160 @@
+"""Optuna's samplers by ask and tell, in memory.
+
+The study is rebuilt after a restart by asking and telling again in the same order: a seeded sampler then suggests the
+same. Importing this module does not import Optuna; making a ``Learner`` does.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.space import Categorical, Distribution, Float, Int, Parameter
+from eunomia_appmaster.tuner import JsonState, Search
+
+log = structlog.get_logger()
+
+CLASSES: Mapping[str, str] = {
+    "tpe": "TPESampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "qmc": "QMCSampler",
+}
+"""Optuna's classes by the names that app files use."""
+PACKAGES: Mapping[str, Sequence[str]] = {"cmaes": ("cmaes",), "gp": ("torch", "scipy"), "qmc": ("scipy",)}
+"""What a sampler needs beside Optuna itself."""
+
+
+class Learner:
+    """An Optuna study of one search.
+
+    Raises:
+        InputError: Optuna, or a package that the sampler needs, is not installed; or the space is empty.
+    """
+
+    def __init__(self, search: Search) -> None:
+        if not search.space:
+            raise InputError(f'[space] must name a parameter for sampler "{search.sampler}"', value="none")
+        self._optuna = _import_optuna(search.sampler)
+        self._search = search
+        self._distributions = {name: self._distribution(kind) for name, kind in search.space.items()}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._history: list[JsonState] = []
+        self._asked: dict[int, Any] = {}
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
+        with _quiet():
+            sampler = _make_sampler(self._optuna, self._search)
+            direction = "maximize" if self._search.mode == "max" else "minimize"
+            self._study = self._optuna.create_study(direction=direction, sampler=sampler)
+
+    def ask(self, number: int) -> dict[str, Parameter]:
+        """Suggest the parameters of a trial."""
+        with _quiet():
+            asked = self._study.ask(self._distributions)
+        self._asked[number] = asked
+        parameters = {name: _plain(kind, asked.params[name]) for name, kind in self._search.space.items()}
+        self._note(number, parameters)
+        return parameters
+
+    def _note(self, number: int, parameters: Mapping[str, Parameter]) -> None:
+        self._history.append({"told": False, "trial": number, "parameters": dict(parameters)})
+
+    def tell(self, number: int, metric: float | None) -> None:
+        """Tell the result of a trial; None: it failed, or its metric is not finite."""
+        asked = self._asked.pop(number)
+        with _quiet():
+            if metric is None:
+                self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                self._study.tell(asked, metric)
+        self._history.append({"told": True, "trial": number, "metric": metric})
+
+    def history(self) -> list[JsonState]:
+        """What was suggested and told, in its order."""
+        return [dict(event) for event in self._history]
+
+    def replay(self, history: Sequence[JsonState]) -> Sequence[JsonState]:
+        """Come to where a history ended, and return it.
+
+        What stands in it holds. Where Optuna suggests something else now, such as another version of it, a new study
+        is given what was suggested then, and goes on by its own luck.
+        """
+        self._begin()
+        for event in history:
+            if event["told"]:
+                self.tell(event["trial"], event["metric"])
+            elif self.ask(event["trial"]) != event["parameters"]:
+                log.warning("sampler.differs", sampler=self._search.sampler, trial=event["trial"])
+                self._take_over(history)
+                break
+        return history
+
+    def _take_over(self, history: Sequence[JsonState]) -> None:
+        """Fill a new study with trials that it has not suggested itself."""
+        self._begin()
+        for event in history:
+            if event["told"]:
+                self.tell(event["trial"], event["metric"])
+            else:
+                self._study.enqueue_trial(event["parameters"])
+                with _quiet():
+                    self._asked[event["trial"]] = self._study.ask(self._distributions)
+                self._note(event["trial"], event["parameters"])
+
+    def _distribution(self, kind: Distribution) -> Any:
+        distributions = self._optuna.distributions
+        if isinstance(kind, Float):
+            with _quiet():  # it says so where steps do not meet the upper bound, and lowers that
+                return distributions.FloatDistribution(kind.low, kind.high, log=kind.log, step=kind.step)
+        if isinstance(kind, Int):
+            return distributions.IntDistribution(kind.low, kind.high, log=kind.log, step=kind.step)
+        if isinstance(kind, Categorical):
+            return distributions.CategoricalDistribution(kind.choices)
+        raise InputError("a distribution must be a float, an int or categorical", value=type(kind).__name__)
+
+
+def _import_optuna(sampler: str) -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        rule = f'Optuna must be installed for sampler "{sampler}": pip install "eunomia[optuna]"'
+        raise InputError(rule, value=str(error)) from error
+    from importlib.util import find_spec
+
+    for package in PACKAGES.get(sampler, ()):
+        if find_spec(package) is None:
+            rule = f'the package {package} must be installed for sampler "{sampler}": pip install {package}'
+            raise InputError(rule, value="none")
+    return optuna
+
+
+def _make_sampler(optuna: Any, search: Search) -> Any:
+    # Optuna seeds with NumPy, which takes 32 bits.
+    options: dict[str, Any] = {"seed": search.seed % 2**32}
+    if search.sampler == "qmc":
+        options["scramble"] = True  # else the seed changes nothing
+    elif search.startup_trials is not None:
+        options["n_startup_trials"] = search.startup_trials
+    return getattr(optuna.samplers, CLASSES[search.sampler])(**options)
+
+
+def _plain(kind: Distribution, given: Any) -> Parameter:
+    """A suggestion as a plain value, a step of a float as it is written."""
+    if isinstance(kind, Categorical):
+        return next(choice for choice in kind.choices if type(choice) is type(given) and choice == given)
+    if isinstance(kind, Int):
+        return int(given)
+    return float(given) if kind.step is None else kind.at(round((given - kind.low) / kind.step))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings of what is experimental there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,75 @@
+"""What a trial has reported, thinned to a bounded number of points."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from eunomia_appmaster.tuner import JsonState
+from eunomia_hpo_adapters.curves import Point
+
+MOST_POINTS = 100
+"""Points kept of a trial: above that every second one is dropped, never the first or the last."""
+RECENT = 3
+"""Points whose median tells where a trial is, so that one lucky evaluation does not."""
+
+
+class Points:
+    """Points by trial, lower is better."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[Point]] = {}
+
+    def note(self, trial: int, point: Point) -> None:
+        """Keep a point; one that goes back undoes those from there on, as a resumed script repeats them."""
+        kept = self._of.setdefault(trial, [])
+        while kept and kept[-1].iteration >= point.iteration:
+            kept.pop()
+        kept.append(point)
+        if len(kept) > MOST_POINTS:
+            self._of[trial] = [*kept[:-1:2], kept[-1]]
+
+    def of(self, trial: int) -> Sequence[Point]:
+        """The points of a trial in order."""
+        return self._of.get(trial, ())
+
+    def trials(self) -> Sequence[int]:
+        """Trials that have reported anything."""
+        return sorted(self._of)
+
+    def count(self, trial: int) -> int:
+        """How many of its points are finite."""
+        return sum(math.isfinite(point.value) for point in self.of(trial))
+
+    def level(self, trial: int) -> float:
+        """Where a trial is: its last value or the median of its last three, whichever is worse; inf where not finite.
+
+        What it once had and has lost is not counted: a trial is ranked by its last metric.
+        """
+        values = [point.value for point in self.of(trial)[-RECENT:]]
+        if not values or not math.isfinite(values[-1]):
+            return math.inf
+        return max(values[-1], statistics.median_high([value for value in values if math.isfinite(value)]))
+
+    def spread(self) -> float:
+        """The range of all finite values of the search; 0 where there are none."""
+        values = [point.value for kept in self._of.values() for point in kept if math.isfinite(point.value)]
+        return max(values) - min(values) if values else 0.0
+
+    def is_lost(self, trial: int, points: int) -> bool:
+        """Whether its last so many points were all not finite."""
+        last = self.of(trial)[-points:]
+        return len(last) == points and not any(math.isfinite(point.value) for point in last)
+
+    def state(self) -> JsonState:
+        """Return the points by trial; null stands for what was not finite."""
+        return {
+            str(trial): [[one.iteration, one.value if math.isfinite(one.value) else None] for one in kept]
+            for trial, kept in self._of.items()
+        }
+
+    def restore(self, state: JsonState) -> None:
+        """Go on from ``state``."""
+        self._of = {
+            int(trial): [Point(at, math.nan if metric is None else metric) for at, metric in kept]
+            for trial, kept in state.items()
+        }

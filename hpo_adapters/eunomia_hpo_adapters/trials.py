@@ -1,0 +1,86 @@
+"""The trials of a search as they come to be: all ahead, or one after another from a sampler that learns."""
+
+import math
+from collections.abc import Sequence
+
+from eunomia_appmaster.space import Parameters, trial_seed
+from eunomia_appmaster.tuner import JobInfo, JsonState, Search, Trial
+
+
+class Trials:
+    """What trials there are so far.
+
+    A sampler that does not learn makes all of them at once. One that does suggests a trial when fewer than
+    ``max_concurrent_trials`` of those suggested are without a result, so that each suggestion follows from what was
+    known then. A trial's result is its last metric when it first pauses at a rung, ends, or fails.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._made: list[Trial] = []
+        self._open: set[int] = set()
+        self._learner = None
+        if not search.learns:
+            self._made = [search.trial(number) for number in range(1, search.trials + 1)]
+            return
+        from eunomia_hpo_adapters.optuna_samplers import Learner
+
+        self._learner = Learner(search)
+        self._fill()
+
+    @property
+    def made(self) -> Sequence[Trial]:
+        """All trials so far, by number."""
+        return self._made
+
+    def __len__(self) -> int:
+        """How many there are so far."""
+        return len(self._made)
+
+    @property
+    def waves(self) -> list[int]:
+        """Sizes of the groups in which the trials still to come can be expected: as many as run side by side."""
+        left, wave = self._search.trials - len(self._made), self._search.max_concurrent_trials
+        return [min(wave, left - start) for start in range(0, left, wave)]
+
+    def to_come(self, iterations_left: float, most: int) -> list[list[JobInfo]]:
+        """Return a phase of jobs that are not chosen yet for each wave."""
+        info = JobInfo(trial=None, iterations_left=iterations_left, least=self._search.least, most=most)
+        return [[info] * size for size in self.waves]
+
+    def tell(self, trial: int, metric: float | None) -> None:
+        """Hear of a trial's result, which makes room for another; what is told later of the same trial is not used."""
+        if self._learner is None or trial not in self._open:
+            return
+        self._open.remove(trial)
+        self._learner.tell(trial, metric if metric is not None and math.isfinite(metric) else None)
+        self._fill()
+
+    def _fill(self) -> None:
+        while (
+            self._learner is not None
+            and len(self._made) < self._search.trials
+            and len(self._open) < self._search.max_concurrent_trials
+        ):
+            number = len(self._made) + 1
+            self._add(number, self._learner.ask(number))
+            self._open.add(number)
+
+    def _add(self, number: int, parameters: Parameters) -> None:
+        self._made.append(Trial(number=number, parameters=parameters, seed=trial_seed(self._search.seed, number)))
+
+    def state(self) -> JsonState:
+        """Return what was suggested and told in its order; nothing where all trials were made ahead."""
+        return {} if self._learner is None else {"history": self._learner.history()}
+
+    def restore(self, state: JsonState) -> None:
+        """Go on from ``state``."""
+        if self._learner is None:
+            return
+        self._made, self._open = [], set()
+        for event in self._learner.replay(list(state["history"])):
+            if event["told"]:
+                self._open.discard(event["trial"])
+            else:
+                self._add(event["trial"], event["parameters"])
+                self._open.add(event["trial"])
