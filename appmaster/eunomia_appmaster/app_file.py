@@ -14,10 +14,18 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from eunomia.errors import InputError, InputErrors
-from eunomia_appmaster.app_tables import DISTRIBUTIONS, PARAMETER, AppTable, JobTable, Slots, TunerTable
+from eunomia_appmaster.app_tables import (
+    DISTRIBUTIONS,
+    MOST_TRIALS,
+    PARAMETER,
+    AppTable,
+    JobTable,
+    Slots,
+    TunerTable,
+)
 from eunomia_appmaster.command import PLACEHOLDERS, Command
-from eunomia_appmaster.space import Distribution, grid_size
-from eunomia_appmaster.tuner import Search, Tuner, load_tuner
+from eunomia_appmaster.space import OPTUNA_SAMPLERS, Distribution, grid_size
+from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -222,7 +230,8 @@ class _Reader:
         options = self.model(found.options_type, own, "[tuner]")
         if job is None or space is None:
             return None
-        trials = self.trials(tuner, space)
+        trials = self.trials(tuner, space, self._by_default(found, options, job))
+        self._check_sampler(tuner)
         if found.needs_metric and tuner.metric is None:
             self.note(
                 f'metric must name a TensorBoard tag for tuner "{tuner.kind}"', key="[tuner].metric", value="none"
@@ -240,10 +249,26 @@ class _Reader:
             return None
         return search, found, options
 
-    def trials(self, tuner: TunerTable, space: dict[str, Distribution]) -> int | None:
-        """Return how many trials: as given, else all of a grid, else the single job."""
+    def _check_sampler(self, tuner: TunerTable) -> None:
+        for key in ("max_concurrent_trials", "startup_trials"):
+            given = getattr(tuner, key)
+            if given is not None and tuner.sampler not in OPTUNA_SAMPLERS:
+                rule = f"{key} must go with a sampler of Optuna: " + ", ".join(OPTUNA_SAMPLERS)
+                self.note(rule, key=f"[tuner].{key}", value=f'{given} with sampler "{tuner.sampler}"')
+
+    def _by_default(self, found: type[Tuner], options: BaseModel | None, job: JobTable) -> int | None:
+        """Return how many trials a tuner makes where none are asked for; None: it does not know."""
+        by_default = getattr(found, "trials_by_default", None)
+        if by_default is None or options is None or job.max_iterations is None:
+            return None
+        return min(int(by_default(options, job.max_iterations)), MOST_TRIALS)
+
+    def trials(self, tuner: TunerTable, space: dict[str, Distribution], by_default: int | None) -> int | None:
+        """Return how many trials: as given, else as the tuner has it, else all of a grid, else the single job."""
         if tuner.trials is not None or not space:
             return tuner.trials or 1
+        if by_default is not None:
+            return by_default
         if tuner.sampler == "grid":
             try:
                 return grid_size(space)
@@ -262,9 +287,12 @@ def _search(tuner: TunerTable, job: JobTable, space: dict[str, Distribution], tr
         trials=trials,
         sampler=tuner.sampler,
         seed=tuner.seed,
+        milestones=job.milestones,
         least=job.slots.min,
         most=job.slots.max,
         max_iterations=job.max_iterations,
+        max_concurrent_trials=tuner.max_concurrent_trials or CONCURRENT_TRIALS,
+        startup_trials=tuner.startup_trials,
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
-from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int
+from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What an app or user may be called: it becomes a folder's name and part of job ids."""
@@ -240,5 +240,10 @@ class TunerTable(_Table):
     """A TensorBoard tag."""
     mode: Annotated[Literal["min", "max"], _choice("mode", ("min", "max"))] = "max"
     trials: Annotated[int, _whole("trials", 1, MOST_TRIALS)] | None = None
-    sampler: Annotated[Literal["random", "grid"], _choice("sampler", SAMPLERS)] = "random"
+    sampler: Annotated[Sampler, _choice("sampler", SAMPLERS)] = "random"
+    """``random``, ``grid``, or one of Optuna's."""
+    max_concurrent_trials: Annotated[int, _whole("max_concurrent_trials", 1, MOST_TRIALS)] | None = None
+    """Trials that a sampler of Optuna suggests ahead of results; None: 4."""
+    startup_trials: Annotated[int, _whole("startup_trials", 1, MOST_TRIALS)] | None = None
+    """Trials that it draws at random before it learns."""
     seed: Annotated[int, _whole("seed", 0, 2**63 - 1)] = 0

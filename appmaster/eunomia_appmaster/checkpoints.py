@@ -61,6 +61,21 @@ class CheckpointStore:
         self.faults: list[CheckpointError] = []
         self._digests: dict[tuple[str, int, int, int], str] = {}
 
+    def check_writable(self) -> None:
+        """Find out before any work is done whether checkpoints can be written.
+
+        Raises:
+            InputError: the folder cannot be made, or nothing can be written in it.
+        """
+        trial = self.folder / f".trial.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            trial.write_bytes(b"1")
+            trial.unlink()
+        except OSError as error:
+            rule = "a folder for checkpoints must be writable"
+            raise InputError(rule, value=error.strerror or str(error), place=str(self.folder)) from error
+
     def save(self, step: int, write: Callable[[Path], None], *, incarnation: int) -> Checkpoint:
         """Write a checkpoint atomically and drop the oldest beyond ``keep``.
 

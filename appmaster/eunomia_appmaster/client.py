@@ -17,6 +17,7 @@ from eunomia.shapes import value
 from eunomia.units import parse_duration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
 
 A = TypeVar("A")
@@ -103,11 +104,12 @@ class Client:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         place = run_dir(state_dir or default_state_dir())
-        self.address = address or os.environ.get("EUNOMIA_ADDRESS") or _read(place / "address") or DEFAULT_ADDRESS
         named = token_file or os.environ.get("EUNOMIA_TOKEN_FILE")
         self._token_file = Path(named) if named else place / "token"
         self._timeout = timeout_seconds
-        self._channel = grpc.insecure_channel(self.address, options=[("grpc.max_reconnect_backoff_ms", 500)])
+        self._address = _found(address, self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
+        self.address = self._address.target
+        self._channel = self._address.channel([("grpc.max_reconnect_backoff_ms", 500)])
         self._stub = rpc.ClientProtocolStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -197,13 +199,18 @@ class Client:
             try:
                 return method(request, timeout=self._timeout, metadata=self._metadata())
             except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
+                away = error.code() is grpc.StatusCode.UNAVAILABLE and not self._distrusts(error)
+                if not away or time.monotonic() > deadline:
                     raise self._error(error) from None
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
         """Whether an arbiter has told its address and not taken it back: if it is away, it may have been killed."""
         return self._token_file.with_name("address").exists()
+
+    def _distrusts(self, error: grpc.RpcError) -> bool:
+        """Whether the arbiter is there, but its certificate is not what it must be."""
+        return tls_error(self._address, error.details() or "") is not None
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = _read(self._token_file)
@@ -212,6 +219,9 @@ class Client:
     def _error(self, error: grpc.RpcError) -> EunomiaError:
         """What went wrong, in Eunomia's own words."""
         code, details = error.code(), error.details() or ""
+        distrust = tls_error(self._address, details)
+        if distrust is not None:
+            return distrust
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
             value = "another one" if _read(self._token_file) else f"none in {self._token_file}"
             return UnreachableError(f"the token of the arbiter at {self.address} must be right", value=value)
@@ -225,6 +235,16 @@ class Client:
             rule, _, got = details.partition(", but got ")
             return InputError(rule, value=got or None)
         return EunomiaError(f"the arbiter must answer without a fault of its own ({code.name})", value=_short(details))
+
+
+def _found(named: str | None, *files: Path) -> Address:
+    """The address that was named, else that of the first address file that is there."""
+    target = named or os.environ.get("EUNOMIA_ADDRESS")
+    known = next((address for file in files if (address := Address.read(file)) is not None), None)
+    if target:
+        ca_file = None if known is None or known.target != target else known.ca_file
+        return Address.given(target) if ca_file is None else Address(target=target, ca_file=ca_file)
+    return known or Address.given(DEFAULT_ADDRESS)
 
 
 def _input_errors(error: grpc.RpcError, details: str) -> InputError:

@@ -11,7 +11,7 @@ from eunomia.decisions import Decision
 from eunomia.errors import InputError
 from eunomia.events import AppArrived
 from eunomia.explaining import Explainer
-from eunomia.journal import Step, read_journal
+from eunomia.journal import SavedState, Step, read_journal
 from eunomia.leases import LeaseState
 from eunomia.profiles import Profile
 from eunomia.state import State
@@ -43,7 +43,8 @@ class PastRun:
     """The run of a folder.
 
     Args:
-        folder: with a ``journal.sqlite``.
+        folder: with a ``journal.sqlite``. Where it has dropped its first steps, the run begins at its
+            oldest checkpoint.
 
     Raises:
         InputError: it has none, or not of a run that has begun.
@@ -52,6 +53,10 @@ class PastRun:
     def __init__(self, folder: Path) -> None:
         with read_journal(folder / JOURNAL) as journal:
             meta, self.steps = journal.meta, list(journal.steps())
+            dropped = journal.first_step > 1
+            self._begun = min(journal.checkpoints(), key=_step_of) if dropped else None
+        if self._begun is not None:
+            self.steps = [step for step in self.steps if step.number > self._begun.after_step]
         if "layout" not in meta or "profile" not in meta or not self.steps:
             raise InputError("a run must have begun to be explained", value="no step yet", place=str(folder / JOURNAL))
         self.layout = Layout.decoded(meta["layout"])
@@ -103,6 +108,8 @@ class PastRun:
         cluster = self.layout.cluster
         stages, fallback = self._profile.stages(cluster), Profile.fallback().stages(cluster)
         arbiter = Arbiter(cluster, stages, fallback, seed=self._seed)
+        if self._begun is not None:
+            arbiter.load(self._begun.state)
         rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
         for step in self.steps:
             arbiter.replay(step.now, step.events, step.decision)
@@ -143,6 +150,10 @@ class PastRun:
         messages = [describe(state, state.job_row(JobId(job)), now) for job in jobs]
         add_reasons(explainer, messages, self.layout)
         return messages
+
+
+def _step_of(saved: SavedState) -> int:
+    return saved.after_step
 
 
 def _named(job: str, name: str) -> bool:

@@ -19,8 +19,10 @@ from eunomia.shapes import value
 Parameter = float | int | str | bool
 """A value of a hyperparameter."""
 Parameters = Mapping[str, Parameter]
-Sampler = Literal["random", "grid"]
-SAMPLERS: tuple[Sampler, ...] = ("random", "grid")
+Sampler = Literal["random", "grid", "tpe", "cmaes", "gp", "qmc"]
+SAMPLERS: tuple[Sampler, ...] = ("random", "grid", "tpe", "cmaes", "gp", "qmc")
+OPTUNA_SAMPLERS: tuple[Sampler, ...] = ("tpe", "cmaes", "gp", "qmc")
+"""Optuna's: they suggest one trial after another."""
 
 
 @value
@@ -35,7 +37,7 @@ class Float:
     def sample(self, rng: np.random.Generator) -> float:
         """Draw one value."""
         if self.step is not None:
-            return self._at(int(rng.integers(0, self._steps() + 1)))
+            return self.at(int(rng.integers(0, self._steps() + 1)))
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
             return min(max(drawn, self.low), self.high)
@@ -45,13 +47,13 @@ class Float:
         """All values in order; None where there is no end of them."""
         if self.low == self.high:
             return (self.low,)
-        return None if self.step is None else tuple(self._at(index) for index in range(self._steps() + 1))
+        return None if self.step is None else tuple(self.at(index) for index in range(self._steps() + 1))
 
     def _steps(self) -> int:
         return int((Decimal(str(self.high)) - Decimal(str(self.low))) // Decimal(str(self.step)))
 
-    def _at(self, index: int) -> float:
-        """Decimal arithmetic: 0.1 + 2 * 0.1 reads 0.3 on a command line."""
+    def at(self, index: int) -> float:
+        """Return low and so many steps, in decimal arithmetic: 0.1 + 2 * 0.1 reads 0.3 on a command line."""
         return float(Decimal(str(self.low)) + index * Decimal(str(self.step)))
 
 

@@ -15,13 +15,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal import Journal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.certificates import Certificates
 
 log = structlog.get_logger()
 
@@ -110,10 +113,12 @@ class Child:
             if code == BAD_INPUT or failures > MOST_FAILURES:
                 self.refused = code == BAD_INPUT
                 self.failure = f"{self.name} ended with {_words(code)}"
-                log.error("process.given_up", name=self.name, code=code)
+                with _unheard():
+                    log.error("process.given_up", name=self.name, code=code)
                 return
             self.restarts += 1
-            log.warning("process.restarted", name=self.name, code=code, lasted_seconds=round(lasted, 1))
+            with _unheard():
+                log.warning("process.restarted", name=self.name, code=code, lasted_seconds=round(lasted, 1))
             self._stopping.wait(min(MOST_PAUSE_SECONDS, 0.1 * 2**failures) if failures else 0.0)
 
     def _run_once(self) -> int:
@@ -144,6 +149,7 @@ class Supervisor:
         slots: CPU slots where no GPU is found.
         cpu_only: CPU slots even where there are GPUs.
         address: where to listen; port 0 takes a free one.
+        certificates: for TLS; an address beyond loopback needs them.
         seed: all randomness follows from it.
         log_dir: where arbiter.log and launcher.log go; None: to stderr.
         arbiter_options: further options of ``eunomia_appmaster.service``.
@@ -163,6 +169,7 @@ class Supervisor:
         log_dir: Path | None = None,
         arbiter_options: Sequence[str] = (),
         launcher_options: Sequence[str] = (),
+        certificates: "Certificates | None" = None,
     ) -> None:
         self.state_dir = state_dir.resolve()
         self.run_dir = run_dir(state_dir)
@@ -175,6 +182,7 @@ class Supervisor:
         self._log_dir = log_dir
         self._arbiter_options = arbiter_options
         self._launcher_options = launcher_options
+        self._certificates = certificates
         self.arbiter: Child | None = None
         self.launcher: Child | None = None
 
@@ -187,8 +195,12 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port of the arbiter."""
-        return (self.run_dir / "address").read_text().strip()
+        """host:port of the arbiter.
+
+        Raises:
+            OSError: it has not told its address yet.
+        """
+        return (self.run_dir / "address").read_text().partition("\n")[0].strip()
 
     @property
     def token_file(self) -> Path:
@@ -210,7 +222,8 @@ class Supervisor:
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
             self.arbiter.start()
             self._await(lambda: (self.run_dir / "address").exists(), ready_seconds)
-            self._address = self.address  # a port that was free once is kept over restarts
+            # a port that was free once is kept over restarts
+            self._address = f"{self._address.rpartition(':')[0]}:{self.address.rpartition(':')[2]}"
             self.arbiter.command = self._arbiter_command()
             self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
             self.launcher.start()
@@ -232,10 +245,10 @@ class Supervisor:
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
-            if port != "0" or left.rpartition(":")[0] != host:
+            if port != "0" or (self._certificates is None and left.rpartition(":")[0] != host):
                 return None
-            with socket.create_server((host, int(left.rpartition(":")[2]))):
-                return left
+            with socket.create_server((host.strip("[]"), int(left.rpartition(":")[2]))):
+                return f"{host}:{left.rpartition(':')[2]}"
         except (OSError, ValueError):
             return None
 
@@ -288,14 +301,22 @@ class Supervisor:
         command += ["--seed", str(self._seed)]
         for setting in self._settings:
             command += ["--set", setting]
+        if self._certificates is not None:
+            files = self._certificates
+            command += ["--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca)]
         return [*command, *self._arbiter_options]
 
     def _launcher_command(self) -> list[str]:
         command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.state_dir)]
-        command += ["--arbiter", self._address, "--token-file", str(self.run_dir / "launcher.token")]
+        command += ["--arbiter", self.address, "--token-file", str(self.run_dir / "launcher.token")]
         command += ["--slots", str(self._slots)] if self._slots is not None else []
         command += ["--cpu-only"] if self._cpu_only else []
         return [*command, *self._launcher_options]
+
+
+def _unheard() -> contextlib.AbstractContextManager[None]:
+    """Whoever read the log may have gone; a process is kept running all the same."""
+    return contextlib.suppress(OSError, ValueError)
 
 
 def _words(code: int) -> str:

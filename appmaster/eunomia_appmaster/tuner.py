@@ -21,7 +21,16 @@ from eunomia.errors import InputError
 from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.registry import Registry, default_registry
 from eunomia.shapes import value
-from eunomia_appmaster.space import Parameters, Sampler, Space, grid_point, grid_size, random_point, trial_seed
+from eunomia_appmaster.space import (
+    OPTUNA_SAMPLERS,
+    Parameters,
+    Sampler,
+    Space,
+    grid_point,
+    grid_size,
+    random_point,
+    trial_seed,
+)
 
 log = structlog.get_logger()
 
@@ -32,9 +41,14 @@ JsonState = dict[str, Any]
 TUNERS: Mapping[str, str] = {
     "none": "eunomia_hpo_adapters.none:NoTuner",
     "curve_stopping": "eunomia_hpo_adapters.curve_stopping:CurveStopping",
+    "hyperband": "eunomia_hpo_adapters.hyperband:Hyperband",
+    "median_stopping": "eunomia_hpo_adapters.median_stopping:MedianStopping",
     "successive_halving": "eunomia_hpo_adapters.successive_halving:SuccessiveHalving",
 }
 """Built-in tuners as ``module:class`` by the kind that an app file names; plugins add theirs by ``eunomia_tuners``."""
+
+CONCURRENT_TRIALS = 4
+"""Trials that a sampler of Optuna suggests ahead of results, where an app file does not say."""
 
 
 class Action(Enum):
@@ -106,9 +120,27 @@ class Search:
     """Fewest and most slots of a trial."""
     max_iterations: int | None
     """A trial's whole work; None: until its script ends."""
+    max_concurrent_trials: int = CONCURRENT_TRIALS
+    """Trials that a sampler of Optuna suggests ahead of results."""
+    startup_trials: int | None = None
+    """Trials that it draws at random before it learns; None: as Optuna has it."""
+    milestones: tuple[int, ...] = ()
+    """Iterations at which the learning rate drops, ascending: what came before does not tell what comes after."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether trials are suggested one after another, by a sampler that hears of results."""
+        return self.sampler in OPTUNA_SAMPLERS
 
     def trial(self, number: int) -> Trial:
-        """Return trial ``number`` (from 1) as the sampler gives it."""
+        """Return trial ``number`` (from 1) as the sampler gives it.
+
+        Raises:
+            InputError: the sampler learns from results, and the tuner asks for its trials ahead of them.
+        """
+        if self.learns:
+            rule = "sampler must be random or grid for a tuner that makes all its trials at once"
+            raise InputError(rule, value=f'"{self.sampler}"')
         parameters = (
             grid_point(self.space, number) if self.sampler == "grid" else random_point(self.space, self.seed, number)
         )

@@ -176,7 +176,7 @@ def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -
         (
             "max_iterations = 20000",
             '[tuner]\nkind = "sucessive_halving"',
-            "kind must name a tuner: curve_stopping, none, successive_halving, "
+            "kind must name a tuner: curve_stopping, hyperband, median_stopping, none, successive_halving, "
             'but got "sucessive_halving"; did you mean "successive_halving"? (resnet.toml, [tuner].kind)',
         ),
         ("[app]", "[app", "an app file must be TOML, but got"),

@@ -74,6 +74,23 @@ def test_a_search_halves_pauses_promotes_and_ends(tmp_path: Path) -> None:
         assert sizes == sorted(sizes, reverse=True)
 
 
+def test_a_trial_that_its_tuner_ends_is_stopped_and_not_suspended(tmp_path: Path) -> None:
+    text = SEARCH.replace("ARGS", "--seconds 0.02").replace("[0.1, 0.2, 0.3, 0.4]", "[0.3, 0.31, 0.9]")
+    text = text.replace('"successive_halving"', '"median_stopping"\nleast_trials = 2').replace(
+        "trials = 4", "trials = 3"
+    )
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", text)
+        lab.arbiter.grant("ana", 1, 0)  # one after the other
+        eventually(lambda: lab.arbiter.finished, "the end")
+        rows = {row["job"]: row for row in lab.trials("ana")}
+        assert [rows[f"ana/{n}"]["state"] for n in (1, 2, 3)] == ["finished", "finished", "stopped"]
+        assert int(rows["ana/3"]["iterations"]) < 80
+        assert not lab.activity("ana", "suspended")
+        (stopped,) = lab.activity("ana", "stopped")
+        assert (stopped["job"], stopped["slots"]) == ("ana/3", [0])
+
+
 def test_a_revoked_slot_suspends_and_the_job_resumes_where_it_was(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--lr 0.3"))

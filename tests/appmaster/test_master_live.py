@@ -66,7 +66,9 @@ def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypa
     for app in ("halving", "gang"):
         said = [json.loads(line) for line in (apps / app / "appmaster.err.log").read_text().splitlines()]
         assert [line for line in said if line["event"] == "bid.made"]
-        assert not [line for line in said if line["event"] in ("bid.failed", "bid.refused", "agent.none")]
+        assert not [line for line in said if line["event"] in ("bid.failed", "agent.none")]
+    refused = [line["why"] for line in said if line["event"] == "bid.refused"]
+    assert all("(none is open)" in why for why in refused), "a bid may only come too late, on a busy machine"
     started = [line for line in (apps / "gang" / "activity.jsonl").read_text().splitlines() if '"start"' in line]
     assert all(len(json.loads(line)["slots"]) == 2 for line in started)
 

@@ -143,6 +143,26 @@ def test_a_bad_bid_changes_nothing_and_is_answered(lab: Any, change: dict[str, A
     ana.beat_until(lambda: ana.leases, bid=ana.bid())  # the offer stood open all the time
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"part_class": [0, 0], "part_gpus": [4, 4], "part_machines": [1, 1]},
+        {"part_class": [0], "part_gpus": [4], "part_machines": [2]},
+    ],
+)
+def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_is_answered(lab: Any, columns: dict[str, list[int]]) -> None:
+    ana = Bidder(lab, "ana")
+    ana.tell()
+    before = lab.seen().slots
+    parts = len(columns["part_class"])
+    answer = ana.beat(bid=ana.bid(rho=[1.0], part_start=[0, parts], **columns))
+    rule = "a bid must ask for at most as many machines as its class has, but got 2 (ana)"
+    assert answer.bid_error == rule
+    assert not ana.leases
+    assert lab.seen().slots == before
+    assert lab.arbiter.call(lambda: len(lab.arbiter.service.state.open.bids)) == 0
+
+
 def test_an_encoded_form_must_be_one(lab: Any) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()

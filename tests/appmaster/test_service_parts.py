@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.decisions import Decision
 from eunomia.errors import InputError
 from eunomia.events import (
     Adapted,
@@ -25,6 +26,7 @@ from eunomia.events import (
     RateMeasured,
 )
 from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.journal import Journal
 from eunomia.units import Locality
 from eunomia_appmaster.master.outbox import BidReport, Life, Progress, RateReport, Reports
 from eunomia_appmaster.master.wire import cluster_of, request_of
@@ -236,8 +238,34 @@ def test_places_keep_arbiters_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_clock_goes_on_and_never_back() -> None:
     assert 0.0 <= Clock().now() < 5.0
-    assert Clock(last=100.0, at=time.time() - 50.0).now() >= 150.0
-    assert Clock(last=100.0, at=time.time() + 3600.0).now() >= 100.0  # the wall clock was set back
+    assert Clock(last=100.0, away=50.0).now() >= 150.0
+    assert Clock(last=100.0, away=-3600.0).now() >= 100.0
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_wall_clock_that_jumps_does_not_move_the_arbiters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
+        clock = Clock.after(journal, None)
+        journal.append(100.0, [], Decision(now=100.0, round=0, version=0))
+        (last,) = journal.steps()
+        before, real = float(clock.now()), time.time
+        monkeypatch.setattr(time, "time", lambda: real() + jump)
+        assert 0.0 <= float(clock.now()) - before < 60.0
+        assert 100.0 <= float(Clock.after(journal, last).now()) < 160.0  # over a restart of the arbiter
+
+
+def test_after_a_restart_of_the_machine_its_wall_clock_tells_how_long_it_was_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
+        Clock.after(journal, None)
+        journal.append(100.0, [], Decision(now=100.0, round=0, version=0), at=time.time() - 600.0)
+        (last,) = journal.steps()
+        monkeypatch.setattr("eunomia_appmaster.service.clock.boot_id", lambda: "another")
+        for _ in range(2):  # the second time it is known, but the last step is from before it
+            assert 700.0 <= float(Clock.after(journal, last).now()) < 760.0
 
 
 def test_what_speaks_of_a_new_job_waits_for_it() -> None:

@@ -17,10 +17,11 @@ import pytest
 from eunomia import cli
 from eunomia.errors import InputError, InputErrors, UnreachableError
 from eunomia.journal import read_journal
+from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
-from eunomia_appmaster.supervisor import Supervisor
+from eunomia_appmaster.supervisor import Child, Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
@@ -132,6 +133,16 @@ def test_killed_arbiters_and_launchers_come_back_and_the_work_goes_on(tmp_path: 
     epochs = [order.epoch for step in steps for order in (*step.decision.orders, *step.decision.transitions)]
     assert len(set(epochs)) == len(epochs)
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
+
+
+def test_a_log_that_nobody_can_write_costs_no_restart(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        configure_logs(stream=stream)
+    nap = [sys.executable, "-c", "import time; time.sleep(0.05)"]
+    child = Child("napper", nap, log_file=tmp_path / "out", env=os.environ, orphaned=signal.SIGTERM)
+    child.start()
+    eventually(lambda: child.restarts >= 2)
+    child.stop()
 
 
 def test_a_clean_stop_suspends_and_a_new_start_goes_on(tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.certificates import Certificates
 
 INTERRUPTED = 130
 
@@ -23,7 +26,20 @@ def serve(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value.")] = None,
     slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None,
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False,
-    address: Annotated[str, typer.Option("--address", metavar="HOST:PORT", help="Loopback only.")] = DEFAULT_ADDRESS,
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
+    ] = DEFAULT_ADDRESS,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="What clients check the certificate with, PEM.")
+    ] = None,
+    make_certificates: Annotated[
+        bool, typer.Option("--make-certificates", help="Make them, for testing, in the state folder, unless they are.")
+    ] = False,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Metrics for Prometheus, and /health.")
+    ] = None,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; made if it is not there.")
     ] = None,
@@ -33,24 +49,33 @@ def serve(
     """Run the arbiter and this machine's launcher."""
     from eunomia.profiles import Profile
     from eunomia_appmaster import local_machine
+    from eunomia_appmaster.service.certificates import Certificates
     from eunomia_appmaster.service.server import check_address
     from eunomia_appmaster.supervisor import Supervisor
 
     configure_logs()
     chosen = policy or os.environ.get("EUNOMIA_POLICY") or "default"
     # Everything that can be wrong with what was asked for is said before anything starts.
-    check_address(address)
+    home = state_dir or default_state_dir()
+    certificates = Certificates.of(tls_cert, tls_key, tls_ca)
+    if make_certificates:
+        certificates = _made(home / "tls", address, given=certificates is not None)
+    check_address(address, certificates)
+    if metrics is not None:
+        check_address(metrics, certificates, place="--metrics")
     Profile.load(chosen, settings=settings or ())
     machine = local_machine.detect(slots, use_gpus=not cpu_only)
     stop = _Stop()
     supervisor = Supervisor(
-        state_dir or default_state_dir(),
+        home,
         policy=chosen,
         settings=settings or (),
         slots=slots,
         cpu_only=cpu_only,
         address=address,
         seed=seed,
+        certificates=certificates,
+        arbiter_options=() if metrics is None else ("--metrics", metrics),
     )
     with supervisor:
         facts: dict[str, Any] = {
@@ -65,6 +90,18 @@ def serve(
         typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts)))
         stop.wait(supervisor)
     return stop.exit_code
+
+
+def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
+    """Certificates for testing, made at the first start."""
+    from eunomia.errors import InputError
+    from eunomia_appmaster.service.certificates import ANY_HOST, Certificates, make
+
+    if given:
+        raise InputError("certificates must be given or made", value="both", place="--make-certificates")
+    host = address.rpartition(":")[0].strip("[]")
+    here = Certificates.inside(folder)
+    return here if here.cert.exists() else make(folder, () if host in ANY_HOST or not host else (host,))
 
 
 def _lines(machine: str, facts: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address
 
 log = structlog.get_logger()
 
@@ -51,9 +52,8 @@ class Tracker:
         self._app_masters = app_masters
         self._token_file = token_file
         self._max_pause_seconds = max_pause_seconds
-        self._channel = grpc.aio.insecure_channel(
-            arbiter,
-            options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
+        self._channel = Address.given(arbiter, beside=token_file.with_name(ADDRESS_FILE)).aio_channel(
+            [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
         )
         self._arbiter = rpc.ResourceTrackerStub(self._channel)
         self._heartbeat_seconds = 5.0

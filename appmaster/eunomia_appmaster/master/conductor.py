@@ -190,6 +190,7 @@ class Conductor:
                 better = self._around.file.search.better_first
                 job.best = point.value if job.best is None else min(job.best, point.value, key=better)
             action = self.tuner.on_result(job.number, point.step, point.value)
+            self.add_new_trials()
             if action is not Action.CONTINUE:
                 self._stop(job, f"its tuner says {action.value}", now)
 
@@ -254,6 +255,9 @@ class Conductor:
         self.tuner.on_paused(job.number, job.step, metric)
 
     def _suspended(self, job: Job, gang: Gang, now: float) -> None:
+        if job.number in self.tuner.ended():
+            self._stopped(job, now, gang.gpus)
+            return
         job.suspensions += 1
         job.state = JobState.WAITING
         self._note("suspended", job, now, gang.gpus)
@@ -303,17 +307,22 @@ class Conductor:
         return None if point is None else point.value
 
     def _close_ended(self, now: float) -> None:
-        """Follow the tuner: it may have ended or promoted trials."""
+        """Follow the tuner: it may have added, ended or promoted trials."""
+        self.add_new_trials()
         for number in self.tuner.ended():
             job = self.jobs[number]
             if not job.state.over and job.gang is None:
-                job.state, job.why = JobState.STOPPED, ""
-                self._note("stopped", job, now)
-                self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(number))
+                self._stopped(job, now)
         for run in self.tuner.runs():
             job = self.jobs[run.trial]
             if job.state is JobState.PAUSED:
                 self._resume(job, run, now)
+
+    def _stopped(self, job: Job, now: float, gpus: Sequence[int] = ()) -> None:
+        """End a job whose tuner has ended its trial."""
+        job.state, job.why = JobState.STOPPED, ""
+        self._note("stopped", job, now, gpus)
+        self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
 
     def _resume(self, job: Job, run: Run, now: float) -> None:
         job.state = JobState.WAITING

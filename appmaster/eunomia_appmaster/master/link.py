@@ -15,6 +15,7 @@ from eunomia_appmaster.master.outbox import Outbox, Sending
 from eunomia_appmaster.master.wire import plugins_message, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.protocol.connecting import Address
 
 log = structlog.get_logger()
 
@@ -25,6 +26,8 @@ CALL_SECONDS = 60.0
 LEAST_SECONDS = 0.01
 """Between one heartbeat and the next, so that reports come together."""
 Metadata = tuple[tuple[str, str], ...]
+PUSHBACK = "grpc-retry-pushback-ms"
+"""Trailing metadata of a call that came too often: when to call again."""
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -161,7 +164,7 @@ class ArbiterLink:
 
     def _after(self, error: grpc.RpcError) -> None:
         code = error.code()
-        if code in _AGAIN:
+        if code in _AGAIN or _is_too_often(error):
             self._stopped.wait(random.uniform(0.05, 0.5))
             return
         if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
@@ -180,7 +183,7 @@ class ArbiterLink:
                 code, why = error.code(), error.details() or ""
                 if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
                     raise OverError(why) from None
-                if code not in _AGAIN:
+                if code not in _AGAIN and not _is_too_often(error):
                     rule = "the arbiter must accept this app master"
                     raise UnreachableError(rule, value=f"{code.name}: {why}") from None
             self._stopped.wait(pause)
@@ -189,8 +192,14 @@ class ArbiterLink:
 
     def _stub(self) -> rpc.ApplicationMasterProtocolStub:
         if self._channel is None:
-            self._channel = grpc.insecure_channel(self._address, options=[("grpc.max_reconnect_backoff_ms", 1000)])
+            self._channel = Address.given(self._address).channel([("grpc.max_reconnect_backoff_ms", 1000)])
         return rpc.ApplicationMasterProtocolStub(self._channel)
 
     def _metadata(self) -> Metadata:
         return (("authorization", f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"),)
+
+
+def _is_too_often(error: grpc.RpcError) -> bool:
+    """Whether a call was refused only since it came too soon after others."""
+    metadata: Any = error.trailing_metadata() or ()
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and any(key == PUSHBACK for key, _ in metadata)

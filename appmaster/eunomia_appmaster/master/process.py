@@ -20,6 +20,7 @@ from eunomia.shapes import builds
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.files import ActivityLog, read_state, write_state, write_trials
 from eunomia_appmaster.master.gangs import Surroundings
@@ -127,6 +128,8 @@ class AppMaster:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._clock = SteadyClock()
+        self._saved_at = 0.0
         self._inbox: queue.Queue[News] = queue.Queue()
         self.stopped = threading.Event()
         self._hung_up = threading.Event()
@@ -139,7 +142,6 @@ class AppMaster:
         self._reporter = Reporter(self._around, self._conductor)
         self._agent: Agent | None = None
         self._trials_at = 0.0
-        self._saved_at = 0.0
         self._link = self._new_link(self._outbox, self.stopped)
 
     def _new_link(self, outbox: Outbox, stopped: threading.Event) -> ArbiterLink:
@@ -182,12 +184,13 @@ class AppMaster:
         if state is None:
             return Conductor(self._around, tuner)
         kept, jobs, _ = state
+        forget_future(jobs, self._clock.now())
         tuner.restore(kept)
         log.info("master.restored", jobs=len(jobs), gangs=sum(job.gang is not None for job in jobs))
         return Conductor(self._around, tuner, jobs)
 
     def _save(self) -> None:
-        self._saved_at = time.time()
+        self._saved_at = self._clock.now()
         path = self._settings.app_dir / "master.json"
         write_state(path, self._conductor.tuner.state(), self._conductor.jobs.values(), {})
 
@@ -238,7 +241,7 @@ class AppMaster:
 
     def _step(self) -> bool:
         """Do what follows from all that is known; return whether the app is over."""
-        now = time.time()
+        now = self._clock.now()
         conductor = self._conductor
         conductor.hear_logs(now)
         conductor.act(now)
@@ -268,7 +271,7 @@ class AppMaster:
 
     def _leave_files(self) -> None:
         self._save()
-        self._write_trials(time.time())
+        self._write_trials(self._clock.now())
 
     def _write_trials(self, now: float) -> None:
         self._trials_at = now
@@ -277,7 +280,7 @@ class AppMaster:
     # -- what news mean
 
     def _take(self, news: News) -> None:
-        now = time.time()
+        now = self._clock.now()
         if isinstance(news, Heard):
             self._conductor.hear_statuses(news.statuses, now)
             if news.first:
@@ -310,7 +313,7 @@ class AppMaster:
         for refusal in answer.refused:
             log.warning("report.refused", why=refusal)
         if answer.refused:
-            self._reporter.division_was_refused(time.time())
+            self._reporter.division_was_refused(self._clock.now())
         if answer.bid_error:
             log.warning("bid.refused", why=answer.bid_error)
         for offer in answer.offers:

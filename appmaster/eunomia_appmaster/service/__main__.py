@@ -10,18 +10,24 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia.journal import Journal
+from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
 from eunomia.profiles import Profile
 from eunomia.units import Seconds
-from eunomia_appmaster.service.server import check_address, start_server
+from eunomia_appmaster.service.certificates import Certificates
+from eunomia_appmaster.service.server import check_address, publish, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, Settings, run_dir
 from eunomia_appmaster.service.tokens import write_private
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.metrics_server import MetricsServer
 
 log = structlog.get_logger()
 
@@ -32,6 +38,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--state-dir", type=Path, required=True, help="journal and apps")
     options.add_argument("--run-dir", type=Path, help="where address and tokens are written; see settings.run_dir")
     options.add_argument("--address", default=DEFAULT_ADDRESS, help="host:port; port 0: a free one")
+    options.add_argument("--tls-cert", type=Path, help="PEM; beyond loopback")
+    options.add_argument("--tls-key", type=Path, help="PEM, without a password")
+    options.add_argument("--tls-ca", type=Path, help="PEM; what clients check the certificate with")
+    options.add_argument("--metrics", metavar="HOST:PORT", help="metrics and health over HTTP")
     options.add_argument("--policy", default="default", help="preset, profile file or plugin")
     options.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     options.add_argument("--seed", type=int, default=0)
@@ -39,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--node-silence-seconds", type=float, default=30.0)
     options.add_argument("--step-limit-seconds", type=float, default=30.0)
     options.add_argument("--checkpoint-steps", type=int, default=200)
+    options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
+    options.add_argument("--journal-segment-steps", type=int, default=DEFAULT_RETENTION.segment_steps)
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
     return options
 
@@ -48,6 +60,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return Settings(
         state_dir=options.state_dir,
         address=options.address,
+        certificates=Certificates.of(options.tls_cert, options.tls_key, options.tls_ca),
+        metrics=options.metrics,
         policy=options.policy,
         overrides=tuple(options.overrides),
         seed=options.seed,
@@ -55,21 +69,21 @@ def settings_of(options: argparse.Namespace) -> Settings:
         node_silence=Seconds(options.node_silence_seconds),
         step_limit=Seconds(options.step_limit_seconds),
         checkpoint_steps=options.checkpoint_steps,
+        retention=Retention(keep=Keep(options.journal_keep), segment_steps=options.journal_segment_steps),
         durable=not options.not_durable,
     )
 
 
 async def run(settings: Settings, folder: Path) -> None:
     """Serve until told to end; ``folder`` holds address and tokens."""
-    check_address(settings.address)
+    check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
-    journal = Journal.open(settings.journal, durable=settings.durable)
+    journal = Journal.open(settings.journal, durable=settings.durable, retention=settings.retention)
     service = Service(settings, journal, profile, fallback)
     server, service.address = await start_server(service, settings.address)
-    for name, text in (("token", service.tokens.operator), ("launcher.token", service.tokens.launcher)):
-        write_private(folder / name, text)
-    write_private(folder / "address", service.address)
+    publish(service, folder)
+    metrics = _metrics(service, folder)
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())
     told = asyncio.create_task(_signalled())
@@ -78,10 +92,25 @@ async def run(settings: Settings, folder: Path) -> None:
     work.cancel()
     told.cancel()
     await asyncio.gather(work, told, return_exceptions=True)
+    if metrics is not None:
+        await asyncio.to_thread(metrics.close)
     await server.stop(0.2)
     await service.close()
     if failed is not None:
         raise failed
+
+
+def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
+    """Serve metrics and health where that was asked for; ``metrics`` beside the address tells where."""
+    if service.settings.metrics is None:
+        return None
+    from eunomia_appmaster.service.metrics import Meters
+    from eunomia_appmaster.service.metrics_server import MetricsServer
+
+    service.meters = Meters(service)
+    served = MetricsServer(service, service.meters, service.settings.metrics)
+    write_private(folder / "metrics", f"{served.address}\n")
+    return served
 
 
 async def _signalled() -> None:

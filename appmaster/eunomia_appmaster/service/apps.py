@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,6 +96,7 @@ class Apps:
     def __init__(self, folder: Path, notes: Mapping[str, Any]) -> None:
         self.folder = folder
         self._apps = {name: App(**values) for name, values in notes.items()}
+        self._complete()
 
     def __iter__(self) -> Iterator[App]:
         return iter(self._apps.values())
@@ -133,20 +135,33 @@ class Apps:
         if len(self.live) >= MOST_APPS:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
-    def add(self, app: App, text: str, submission: Submission) -> None:
-        """Keep a new app, and write its folder."""
-        folder = self.folder / app.name
+    def prepare(self, app: App, text: str, submission: Submission) -> None:
+        """Write the folder of an app that is about to be journaled, under a name that nobody looks for."""
+        folder = self._prepared(app.name)
         folder.mkdir(parents=True, mode=0o700)
         (folder / APP_FILE).write_text(text, encoding="utf-8")
         (folder / SUBMISSION).write_text(submission.to_json(), encoding="utf-8")
+
+    def keep(self, app: App) -> None:
+        """Take an app in that is journaled; nobody hears of it before."""
+        self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
 
     def drop(self, app: App) -> None:
         """Forget an app whose submission came to nothing."""
-        self._apps.pop(app.name, None)
-        for file in (self.folder / app.name).iterdir():
-            file.unlink()
-        (self.folder / app.name).rmdir()
+        shutil.rmtree(self._prepared(app.name))
+
+    def _prepared(self, name: str) -> Path:
+        return self.folder / f".{name}.new"
+
+    def _complete(self) -> None:
+        """Finish what an earlier arbiter had begun: folders of apps that are journaled get their names."""
+        for folder in self.folder.glob(".*.new") if self.folder.is_dir() else ():
+            name = folder.name[1 : -len(".new")]
+            if name in self._apps and not (self.folder / name).exists():
+                folder.rename(self.folder / name)
+            else:
+                shutil.rmtree(folder)
 
 
 def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: str) -> App:

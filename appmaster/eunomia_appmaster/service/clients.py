@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 
 from eunomia import __version__
 from eunomia.errors import InputError, InputErrors
@@ -16,7 +17,9 @@ from eunomia.units import AppId, UserId
 from eunomia_appmaster.explanations import WAITING, add_reasons
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.apps import App, app_of
+from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.service import Service, host
 from eunomia_appmaster.service.views import Views
 from eunomia_appmaster.submission import Submission
@@ -26,8 +29,6 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 ERRORS_KEY = "eunomia-errors-bin"
 SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
-MOST_LETTERS = 1_000_000
-"""Of an app file."""
 
 
 class ClientProtocol(rpc.ClientProtocolServicer):
@@ -37,14 +38,16 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         self._service = service
         self._views = Views(service)
         self._submitting = asyncio.Lock()
+        self._submissions = Rate("submissions from one address", 20.0, 200.0)
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
         """Check an app file, keep it, and have its master started."""
-        await self._ready(context)
+        await self._submissions.ask(peer_of(context), asyncio.get_running_loop().time(), context)
+        await self._ready(request, context)
         try:
             file = await asyncio.to_thread(_parsed, request, self._service.state.cluster.gpus)
-            async with self._submitting:
-                app = self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
+            # Whoever asked may go away meanwhile: what is begun is brought to its end.
+            app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file)))
         except InputError as error:
             await _refuse(context, error)
             raise
@@ -52,7 +55,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
         """Say what apps, jobs and slots there are."""
-        await self._ready(context)
+        await self._ready(request, context)
         service, views = self._service, self._views
         async with service.driver.lock:
             chosen = [app for app in service.apps if (request.ended or not app.over) and request.app in ("", app.name)]
@@ -68,7 +71,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
         """Say why jobs wait."""
-        await self._ready(context)
+        await self._ready(request, context)
         app, job = self._find(request.job)
         if app is not None:
             async with self._service.driver.lock:
@@ -84,7 +87,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
         """End an app, and take back what it holds."""
-        await self._ready(context)
+        await self._ready(request, context)
         service = self._service
         app = service.apps.get(request.app)
         if app is None:
@@ -117,25 +120,35 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 )
                 for node in service.nodes
             ],
-            ready=service.ready.is_set(),
+            ready=service.away is None,
             started_at_unix=service.started_at,
         )
         if answer.ready:
             async with service.driver.lock:
                 self._tell_health(answer)
+        elif service.away is not None and service.ready.is_set():
+            answer.faults.append(service.away)
         return answer
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:  # noqa: N802
         """Serve by the chosen profile again."""
-        await self._ready(context)
+        await self._ready(request, context)
         await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
         return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    async def _ready(self, context: Context) -> None:
-        if not self._service.ready.is_set():
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
+    async def _ready(self, request: Message, context: Context) -> None:
+        try:
+            bounds.check(request)
+        except InputError as error:
+            await _refuse(context, error)
+        if (why := self._service.away) is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+
+    async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:
+        async with self._submitting:
+            return self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
 
     async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
         """Make the app's folder and have it arrive."""
@@ -147,7 +160,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         app = app_of(file, name=name, arrived_at=now, request_id=request.request_id, node=node)
         env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
         submission = Submission(file_name=request.file_name, folder=Path(request.folder), user=app.user, env=env)
-        service.apps.add(app, request.app_file, submission)
+        service.apps.prepare(app, request.app_file, submission)
         arrived = AppArrived(
             app=AppId(name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True
         )
@@ -158,6 +171,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         if refused:
             service.apps.drop(app)
             raise InputError("an app must be accepted by the arbiter", value=refused[0])
+        service.apps.keep(app)
         log.info("app.submitted", app=name, user=app.user, tuner=app.tuner)
         return app
 
@@ -210,8 +224,6 @@ def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
     from eunomia_appmaster.app_file import AppFile
 
     name = request.file_name or "app.toml"
-    if len(request.app_file) > MOST_LETTERS:
-        raise InputError(f"an app file must have at most {MOST_LETTERS} letters", value=str(len(request.app_file)))
     if not request.folder.startswith("/"):
         raise InputError("the folder of an app must be absolute", value=f'"{request.folder}"', place=name)
     env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}

@@ -1,22 +1,59 @@
-"""The arbiter's clock: seconds since its first start, going on over restarts, never backwards."""
+"""The arbiter's clock: seconds since its first start, going on over restarts, never backwards.
+
+While it runs it follows the machine's monotonic clock, so nobody who sets the time moves it. Over a restart it counts
+the time for which no arbiter ran, for jobs ran on: by the machine's uptime, which nobody sets either, and by Unix time
+only where the machine itself was restarted meanwhile.
+"""
 
 import time
+from pathlib import Path
+from typing import Any, Final
 
+from eunomia.journal import Journal, Step, uptime
 from eunomia.units import ZERO, Seconds
+
+BOOT: Final = "boot"
+"""In the journal's meta: ``{"id": ..., "after_step": ...}``; later steps were written since the boot of that id."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
-    """Counts on from a journal's last step; the time for which no arbiter ran counts too, for jobs ran on.
+    """Counts on from a journal's last step.
 
     Args:
         last: the arbiter's time of the last step; 0 for a new journal.
-        at: Unix time of that step; None for a new journal.
+        away: seconds that passed since.
     """
 
-    def __init__(self, last: Seconds = ZERO, at: float | None = None) -> None:
-        away = 0.0 if at is None else max(0.0, time.time() - at)
-        self._offset = float(last) + away - time.monotonic()
+    def __init__(self, last: Seconds = ZERO, away: float = 0.0) -> None:
+        self._offset = float(last) + max(0.0, away) - time.monotonic()
+
+    @classmethod
+    def after(cls, journal: Journal, last: Step | None) -> "Clock":
+        """Go on after the last step of a journal, and note there on which boot.
+
+        Args:
+            journal: open for writing.
+            last: its last step; None: it has none yet.
+        """
+        known: dict[str, Any] = dict(journal.meta.get(BOOT) or {})
+        here = boot_id()
+        if known.get("id") != here:
+            journal.set_meta(**{BOOT: {"id": here, "after_step": 0 if last is None else last.number}})
+        if last is None:
+            return cls()
+        if known.get("id") == here and last.number > known["after_step"] and last.uptime is not None:
+            return cls(last.now, uptime() - last.uptime)
+        return cls(last.now, time.time() - last.at)
 
     def now(self) -> Seconds:
         """Seconds since the first start."""
         return Seconds(time.monotonic() + self._offset)
+
+
+def boot_id() -> str:
+    """What tells this run of the machine from others; empty where the system does not say."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

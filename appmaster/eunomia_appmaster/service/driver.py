@@ -29,6 +29,7 @@ from eunomia.events import (
     RateMeasured,
 )
 from eunomia.journal import Journal, Note
+from eunomia.journal_files import JournalWriteError
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 QUIET = (JobReported, RateMeasured, ForecastReported)
 """Events that wait for the next step, at most ``QUIET_SECONDS``."""
 QUIET_SECONDS = 1.0
+WRITE_AGAIN_SECONDS = 1.0
+"""Between two attempts to write a step that the disk refused."""
 ROUNDS_KEPT = 64
 EXIT_FAULT = 70
 
@@ -75,6 +78,8 @@ class Driver:
         """The last decisions that made a round."""
         self.faults: deque[str] = deque(maxlen=16)
         self.wake_at: Seconds = Seconds(0.0)
+        self.held: str | None = None
+        """Why a step waits to be journaled, while the disk refuses it; nobody has heard of what it decided."""
         self._journal = journal
         self._after = after
         self._observers = observers
@@ -83,6 +88,8 @@ class Driver:
             arbiter.asking = watchdog.asking
         self._checkpoint_steps = checkpoint_steps
         self._since_checkpoint = 0
+        self._unwritten = False
+        """The state holds a step that is not journaled."""
         self._events: list[Event] = []
         self._notes: dict[tuple[str, str], Note] = {}
         self._waiters: list[asyncio.Future[Decision]] = []
@@ -143,10 +150,17 @@ class Driver:
 
     async def close(self) -> None:
         """Leave a checkpoint; to be called once ``run`` has ended."""
-        async with self.lock:
-            self._journal.note(*self._notes.values())
-            self._journal.checkpoint(self.arbiter.save())
+        async with self.lock:  # in the arbiter's thread: a step that was under way ends first
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()
+
+    def _leave(self) -> None:
+        try:
+            self._journal.note(*self._notes.values())
+            if not self._unwritten:  # else the state holds a step that the journal does not
+                self._journal.checkpoint(self.arbiter.save())
+        except JournalWriteError as error:  # the steps that it would have spared the next arbiter are there
+            log.error("journal.no_checkpoint", why=str(error))
 
     async def _wait(self) -> None:
         """Wait until a step is due, or something came that does not wait."""
@@ -170,7 +184,11 @@ class Driver:
         if 0.0 < float(self.wake_at) - now < 0.002:  # a timer that fired a little early
             now = self.wake_at
         loop = asyncio.get_running_loop()
-        decision = await loop.run_in_executor(self._thread, self._make, now, events, notes)
+        decision = await loop.run_in_executor(self._thread, self._make, now, events)
+        while (why := await loop.run_in_executor(self._thread, self._write, now, events, decision, notes)) is not None:
+            await self._hold(why)
+        self._go_on()
+        await loop.run_in_executor(self._thread, self._checkpoint)
         self.wake_at = decision.wake_at
         self._note(decision)
         self._after(decision)
@@ -179,16 +197,43 @@ class Driver:
                 waiter.set_result(decision)
         self._observe(decision)
 
-    def _make(self, now: Seconds, events: list[Event], notes: list[Note]) -> Decision:
-        """Step and journal, in the arbiter's own thread."""
+    def _make(self, now: Seconds, events: list[Event]) -> Decision:
+        """Step, in the arbiter's own thread."""
+        self._unwritten = True
         with contextlib.nullcontext() if self._watchdog is None else self._watchdog.step():
-            decision = self.arbiter.step(now, events)
-        self._journal.append(now, events, decision, notes=notes)
+            return self.arbiter.step(now, events)
+
+    def _write(self, now: Seconds, events: list[Event], decision: Decision, notes: list[Note]) -> str | None:
+        """Journal a step; return why the disk refuses it, if it does."""
+        try:
+            self._journal.append(now, events, decision, notes=notes)
+        except JournalWriteError as error:
+            return str(error)
+        self._unwritten = False
+        return None
+
+    async def _hold(self, why: str) -> None:
+        """Wait for room: nobody hears of a step that is not journaled, and nothing new is taken on meanwhile."""
+        if self.held is None:
+            log.error("journal.refused", why=why)
+        self.held = why
+        await asyncio.sleep(WRITE_AGAIN_SECONDS)
+
+    def _go_on(self) -> None:
+        if self.held is not None:
+            log.warning("journal.goes_on")
+        self.held = None
+
+    def _checkpoint(self) -> None:
+        """Now and then keep the whole state; where the disk refuses, the steps alone have to do."""
         self._since_checkpoint += 1
-        if self._since_checkpoint >= self._checkpoint_steps:
-            self._since_checkpoint = 0
+        if self._since_checkpoint < self._checkpoint_steps:
+            return
+        self._since_checkpoint = 0
+        try:
             self._journal.checkpoint(self.arbiter.save())
-        return decision
+        except JournalWriteError as error:
+            log.warning("journal.no_checkpoint", why=str(error))
 
     def _take(self) -> list[Event]:
         """Take the events of one step; what is said of jobs that this step adds waits for the next one."""

@@ -1,6 +1,7 @@
 """``ApplicationMasterProtocol``: what app masters call; see arbiter.proto."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -28,19 +29,23 @@ from eunomia.state import State
 from eunomia.units import NONE, AppId, JobId, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.bounds import MOST_BID_PARTS, MOST_BID_ROWS, MOST_JOBS
 from eunomia_appmaster.service.driver import QUIET
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
 from eunomia_appmaster.service.nodes import wait_for_change
+from eunomia_appmaster.service.rates import Rate, exhausted, peer_of
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.service.sessions import Session
+from eunomia_appmaster.service.sessions import LEAST_SECONDS, Session
 from eunomia_appmaster.service.tokens import Role
 
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
-MAX_BID_ROWS = 256
-MAX_BID_PARTS = 32
+OwnRequest = pb.RegisterApplicationMasterRequest | pb.AllocateRequest | pb.FinishApplicationMasterRequest
+MOST_CALLS = 8
+"""Heartbeats of one app master that may be on their way at once."""
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
 """What may be said of a job that is over already: it was said before, or crossed its end."""
 
@@ -50,13 +55,19 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._registrations = Rate("registrations of one app", 5.0, 20.0)
+        self._from_address = Rate("registrations from one address", 200.0, 1000.0)
 
     async def RegisterApplicationMaster(  # noqa: N802
         self, request: pb.RegisterApplicationMasterRequest, context: Context
     ) -> pb.RegisterApplicationMasterResponse:
         """Take an app master in, and tell it all that it needs."""
-        app = await self._own(request.app, context)
+        app = await self._own(request, context)
         service = self._service
+        now = asyncio.get_running_loop().time()
+        await self._registrations.ask(app.name, now, context)
+        await self._from_address.ask(peer_of(context), now, context)
+        await _check(request, context)
         if app.over:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{app.name} is over: {_end_of(app)}")
         before = service.sessions.get(app.name)
@@ -75,7 +86,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
         """Fold reports in; answer with what is new, at once or after the heartbeat's time."""
-        app = await self._own(request.app, context)
+        app = await self._own(request, context)
         session = self._service.sessions.get(app.name)
         command = _command(app, session, request)
         if command is not None or session is None:
@@ -84,6 +95,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if not repeated and request.response_id != session.response_id:
             why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        if session.waiting >= MOST_CALLS:
+            rule = f"at most {MOST_CALLS} heartbeats of an app master may be on their way, but got more"
+            await exhausted(context, rule, app.name, MOST_CALLS * LEAST_SECONDS)
         await session.take_turn()
         session.calls += 1
         session.changed.set()  # an earlier call that still waits is answered now
@@ -97,7 +111,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         self, request: pb.FinishApplicationMasterRequest, context: Context
     ) -> pb.FinishApplicationMasterResponse:
         """Take note that an app is over."""
-        app = await self._own(request.app, context)
+        app = await self._own(request, context)
+        await _check(request, context)
         service = self._service
         session = service.sessions.get(app.name)
         if session is not None and request.attempt < session.attempt:
@@ -115,19 +130,20 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         service.sessions.pop(app.name, None)
         return pb.FinishApplicationMasterResponse(is_unregistered=True)
 
-    async def _own(self, name: str, context: Context) -> App:
+    async def _own(self, request: OwnRequest, context: Context) -> App:
         """The app that the caller's token is for."""
+        name = request.app
         caller = self._service.tokens.caller(context.invocation_metadata())
         if caller is None or caller.role is not Role.APP or caller.app != name:
             await context.abort(
-                grpc.StatusCode.PERMISSION_DENIED, f'an app may touch only what is its own, not "{name}"'
+                grpc.StatusCode.PERMISSION_DENIED, f'an app may touch only what is its own, but got "{name[:100]}"'
             )
         app = self._service.apps.get(name)
         if app is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f'no app "{name}" is here')
             raise InputError("an app must be here", value=name)
-        if not self._service.ready.is_set():
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
+        if (why := self._service.away) is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         return app
 
     # --- registration ----------------------------------------------------------------------------------------------
@@ -167,8 +183,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             seed=state.seed,
             node_tokens=tokens,
             jobs=[] if row == NONE else job_views(state, row),
-            max_bid_rows=MAX_BID_ROWS,
-            max_bid_parts=MAX_BID_PARTS,
+            max_bid_rows=MOST_BID_ROWS,
+            max_bid_parts=MOST_BID_PARTS,
         )
 
     # --- reports ---------------------------------------------------------------------------------------------------
@@ -176,21 +192,42 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def _take(self, session: Session, app: App, request: pb.AllocateRequest, *, acknowledges: bool) -> None:
         """Fold in what the request reports; what is refused is said with the next answer."""
         events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
+        bid: BidReceived | None = None
         async with self._service.driver.lock:
             state = self._service.state
             try:
-                events += _timely(state, list(events_of(request)))
-                events += self._returned(state, session, request)
+                bounds.check(request)
+                reports = self._bounded(state, app, _timely(state, list(events_of(request))))
+                events += [*reports, *self._returned(state, session, request)]
+                bid = self._bid(state, session, request)
+                notes = [app.note()] if self._note(app, request, reports) else []
             except InputError as error:
                 session.refused.append(str(error))
-            bid = self._bid(state, session, request)
+                notes = []
         events += [] if bid is None else [bid]
-        self._note(app, request, events)
         if any(not isinstance(event, QUIET) for event in events):
-            decision = await self._service.driver.fold(events, [app.note()])
+            decision = await self._service.driver.fold(events, notes)
             _tell_refusals(session, decision, bid)
-        elif events or request.HasField("standing") or request.HasField("progress"):
-            self._service.driver.put(events, [app.note()])
+        elif events or notes:
+            self._service.driver.put(events, notes)
+
+    def _bounded(self, state: State, app: App, events: Iterable[Event]) -> list[Event]:
+        """Events that a report may cause: of as many jobs as an app may have, on GPUs that there are.
+
+        Raises:
+            InputError: the first that may not be; none of the message counts.
+        """
+        found = list(events)
+        added = sum(isinstance(event, JobAdded) for event in found)
+        row = state.app_row(AppId(app.name))
+        known = 0 if row == NONE else len(state.standing.jobs_of.get(row, ()))
+        if added and added + known + len(app.ended_jobs) > MOST_JOBS:
+            value = f"{added} beside {known} and {len(app.ended_jobs)} that have ended"
+            raise InputError(f"an app must have at most {MOST_JOBS} jobs", value=value, place=app.name)
+        for event in found:
+            if isinstance(event, RateMeasured):
+                _check_rate(state, event)
+        return found
 
     def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
         """The request's bid, if it is good for the open offer."""
@@ -225,8 +262,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if gpus:
             yield GpusReturned(app=AppId(session.app), gpus=tuple(sorted(gpus)))
 
-    def _note(self, app: App, request: pb.AllocateRequest, events: list[Event]) -> None:
-        """Keep what people see of the app."""
+    def _note(self, app: App, request: pb.AllocateRequest, events: list[Event]) -> bool:
+        """Keep what people see of the app; say whether that changed."""
+        before = app.progress, app.standing, len(app.ended_jobs)
         if request.HasField("progress") and 0.0 <= request.progress <= 1.0:
             app.progress = request.progress
         if request.HasField("standing"):
@@ -236,6 +274,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 app.ended_jobs[event.job] = "finished"
             elif isinstance(event, JobFailed) and event.again_in is None:
                 app.ended_jobs[event.job] = "failed"
+        return before != (app.progress, app.standing, len(app.ended_jobs))
 
     # --- the answer ------------------------------------------------------------------------------------------------
 
@@ -264,6 +303,24 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 session.last = answer
                 return answer
             await wait_for_change(session.changed, left, session.changed.is_set)
+
+
+async def _check(request: OwnRequest, context: Context) -> None:
+    """End the call if the request is out of bounds."""
+    try:
+        bounds.check(request)
+    except InputError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:2000])
+
+
+def _check_rate(state: State, event: RateMeasured) -> None:
+    cluster = state.cluster
+    if event.gpus > cluster.gpus:
+        rule = f"a rate must be of at most the cluster's {cluster.gpus} GPUs"
+        raise InputError(rule, value=str(event.gpus), place=event.job)
+    if event.gpu_type not in cluster.gpu_types:
+        rule = f"a rate must be of a GPU type of the cluster ({', '.join(cluster.gpu_types)})"
+        raise InputError(rule, value=f'"{event.gpu_type[:50]}"', place=event.job)
 
 
 def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:

@@ -1,5 +1,7 @@
 """The arbiter's side of the protocol: reports into events, and what the arbiter knows into messages."""
 
+import dataclasses
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +11,7 @@ import numpy as np
 from eunomia.bundles import ByBundle, MachineClasses
 from eunomia.cluster import Cluster, Machine
 from eunomia.codec import decode
-from eunomia.errors import InputError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.events import (
     Adapted,
     BidReceived,
@@ -33,6 +35,8 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_LENGTH = 64
 """Letters of an app's name, and digits and all of a job's number."""
+MOST_NUMBERS = 100_000
+"""Of one column of a bid."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -98,6 +102,9 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
     def number(field: str) -> float:
         return float(getattr(added, field)) if added.HasField(field) else math.nan  # type: ignore[arg-type]
 
+    if added.least > added.most:
+        value = f"{added.least} to {added.most}"
+        raise InputError("a gang must be at least 1, least at most most", value=value, place=added.job[:100])
     return JobAdded(
         job=own_job(app, added.job),
         app=AppId(app),
@@ -150,19 +157,36 @@ def bid_of(app: str, bid: pb.Bid) -> BidReceived:
     Raises:
         InputError: it is in no form that is known.
     """
-    form: Form
-    if bid.WhichOneof("form") == "bundles":
-        form = _table(bid.bundles)
-    else:
-        import json
-
-        try:
-            form = decode(json.loads(bid.encoded))
-        except ValueError as error:
-            raise InputError("a bid must be JSON of eunomia.codec", value=str(error), place=app) from error
-        if not isinstance(form, Form):
-            raise InputError("a bid must be a form of eunomia.valuations", value=type(form).__name__, place=app)
+    form: Form = _table(bid.bundles) if bid.WhichOneof("form") == "bundles" else _decoded(bid.encoded, app)
     return BidReceived(app=AppId(app), offer=OfferId(bid.offer), form=form)
+
+
+_UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
+"""What text that somebody made up may raise on its way through JSON and the codec."""
+
+
+def _decoded(encoded: str, app: str) -> Form:
+    try:
+        form = decode(json.loads(encoded))
+    except (*_UNREADABLE, EunomiaError) as error:
+        raise InputError("a bid must be JSON of eunomia.codec", value=str(error)[:200], place=app) from error
+    if isinstance(form, type) or not isinstance(form, Form) or not dataclasses.is_dataclass(form):
+        raise InputError("a bid must be a form of eunomia.valuations", value=type(form).__name__, place=app)
+    _check_columns(form, app)
+    return form
+
+
+def _check_columns(form: object, app: str) -> None:
+    """Refuse a form that was filled with anything but columns of numbers, and numbers."""
+    for field in dataclasses.fields(form):  # type: ignore[arg-type]
+        column = getattr(form, field.name)
+        if isinstance(column, MachineClasses):
+            _check_columns(column, app)
+        elif isinstance(column, np.ndarray) and column.dtype.kind in "if" and column.size <= MOST_NUMBERS:
+            continue
+        elif column is not None and not isinstance(column, int | float):
+            rule = f"{field.name} of a bid must be a column of at most {MOST_NUMBERS} numbers"
+            raise InputError(rule, value=str(column)[:80], place=app)
 
 
 def _table(table: pb.BundleTable) -> ByBundle:

@@ -43,7 +43,7 @@ class Node:
         self.heard_at = time.monotonic()
         self.lost = False
         self.fence: int | None = None
-        """Epoch up to which everything on it must be dead before it counts as back."""
+        """Epoch up to which everything on it must be dead before it counts as back: the last that was given."""
         self.revived: dict[str, int] = {}
         """By app: the attempt that is to follow one that ended with an earlier launcher."""
         self.response_id = 1
@@ -170,7 +170,7 @@ class Nodes:
                 log.warning("machine.lost", node=node.name, silent_seconds=round(node.silent_seconds, 1))
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then
-                node.fence = state.last_epoch + 1
+                node.fence = state.last_epoch
                 yield from (MachineLost(machine=machine) for machine in layout.machines_of(node.name))
 
     def _back(self, layout: Layout) -> Iterator[MachineBack]:
@@ -189,7 +189,7 @@ class Nodes:
         for node in self:
             gpus = self.layout.gpus_of(node.name) if self.layout is not None else []
             if gpus and np.all(state.holdings.live.state[gpus] == GpuState.DOWN):
-                node.lost, node.fence = True, state.last_epoch + 1
+                node.lost, node.fence = True, state.last_epoch
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
         """Note when GPUs that are leaving are killed; of two deadlines the earlier one counts."""
@@ -245,6 +245,7 @@ async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[
     while not done() and (left := deadline - loop.time()) > 0.0:
         event.clear()
         try:
-            await asyncio.wait_for(event.wait(), left)
+            async with asyncio.timeout(left):
+                await event.wait()
         except TimeoutError:
             return

@@ -1,44 +1,57 @@
-"""The arbiter's gRPC server: three services behind one guard, on a loopback address."""
+"""The arbiter's gRPC server: three services behind one guard, on a loopback address or under TLS."""
+
+from pathlib import Path
 
 import grpc
 
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address
+from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
+from eunomia_appmaster.service.certificates import CA_FILE, Certificates
 from eunomia_appmaster.service.clients import ClientProtocol
+from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.service.tokens import Guard
+from eunomia_appmaster.service.tokens import write_private
 from eunomia_appmaster.service.tracker import ResourceTracker
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+MOST_CALLS = 5000
+"""Calls of everybody that may wait at once."""
 
 
-def check_address(address: str, *, place: str = "--address") -> tuple[str, int]:
-    """Host and port of a loopback address.
+def check_address(
+    address: str, certificates: Certificates | None = None, *, place: str = "--address"
+) -> tuple[str, int]:
+    """Host and port of an address to serve: a loopback one, or any under TLS.
 
     Raises:
-        InputError: no ``host:port``, or an address that others can reach.
+        InputError: no ``host:port``, an address that others can reach without certificates, or certificates that are
+            not for it.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InputError('an address must be HOST:PORT, such as "127.0.0.1:7720"', value=f'"{address}"', place=place)
-    if host not in LOOPBACK:
-        rule = "an address must be a loopback one, for any other needs TLS, which is not here yet"
+    if certificates is not None:
+        certificates.check(host)
+    elif host not in LOOPBACK:
+        options = "--tls-cert and --tls-key, or --make-certificates"
+        rule = f"an address must be a loopback one, for any other needs TLS ({options})"
         raise InputError(rule, value=f'"{address}"', place=place)
     return host, int(port)
 
 
 async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server, str]:
-    """Serve at an address.
+    """Serve at an address, under TLS where the settings have certificates.
 
     Returns:
-        The server, and the address with the port that it got.
+        The server, and host and port by which this machine's processes reach it.
 
     Raises:
         InputError: the address is in use.
     """
-    host, port = check_address(address)
+    certificates = service.settings.certificates
+    host, port = check_address(address, certificates)
     server = grpc.aio.server(
         interceptors=[Guard(service.tokens)],
         options=[
@@ -46,13 +59,34 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
             ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
             ("grpc.max_concurrent_streams", 1000),
         ],
+        maximum_concurrent_rpcs=MOST_CALLS,
     )
     launcher_pb2_grpc.add_ResourceTrackerServicer_to_server(ResourceTracker(service), server)
     arbiter_pb2_grpc.add_ApplicationMasterProtocolServicer_to_server(ApplicationMasterProtocol(service), server)
     arbiter_pb2_grpc.add_ClientProtocolServicer_to_server(ClientProtocol(service), server)
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
+        if certificates is None:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        else:
+            bound = server.add_secure_port(f"{host}:{port}", certificates.server_credentials())
     except RuntimeError as error:
         raise InputError("an address must be free to be served", value=f'"{address}"', place="--address") from error
     await server.start()
-    return server, f"{host}:{bound}"
+    return server, f"{host if certificates is None else certificates.reached_at(host)}:{bound}"
+
+
+def publish(service: Service, folder: Path) -> None:
+    """Write address, CA and tokens where this machine's processes look for them: files of mode 0600.
+
+    Args:
+        service: that is being served.
+        folder: see ``settings.run_dir``.
+    """
+    certificates = service.settings.certificates
+    if certificates is not None:
+        write_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
+        service.ca_file = (folder / CA_FILE).resolve()
+    for name, text in (("token", service.tokens.operator), ("launcher.token", service.tokens.launcher)):
+        write_private(folder / name, text)
+    address = Address(target=service.address, ca_file=None if certificates is None else Path(CA_FILE))
+    write_private(folder / ADDRESS_FILE, address.text())

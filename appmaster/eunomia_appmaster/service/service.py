@@ -7,7 +7,9 @@ import socket
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -15,13 +17,15 @@ import structlog
 from eunomia.arbiter import Arbiter
 from eunomia.decisions import Decision
 from eunomia.errors import InputError
-from eunomia.events import AppCancelled, AppFinished, Event, ProfileChanged
+from eunomia.events import AppCancelled, AppFinished, Event, MachineLost, ProfileChanged
 from eunomia.journal import Journal, Step
 from eunomia.profiles import Profile
+from eunomia.recovery import recover
 from eunomia.state import State
 from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
+from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.apps import NOTE, App, Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
@@ -32,6 +36,9 @@ from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens, new_secret
 from eunomia_appmaster.service.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.metrics import Meters
 
 log = structlog.get_logger()
 
@@ -59,6 +66,10 @@ class Service:
         self.profile = profile
         self.started_at = time.time()
         self.address = settings.address
+        self.ca_file: Path | None = None
+        """What app masters check the arbiter's certificate with."""
+        self.meters: Meters | None = None
+        """What is counted for ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
         meta = journal.meta
         if "secret" not in meta:
@@ -74,6 +85,8 @@ class Service:
         self.teller = Teller(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter)
         self.ready = asyncio.Event()
+        self._stage_plugins: dict[Stage, pb.StagePlugin] = {}
+        self._folder = settings.apps.resolve()
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -89,6 +102,13 @@ class Service:
         if self._driver is None:
             raise InputError("the arbiter must have its machines before it serves", value="none yet")
         return self._driver
+
+    @property
+    def away(self) -> str | None:
+        """Why nothing can be asked of this arbiter now, in words; None: all can."""
+        if not self.ready.is_set():
+            return "the arbiter waits for its machines"
+        return self.driver.held
 
     @property
     def state(self) -> State:
@@ -130,14 +150,13 @@ class Service:
             raise InputError("a cluster must have a machine", value="none")
         cluster = self.nodes.layout.cluster
         stages = self.profile.stages(cluster, place="launcher")
-        arbiter = Arbiter(cluster, stages, self._fallback.stages(cluster), seed=self.seed)
-        saved, steps = self.journal.recover()
-        if saved is not None:
-            arbiter.load(saved)
-        for step in steps:
-            arbiter.replay(step.now, step.events, step.decision)
+        fallback = self._fallback.stages(cluster)
+        if self.meters is not None:
+            stages, fallback = self.meters.around(stages), self.meters.around(fallback)
+        arbiter = Arbiter(cluster, stages, fallback, seed=self.seed)
+        steps = recover(arbiter, self.journal)
         last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1))), None)
-        clock = Clock() if last is None else Clock(last.now, last.at)
+        clock = Clock.after(self.journal, last)
         self._driver = Driver(
             arbiter,
             self.journal,
@@ -150,10 +169,27 @@ class Service:
         self.driver.recall_hang()
         self._recall(steps, clock)
         self.nodes.restore(arbiter.state)
+        self._distrust(arbiter)
         self._tell_profile(last is None)
         self.refresh()
         if last is not None:
             log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(arbiter.state.leases))
+
+    def _distrust(self, arbiter: Arbiter) -> None:
+        """Count all machines as lost where they have seen later orders than the journal: it was restored or cut short.
+
+        What runs there under leases that nobody remembers is ended, and nothing is granted before that is confirmed.
+        """
+        states = [state for node in self.nodes for state in node.slot_states.values()]
+        seen = max((max(state.highest_epoch, state.closed_epoch) for state in states), default=0)
+        if self.nodes.layout is None or seen <= arbiter.state.last_epoch:
+            return
+        log.warning("journal.behind", last_epoch=arbiter.state.last_epoch, seen=seen)
+        arbiter.state.last_epoch = seen
+        self.journal.checkpoint(arbiter.save())
+        for node in self.nodes:
+            node.lost, node.fence = True, seen
+            self.driver.put(MachineLost(machine=machine) for machine in self.nodes.layout.machines_of(node.name))
 
     def _recall(self, steps: Sequence[Step], clock: Clock) -> None:
         """Take rounds and deadlines from the steps that were folded again."""
@@ -185,6 +221,8 @@ class Service:
 
     def _carry_out(self, decision: Decision) -> None:
         """Hand on what a journaled decision says: to machines and app masters."""
+        if self.meters is not None:
+            self.meters.note(decision)
         self._warn(decision, decision.now)
         self.refresh()
 
@@ -198,8 +236,12 @@ class Service:
         self._judge_masters()
         for node in self.nodes:
             node.order(self._order_keys(node))
-        for session in self.sessions.values():
+        stirred = None if self._driver is None else self.teller.stirred(self.state)
+        for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
             session.changed.set()
+
+    def _sessions_of(self, apps: Iterable[str]) -> list[Session]:
+        return [session for name in apps if (session := self.sessions.get(name)) is not None]
 
     async def _look(self) -> None:
         """Look now and then at what no message tells."""
@@ -261,8 +303,11 @@ class Service:
         return ended
 
     def _start_order(self, app: App, attempt: int) -> launcher.AppMasterOrder:
-        folder = (self.settings.apps / app.name).resolve()
-        env = {"EUNOMIA_ARBITER": self.address}
+        folder = self._folder / app.name
+        # without it gRPC writes remarks of its own between the lines of the master's log
+        env = {"EUNOMIA_ARBITER": self.address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}
+        if self.ca_file is not None:
+            env[CA_VARIABLE] = str(self.ca_file)
         for name in ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG"):
             if os.environ.get(name):
                 env[name] = os.environ[name]
@@ -299,6 +344,8 @@ class Service:
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
             app.ended_jobs.update({str(self.state.job_id(job)): state for job in mine})
         app.end(state, why, float(self.driver.clock.now()))
+        for session in self._sessions_of([app.name]):
+            session.changed.set()  # it is told to end
         log.info("app.ended", app=app.name, state=state, why=why)
         name = AppId(app.name)
         event: Event = AppFinished(app=name, failed=state == "failed", why=why)
@@ -308,6 +355,12 @@ class Service:
 
     def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
         """The plugin of a stage as the profile sets it, for agents."""
+        if stage not in self._stage_plugins:
+            self._stage_plugins[stage] = self._stage_plugin(stage)
+        return self._stage_plugins[stage]
+
+    def _stage_plugin(self, stage: Stage) -> pb.StagePlugin:
+        """Resolving a profile takes tens of milliseconds, and every registration asks."""
         name = self.profile.plugins[stage]
         tables = tomllib.loads(self.profile.resolved()).get("plugins", {})
         options = {key: item for key, item in tables.get(name, {}).items() if key != "use"}

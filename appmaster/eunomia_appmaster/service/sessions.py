@@ -6,6 +6,7 @@ that could grow old.
 
 import asyncio
 import dataclasses
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -20,6 +21,8 @@ from eunomia_appmaster.service.messages import finite, offer_message
 from eunomia_appmaster.service.nodes import Nodes
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
+MOST_REFUSALS = 100
+"""Refused reports that wait to be told of."""
 LEAST_SECONDS = 0.01
 """Between two calls of an app master that are looked at."""
 
@@ -49,9 +52,11 @@ class Session:
         self.response_id = 0
         self.last: pb.AllocateResponse | None = None
         self.calls = 0
+        self.waiting = 0
+        """Calls that wait for their turn."""
         self.changed = asyncio.Event()
         self.bid_error = ""
-        self.refused: list[str] = []
+        self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         self.unacknowledged: list[Started] = []
         """Leases of the last answer, which count as started once it is acknowledged."""
         self._next_turn = 0.0
@@ -67,7 +72,11 @@ class Session:
         turn = max(loop.time(), self._next_turn)
         self._next_turn = turn + LEAST_SECONDS
         if turn > loop.time():
-            await asyncio.sleep(turn - loop.time())
+            self.waiting += 1
+            try:
+                await asyncio.sleep(turn - loop.time())
+            finally:
+                self.waiting -= 1
 
     def take_acknowledged(self) -> list[Started]:
         """What started with the answer that is acknowledged now."""
@@ -86,6 +95,22 @@ class Teller:
     def __init__(self, nodes: Nodes, secret: bytes) -> None:
         self._nodes = nodes
         self._secret = secret
+        self._marks: dict[int, list[tuple[float, ...]]] = {}
+        self._told: tuple[object, ...] = ()
+
+    def stirred(self, state: State) -> set[str] | None:
+        """Apps for which there may be news since this was last asked; None: for all.
+
+        It costs what the leases are, not what the app masters are: those wait in their hundreds while few have news.
+        """
+        told = (None if state.open is None else state.open.offer.id, self._addresses())
+        before, marks = self._marks, _marks(state)
+        self._marks = marks
+        if told != self._told:
+            self._told = told
+            return None
+        rows = [row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row)]
+        return {str(state.app_id(row)) for row in rows}
 
     def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
         """All that an app may use now, for its registration."""
@@ -111,7 +136,7 @@ class Teller:
             answer.node_tokens.extend(self.node_tokens(session.app))
         answer.bid_error, session.bid_error = session.bid_error, ""
         answer.refused.extend(session.refused)
-        session.refused = []
+        session.refused.clear()
         return answer if answer.ByteSize() else None
 
     def node_tokens(self, app: str) -> list[pb.NodeToken]:
@@ -201,3 +226,17 @@ class Teller:
             gpu_type=cluster.gpu_types[cluster.gpu_type[gpu]],
             share=1.0,
         )
+
+
+def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
+    """By app: all of its leases and of what it has to leave that an app master is told."""
+    marks: dict[int, list[tuple[float, ...]]] = {}
+    for lease in state.leases.values():
+        ready = lease.state in READY
+        marks.setdefault(lease.app, []).append((lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until))
+    held = state.holdings.live
+    leaving = np.flatnonzero(held.state == GpuState.LEAVING)
+    columns = (held.app[leaving], leaving, held.epoch[leaving], held.lease[leaving])
+    for app, gpu, epoch, lease_id in zip(*(column.tolist() for column in columns), strict=True):
+        marks.setdefault(app, []).append((gpu, epoch, lease_id))
+    return marks

@@ -3,8 +3,10 @@
 import os
 from pathlib import Path
 
+from eunomia.journal_files import DEFAULT_RETENTION, Retention
 from eunomia.shapes import value
 from eunomia.units import Seconds
+from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
 
@@ -16,6 +18,10 @@ class Settings:
     state_dir: Path
     address: str = DEFAULT_ADDRESS
     """host:port; port 0 takes a free one, which the address file tells."""
+    certificates: Certificates | None = None
+    """For TLS; an address beyond loopback needs them."""
+    metrics: str | None = None
+    """host:port of metrics and health over HTTP; None: neither is served."""
     policy: str = "default"
     overrides: tuple[str, ...] = ()
     """``KEY=VALUE``, as ``--set`` takes them."""
@@ -31,6 +37,8 @@ class Settings:
     fault of the plugin that had not returned."""
     checkpoint_steps: int = 200
     """Steps between two checkpoints of the state."""
+    retention: Retention = DEFAULT_RETENTION
+    """What becomes of the journal's old steps."""
     durable: bool = True
     """See ``Journal.open``."""
 

@@ -3,19 +3,14 @@
 Tokens follow from one secret that the journal keeps, so that those handed out before a restart stay good.
 """
 
-import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 
-import grpc
-
 from eunomia.shapes import value
-
-Handler = Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[object, object]"]]
 
 
 class Role(Enum):
@@ -69,7 +64,7 @@ class Tokens:
     @property
     def container_secret(self) -> bytes:
         """What launchers check container tokens with."""
-        return hmac.new(self._secret, b"containers", hashlib.sha256).digest()
+        return hmac.digest(self._secret, b"containers", "sha256")
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
         """Who sent this metadata; None: nobody whom this arbiter gave a token."""
@@ -85,7 +80,8 @@ class Tokens:
 
     def _token(self, role: Role, name: str) -> str:
         text = f"{role.value}:{name}"
-        return f"{text}:{hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()}"
+        signed = hmac.digest(self._secret, text.encode(), "sha256").hex()
+        return f"{text}:{signed}"
 
 
 def new_secret() -> bytes:
@@ -102,34 +98,3 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     part.replace(path)
-
-
-class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Turns away every call whose token is missing, wrong or of another role; nothing of it is looked at."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
-    async def intercept_service(
-        self, continuation: Handler, handler_call_details: grpc.HandlerCallDetails
-    ) -> "grpc.RpcMethodHandler[object, object]":
-        """Let the call through, or answer in its place."""
-        caller = self._tokens.caller(handler_call_details.invocation_metadata)
-        service = handler_call_details.method.strip("/").partition("/")[0]
-        if caller is None:
-            return _turn_away(
-                grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not"
-            )
-        if caller.role not in SERVICES.get(service, frozenset()):
-            return _turn_away(
-                grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here"
-            )
-        return await continuation(handler_call_details)
-
-
-def _turn_away(code: grpc.StatusCode, why: str) -> "grpc.RpcMethodHandler[object, object]":
-    async def refuse(_: object, context: "grpc.aio.ServicerContext[object, object]") -> object:
-        await context.abort(code, why)
-        return None
-
-    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -9,8 +9,10 @@ import structlog
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
+from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.service import Service
 
 log = structlog.get_logger()
@@ -23,13 +25,16 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._registrations = Rate("registrations of launchers from one address", 5.0, 50.0)
 
     async def RegisterNode(  # noqa: N802
         self, request: pb.RegisterNodeRequest, context: Context
     ) -> pb.RegisterNodeResponse:
         """Take a machine and all that it holds."""
         service = self._service
+        await self._registrations.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         try:
+            bounds.check(request)
             if service.nodes.layout is None:
                 layout = Layout.of([request])
                 service.journal.set_meta(layout=layout.encoded())
@@ -80,6 +85,10 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return min(float(settings.node_heartbeat), float(settings.node_silence) / 4.0)
 
     async def _known(self, request: "pb.NodeHeartbeatRequest | pb.ReportContainersRequest", context: Context) -> Node:
+        try:
+            bounds.check(request)
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or node.registration_id != request.registration_id:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")

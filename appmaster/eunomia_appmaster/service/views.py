@@ -22,6 +22,7 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._folder = service.settings.apps.resolve()
 
     @property
     def _state(self) -> State:
@@ -59,7 +60,7 @@ class Views:
             weight=app.weight,
             attempt=self._attempt(app),
             app_master=self._master(app),
-            folder=str((self._service.settings.apps / app.name).resolve()),
+            folder=str(self._folder / app.name),
         )
         if app.over:
             message.jct_seconds = lived

@@ -3,10 +3,16 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
 from eunomia_appmaster.training.orders import OrderClient
+
+FORGETTING = 0.9
+"""What is kept of the longest pause seen so far, each time that another is seen."""
+SAFETY = 1.5
+"""How much longer than lately the next step and the next writing may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,22 +24,64 @@ class Told:
     stop_at: int | None = None
 
 
+class CheckpointClock:
+    """Says when a periodic checkpoint must begin, so that a kill at any moment costs at most the interval.
+
+    The interval counts from the moment whose state the last checkpoint holds to the moment at which the next one is on
+    the disk. So a checkpoint begins as much earlier as one took to write lately, and one more step, for it is asked
+    only between steps. A writer that needs most of the interval still leaves half of it to the training.
+
+    Args:
+        every_seconds: the interval.
+        now: when the work begins.
+    """
+
+    def __init__(self, every_seconds: float, now: float) -> None:
+        self._every_seconds = every_seconds
+        self._covered_until = now
+        self._asked_at: float | None = None
+        self._writing = self._between = 0.0
+
+    def ask(self, now: float) -> bool:
+        """Say whether one is due."""
+        since = 0.0 if self._asked_at is None else now - self._asked_at
+        self._between = max(since, FORGETTING * self._between)
+        self._asked_at = now
+        early = min(SAFETY * (self._writing + self._between), self._every_seconds / 2.0)
+        return now - self._covered_until >= self._every_seconds - early
+
+    def saved(self, captured_at: float, now: float) -> None:
+        """One is on the disk, with the state of ``captured_at``."""
+        since = 0.0 if self._asked_at is None else now - self._asked_at
+        self._writing = max(since, FORGETTING * self._writing)
+        self._covered_until = captured_at
+        self._asked_at = now
+
+
 class Commands:
     """Collects what this worker is told.
 
     Args:
         client: the container's socket; None for a run without an app master.
         stop_at: the first rung, in optimizer steps.
-        every_seconds: time between periodic checkpoints; None for none.
+        every_seconds: the most work, as time, that a kill may cost; None for no periodic checkpoints.
+        clock: seconds that never go back.
     """
 
-    def __init__(self, client: OrderClient | None, *, stop_at: int | None, every_seconds: float | None) -> None:
+    def __init__(
+        self,
+        client: OrderClient | None,
+        *,
+        stop_at: int | None,
+        every_seconds: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
         self._suspend = False
         self._checkpoint = False
         self._stop_at = stop_at
-        self._every_seconds = every_seconds
-        self._saved_at = time.monotonic()
+        self._clock = clock
+        self._due = None if every_seconds is None else CheckpointClock(every_seconds, clock())
 
     def obey_sigterm(self) -> None:
         """Take a SIGTERM as a suspend order; only the main thread of a process may set that."""
@@ -44,12 +92,19 @@ class Commands:
         """Return what this worker knows by now."""
         for order in self._client.poll() if self._client is not None else []:
             self._take(order.get("order"), order.get("step"))
-        return Told(suspend=self._suspend, checkpoint=self._checkpoint or self._is_due(), stop_at=self._stop_at)
+        due = self._due is not None and self._due.ask(self._clock())
+        return Told(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
 
-    def saved(self) -> None:
-        """A checkpoint was just written."""
+    def saved(self, captured_at: float | None = None) -> None:
+        """A checkpoint was just written.
+
+        Args:
+            captured_at: by the clock, when its state was that of the training; None: it is so now.
+        """
         self._checkpoint = False
-        self._saved_at = time.monotonic()
+        if self._due is not None:
+            now = self._clock()
+            self._due.saved(now if captured_at is None else captured_at, now)
 
     def _take(self, order: object, step: object) -> None:
         if order == "suspend":
@@ -58,9 +113,6 @@ class Commands:
             self._checkpoint = True
         elif order == "stop_at":
             self._stop_at = step if isinstance(step, int) else None
-
-    def _is_due(self) -> bool:
-        return self._every_seconds is not None and time.monotonic() - self._saved_at >= self._every_seconds
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._suspend = True

@@ -1,7 +1,8 @@
 """Captures the state of a run at a step boundary, saves it, and restores it from the last good checkpoint."""
 
 import copy
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ FORMAT = 1
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """The state as of one step boundary; ``saved`` once a checkpoint holds it."""
+    """The state as of one step boundary.
+
+    ``saved`` once a checkpoint holds it; ``captured_at`` is of the monotonic clock.
+    """
 
     step: int
     place: dict[str, Any]
@@ -27,6 +31,7 @@ class Snapshot:
     randomness: dict[str, Any]
     state: dict[str, Any]
     saved: bool = False
+    captured_at: float = field(default_factory=time.monotonic)
 
     def values(self) -> list[Any]:
         """Return the objects' states.

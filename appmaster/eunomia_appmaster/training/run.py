@@ -70,7 +70,10 @@ class Run:
         if environment.attached and environment.seed is not None:
             randomness.seed_all(environment.seed)
         self._gang = Gang(environment)
-        self._keeper = Keeper(self._gang, CheckpointStore(folder / "checkpoints") if folder is not None else None)
+        store = None if folder is None else CheckpointStore(folder / "checkpoints")
+        if store is not None and self._gang.rank == 0:
+            store.check_writable()
+        self._keeper = Keeper(self._gang, store)
         self.device = self._gang.device
         self.rank = self._gang.rank
         self.world_size = self._gang.size

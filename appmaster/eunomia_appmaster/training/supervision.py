@@ -73,8 +73,10 @@ class Supervision:
         """
         if self._keeper.store is None:
             return
+        anew = not snapshot.saved
         self._keeper.save(snapshot)
-        self._commands.saved()
+        # Nothing was done since a state that is on the disk already.
+        self._commands.saved(snapshot.captured_at if anew else None)
         if self._gang.rank == 0:
             self.say("saved", {"step": snapshot.step})
 

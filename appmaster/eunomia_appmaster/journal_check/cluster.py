@@ -1,0 +1,56 @@
+"""The machines and slots of a journal, as its layout says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine; ``slots`` are numbers in the cluster. None: it has no such bound."""
+
+    name: str
+    slots: range
+    cpus: float | None
+    memory_gib: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All machines, and by node and its own number the number of each slot."""
+
+    machines: tuple[Machine, ...]
+    places: dict[tuple[str, int], int]
+
+    @property
+    def slots(self) -> int:
+        """How many there are."""
+        return sum(len(machine.slots) for machine in self.machines)
+
+    def machine_of(self, slot: int) -> Machine | None:
+        """Where a slot is; None: there is no such slot."""
+        return next((machine for machine in self.machines if slot in machine.slots), None)
+
+    @classmethod
+    def read(cls, layout: Any) -> "Cluster":
+        """From the layout's plain values.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        described, places = layout
+        machines, start = [], 0
+        for machine in described:
+            count = int(machine["gpus"])
+            machines.append(
+                Machine(
+                    name=str(machine["name"]),
+                    slots=range(start, start + count),
+                    cpus=machine.get("cpus"),
+                    memory_gib=machine.get("memory_gib"),
+                )
+            )
+            start += count
+        return cls(
+            machines=tuple(machines),
+            places={(str(node), int(slot)): number for number, (node, slot) in enumerate(places)},
+        )

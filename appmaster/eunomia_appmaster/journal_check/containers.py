@@ -1,0 +1,170 @@
+"""What the workers' own files say: which process was on which slot from when to when, under which epoch."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from eunomia_appmaster.journal_check.cluster import Cluster
+from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+
+FOREVER = float("inf")
+EPOCHS = Path("launcher", "epochs.json")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Container:
+    """A worker's container.
+
+    Attributes:
+        place: its record below the checked folder.
+        slot: its number in the cluster; None: the journal knows no such slot.
+        start: Unix time at which its process began; None: it never did.
+        end: at which none of its processes was left; FOREVER: nobody wrote it down.
+        ranks: how many the gang has; 0: not known.
+        worked: whether it told of steps that it made.
+        ordered: whether the journal has the order that it carries out.
+    """
+
+    place: str
+    id: str
+    app: str
+    job: str
+    incarnation: int
+    own_slot: int
+    slot: int | None
+    epoch: int
+    start: float | None
+    end: float
+    ranks: int
+    worked: bool
+    ordered: bool = False
+
+    @property
+    def span(self) -> str:
+        """When it ran, in words."""
+        until = "now" if self.end == FOREVER else f"{self.end:.3f}"
+        return f"from {self.start or 0.0:.3f} to {until}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What workers and launcher have written; ``epochs``: by slot of the node the latest that the launcher heard of."""
+
+    containers: list[Container]
+    epochs: dict[int, int]
+
+
+def read_epochs(folder: Path) -> dict[int, int]:
+    """Read the launcher's fencing tokens; empty where there are none."""
+    try:
+        return {int(slot): int(known["highest"]) for slot, known in (_json(folder / EPOCHS) or {}).items()}
+    except (KeyError, TypeError, ValueError):
+        return {}
+
+
+def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
+    """Read every worker's container below a state folder."""
+    nodes = sorted({node for node, _ in cluster.places})
+    made = (
+        _container(record, folder, cluster, nodes)
+        for record in sorted(folder.glob("apps/*/*/containers/*/container.json"))
+    )
+    return [container for container in made if container is not None]
+
+
+def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> Container | None:
+    record = _json(path)
+    if record is None or int(record.get("slot", -1)) < 0:
+        return None
+    worker, ended, command = (_json(path.with_name(f"{name}.json")) or {} for name in ("worker", "exit", "start"))
+    status, env = record.get("status") or {}, command.get("env") or {}
+    over = record.get("state") == "COMPLETED"
+    end = ended.get("ended_at") or (status.get("ended_at") if over else None) or FOREVER
+    node = env.get("EUNOMIA_NODE") or (nodes[0] if len(nodes) == 1 else "")
+    job = int(record.get("job", 0))
+    return Container(
+        place=str(path.relative_to(folder)),
+        id=str(record["container_id"]),
+        app=str(record["app"]),
+        job=f"{record['app']}/{job}",
+        incarnation=int(record.get("incarnation", 0)),
+        own_slot=int(record["slot"]),
+        slot=cluster.places.get((node, int(record["slot"]))),
+        epoch=int(record["epoch"]),
+        start=float(worker["started_at"]) if "started_at" in worker else None,
+        end=float(end),
+        ranks=int(env.get("WORLD_SIZE") or 0),
+        worked=int((status.get("progress") or {}).get("step", 0)) > 0,
+    )
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return made if isinstance(made, dict) else None
+
+
+# -- by themselves
+
+
+def check_alone(containers: Iterable[Container], folder: Path, tell: Tell) -> None:
+    """Hold the workers' files against each other."""
+    by_slot: dict[int, list[Container]] = defaultdict(list)
+    gangs: dict[tuple[str, int], list[Container]] = defaultdict(list)
+    for container in containers:
+        gangs[container.job, container.incarnation].append(container)
+        if container.start is not None:
+            by_slot[container.own_slot if container.slot is None else container.slot].append(container)
+    for slot, mine in by_slot.items():
+        _check_slot(slot, sorted(mine, key=lambda each: each.start or 0.0), folder, tell)
+    for (job, incarnation), ranks in gangs.items():
+        _check_gang(job, incarnation, ranks, tell)
+
+
+def _check_slot(slot: int, mine: list[Container], folder: Path, tell: Tell) -> None:
+    for one, other in _overlapping(mine):
+        if _ended_meanwhile(one, other, folder):
+            continue
+        what = f"{one.id} {one.span} and {other.id} {other.span} ran on slot {slot} at once"
+        times = (other.start or 0.0, min(one.end, other.end))
+        tell(Finding(rule=Rule.RAN_TWICE, what=what, place=other.place, app=other.app, slot=slot, at=times))
+    for one, other in pairwise(mine):
+        if other.epoch < one.epoch:
+            what = f"{other.id} started on slot {slot} under epoch {other.epoch} after {one.id} under {one.epoch}"
+            started = (other.start or 0.0,)
+            tell(Finding(rule=Rule.OLD_EPOCH, what=what, place=other.place, app=other.app, slot=slot, at=started))
+
+
+def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]:
+    """Pairs of which the first had not ended when the second began; ``mine`` is in the order of starts."""
+    last: Container | None = None
+    for container in mine:
+        if last is not None and last.end > (container.start or 0.0):
+            yield last, container
+        if last is None or container.end >= last.end:
+            last = container
+
+
+def _ended_meanwhile(one: Container, other: Container, folder: Path) -> bool:
+    """Whether a container of a live run had ended after all: its file was read before it was written."""
+    if one.end != FOREVER:
+        return False
+    ended = _json((folder / one.place).with_name("exit.json")) or {}
+    one.end = float(ended.get("ended_at") or FOREVER)
+    return one.end <= (other.start or 0.0)
+
+
+def _check_gang(job: str, incarnation: int, ranks: list[Container], tell: Tell) -> None:
+    wanted = max(each.ranks for each in ranks)
+    began = [each for each in ranks if each.start is not None]
+    slots = {each.own_slot if each.slot is None else each.slot for each in began}
+    if any(each.worked for each in began) and len(slots) < wanted:
+        what = f"incarnation {incarnation} of {job} made steps with {len(slots)} of its {wanted} workers"
+        first = min(each.start or 0.0 for each in began)
+        tell(Finding(rule=Rule.GANG_IN_PART, what=what, place=ranks[0].place, app=ranks[0].app, at=(first,)))

@@ -1,0 +1,121 @@
+"""What the checker finds: a rule that was broken, and where."""
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from typing import ClassVar
+
+
+class Rule(Enum):
+    """What must hold, by a short name."""
+
+    HELD_TWICE = "held-twice"
+    """A slot has at most one lease at a time, and a job its own slots."""
+    RAN_TWICE = "ran-twice"
+    """A slot has at most one worker process at a time, by the workers' own files."""
+    RAN_UNHELD = "ran-unheld"
+    """A worker runs only while the journal says that its app holds the slot."""
+    GANG_IN_PART = "gang-in-part"
+    """A gang runs whole, at a size that its job may have, or not at all."""
+    APP_LOST = "app-lost"
+    """An app that arrived ends finished, failed or cancelled."""
+    UNJOURNALED_ORDER = "unjournaled-order"
+    """A container starts after the order that it carries out was journaled, and under an epoch of such an order."""
+    OLD_EPOCH = "old-epoch"
+    """Nothing starts on a slot under an epoch that was given back there, or after a newer one."""
+    EPOCH_DOWN = "epoch-down"
+    """Every order has a greater epoch than all orders before it."""
+    STEPS = "steps"
+    """Steps are numbered without gaps, and none is missing at the end."""
+    TIME_BACK = "time-back"
+    """The arbiter's clock and the state's version never go back, and a decision is of its step's time."""
+    NO_SUCH_SLOT = "no-such-slot"
+    """Orders name slots that the cluster has, on machines that answer."""
+    TOO_MUCH = "too-much"
+    """What is held on a machine is at most what it has: GPUs, CPUs, memory."""
+    RELEASED_TWICE = "released-twice"
+    """A slot is given back by its holder, once."""
+    NO_SUCH_LEASE = "no-such-lease"
+    """Orders are about leases that were begun, and about apps and jobs that are there."""
+    CHECKPOINT_DIFFERS = "checkpoint-differs"
+    """A saved state says what follows from the steps before it."""
+    UNREADABLE = "unreadable"
+    """Every row can be read, and is as it was written."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that was broken.
+
+    Attributes:
+        rule: which.
+        what: in a sentence.
+        place: the journal's row (``step 27``, ``checkpoint after step 200``) or a file below the folder.
+        at: Unix times that belong to it.
+    """
+
+    rule: Rule
+    what: str
+    place: str
+    app: str | None = None
+    slot: int | None = None
+    at: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.rule.value}: {self.what} ({self.place})"
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "rule": self.rule.value,
+            "what": self.what,
+            "place": self.place,
+            "app": self.app,
+            "slot": self.slot,
+            "at": list(self.at),
+        }
+
+
+Tell = Callable[[Finding], None]
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Report:
+    """What a check came to.
+
+    Attributes:
+        findings: the first ``MOST`` of them.
+        found: how many there were.
+        steps: that were read, the first and the last number of them (0 and 0: none).
+        orders: about leases.
+        containers: of workers, by their own files.
+        apps: how many ended how; ``live`` has not ended.
+        running: whether an arbiter holds the journal.
+        remarks: what was not checked, and why.
+    """
+
+    MOST: ClassVar[int] = 1000
+
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    found: int = 0
+    steps: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    orders: int = 0
+    checkpoints: int = 0
+    containers: int = 0
+    apps: dict[str, int] = dataclasses.field(default_factory=dict)
+    running: bool = False
+    remarks: list[str] = dataclasses.field(default_factory=list)
+
+    def tell(self, finding: Finding) -> None:
+        """Take a finding."""
+        self.found += 1
+        if len(self.findings) < self.MOST:
+            self.findings.append(finding)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        plain = dataclasses.asdict(self)
+        plain["findings"] = [finding.to_json() for finding in self.findings]
+        return plain

@@ -1,0 +1,38 @@
+"""The journal's JSON as plain values, read without the arbiter's codec."""
+
+import math
+from typing import Any
+
+
+def plain(made: Any) -> Any:
+    """Values without the objects that say of which type they are: lists, dicts of fields, names of members.
+
+    Raises:
+        ValueError: an object that says nothing known.
+    """
+    if isinstance(made, list):
+        return [plain(item) for item in made]
+    if not isinstance(made, dict):
+        return made
+    if "is" in made:
+        return {key: item if key == "is" else plain(item) for key, item in made.items()}
+    if len(made) == 1:
+        ((tag, content),) = made.items()
+        if tag in ("tuple", "frozenset"):
+            return [plain(item) for item in content]
+        if tag == "enum":
+            return str(content).partition(".")[2]
+        if tag == "float":
+            return float(content)
+        if tag == "dict":
+            return [[plain(key), plain(item)] for key, item in content]
+        if tag == "bytes":
+            return content
+    if "array" in made:
+        return [number(item) if isinstance(item, str) and made["array"] != "|O" else plain(item) for item in made["of"]]
+    raise ValueError(f"an object must say what it is, but got {str(made)[:60]}")
+
+
+def number(value: Any) -> float:
+    """A number; what JSON has no number for is text."""
+    return math.nan if value is None else float(value)

@@ -1,0 +1,218 @@
+"""Reads a journal's rows without changing the file, one after the other: also of one that is being written."""
+
+import contextlib
+import fcntl
+import gzip
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eunomia.errors import InputError
+from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.plain import plain
+
+APPLICATION_ID = 0x45554E4F
+VERSIONS = (1, 2)
+DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
+"""The parts of a decision that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A row of ``steps`` as plain values."""
+
+    number: int
+    now: float
+    at: float
+    events: list[dict[str, Any]]
+    decision: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A row of ``checkpoints``."""
+
+    after_step: int
+    state: dict[str, Any]
+
+
+class Rows:
+    """A journal's rows as of one moment; a context manager.
+
+    Args:
+        path: of the journal.
+        tell: hears of rows that cannot be read.
+
+    Raises:
+        InputError: there is no journal, or none that this version knows.
+    """
+
+    def __init__(self, path: Path, tell: Tell) -> None:
+        if not path.is_file():
+            raise InputError("a journal must exist to be checked", value="no such file", place=str(path))
+        self._path = path
+        self._tell = tell
+        self._database = _opened(path)
+        try:
+            (owner,) = self._database.execute("PRAGMA application_id").fetchone()
+            (self.version,) = self._database.execute("PRAGMA user_version").fetchone()
+            self._database.execute("BEGIN")
+            self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on nothing changes
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise InputError("a journal must be an SQLite file", value=str(error), place=str(path)) from error
+        if owner != APPLICATION_ID or self.version not in VERSIONS:
+            self._database.close()
+            known = ", ".join(map(str, VERSIONS))
+            rule = f"a journal must be Eunomia's, of version {known}"
+            raise InputError(rule, value=f"version {self.version} of {owner:#x}", place=str(path))
+
+    def __enter__(self) -> "Rows":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def check_pages(self) -> None:
+        """Look for damage to the file itself."""
+        try:
+            (answer,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.DatabaseError as error:
+            answer = str(error)
+        if answer != "ok":
+            self._unreadable(f"the file is damaged: {answer}", self._path.name)
+
+    def meta(self, key: str) -> Any:
+        """What holds for the whole journal, as plain values; None: nothing."""
+        try:
+            found = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return None if found is None else plain(json.loads(found[0]))
+        except (sqlite3.DatabaseError, ValueError) as error:
+            self._unreadable(str(error), f"meta {key}")
+            return None
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last step that was ever written."""
+        with contextlib.suppress(sqlite3.DatabaseError):
+            found = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'steps'").fetchone()
+            return int(found[0]) if found else 0
+        return 0
+
+    def dropped(self) -> int:
+        """Number of the last step that was dropped as retention asks; 0: none."""
+        return max((last for _, last, file in self._segments() if file is None), default=0)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps in the order of their numbers, archived ones first; rows that cannot be read are told."""
+        try:
+            for row in self._rows():
+                step = self._step(row)
+                if step is not None:
+                    yield step
+        except sqlite3.DatabaseError as error:
+            self._unreadable(f"rows cannot be read any further: {error}", "table steps")
+
+    def clock(self) -> Iterator[tuple[int, float]]:
+        """Yield number and Unix time of the steps that are not archived, as far as they can be read."""
+        with contextlib.suppress(sqlite3.DatabaseError, TypeError):
+            for number, at in self._database.execute("SELECT id, at FROM steps ORDER BY id"):
+                yield int(number), float(at)
+
+    def saved(self) -> Iterator[Saved]:
+        """Yield the checkpoints, oldest first."""
+        crc = "crc" if self.version > 1 else "NULL"
+        try:
+            query = f"SELECT after_step, state, {crc} FROM checkpoints ORDER BY after_step"
+            for after, state, known in self._database.execute(query):
+                made = self._state(int(after), bytes(state), known)
+                if made is not None:
+                    yield made
+        except sqlite3.DatabaseError as error:
+            self._unreadable(f"rows cannot be read any further: {error}", "table checkpoints")
+
+    def _state(self, after: int, state: bytes, crc: int | None) -> Saved | None:
+        place = f"checkpoint after step {after}"
+        if crc is not None and crc != zlib.crc32(state):
+            self._unreadable("its state is not as it was written", place)
+            return None
+        try:
+            made = json.loads(state)
+        except ValueError as error:
+            self._unreadable(f"its state is no JSON: {error}", place)
+            return None
+        return Saved(after_step=after, state=made)
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        for _, last, file in self._segments():
+            if file is not None:
+                yield from self._archived(self._path.parent / file, int(last))
+        more = "crc" if self.version > 1 else "NULL"
+        yield from self._database.execute(f"SELECT id, now, at, events, decision, {more} FROM steps ORDER BY id")
+
+    def _segments(self) -> list[tuple[int, int, str | None]]:
+        if self.version < 2:
+            return []
+        return list(self._database.execute("SELECT first, last, file FROM segments ORDER BY first"))
+
+    def _archived(self, path: Path, last: int) -> Iterator[tuple[Any, ...]]:
+        try:
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                for line in lines:
+                    row = json.loads(line)
+                    yield tuple(row[name] for name in ("id", "now", "at", "events", "decision", "crc"))
+        except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+            self._unreadable(f"the segment up to step {last} cannot be read: {error}", path.name)
+
+    def _step(self, row: tuple[Any, ...]) -> Step | None:
+        number, now, at, events, decision, crc = row
+        place = f"step {number}"
+        try:
+            if crc is not None and crc != zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode()):
+                self._unreadable("the row is not as it was written", place)
+            decided = json.loads(decision)
+            return Step(
+                number=int(number),
+                now=float(now),
+                at=float(at),
+                events=[plain(event) for event in json.loads(events)],
+                decision={name: plain(decided[name]) for name in DECIDED if name in decided},
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._unreadable(f"the row cannot be read: {error}", place)
+            return None
+
+    def _unreadable(self, what: str, place: str) -> None:
+        self._tell(Finding(rule=Rule.UNREADABLE, what=what, place=place))
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open for reading; where a folder cannot be written, as a file that nobody changes."""
+    uri = path.resolve().as_uri()
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        database = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None)
+        try:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return database
+        except sqlite3.OperationalError:
+            database.close()
+        except sqlite3.DatabaseError as error:
+            database.close()
+            raise InputError("a journal must be an SQLite file", value=str(error), place=str(path)) from error
+    raise InputError("a journal must be readable", value="SQLite cannot open it", place=str(path))
+
+
+def is_held(path: Path) -> bool:
+    """Whether an arbiter holds the journal now."""
+    try:
+        with (path.parent / f"{path.name}.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,115 @@
+"""A saved state against what follows from the steps before it, as far as the checker follows them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.reading import Saved, Step
+from eunomia_appmaster.journal_check.slots import Hold, Slots
+from eunomia_appmaster.journal_check.work import Work
+
+LEAVING, DOWN = 3, 4
+"""States of a slot, in a saved state."""
+
+
+@dataclass(slots=True)
+class Columns:
+    """What a saved state says of each slot."""
+
+    lease: list[int]
+    epoch: list[int]
+    state: list[int]
+    successor: list[int]
+
+    @classmethod
+    def read(cls, state: dict[str, Any]) -> "Columns":
+        """From its JSON.
+
+        Raises:
+            KeyError, TypeError: it is none.
+        """
+        columns = state["tables"]["holdings"]["columns"]
+        return cls(*(list(map(int, columns[name])) for name in ("lease", "epoch", "state", "successor")))
+
+
+def compare(saved: Saved, step: Step, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
+    """Hold a saved state against the fold up to its step; ``offer``: the open one."""
+    place = f"checkpoint after step {saved.after_step}"
+
+    def differs(name: str, there: object, follows: object, slot: int | None = None) -> None:
+        what = f"{name} is {there} there, but {follows} follows from the steps"
+        tell(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place, slot=slot, at=(step.at,)))
+
+    try:
+        columns, scalars = Columns.read(saved.state), saved.state["scalars"]
+        opened = None if saved.state["open"] is None else int(saved.state["open"][0]["id"])
+        apps = set(saved.state["maps"]["app_rows"])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        tell(Finding(rule=Rule.UNREADABLE, what=f"a part of the state is missing: {error!r}", place=place))
+        return
+    for name in ("now", "version", "round"):
+        if scalars[name] != step.decision.get(name):
+            differs(name, scalars[name], step.decision.get(name))
+    if scalars["last_epoch"] < slots.last_epoch:
+        differs("the last epoch", scalars["last_epoch"], f"{slots.last_epoch} or more")
+    if opened != offer:
+        differs("the open offer", opened, offer)
+    if len(columns.lease) != slots.cluster.slots:
+        differs("the number of slots", len(columns.lease), slots.cluster.slots)
+        return
+    for slot, hold, promise in slots.state():
+        _compare_slot(slot, columns, hold, promise, slot in slots.down, differs)
+    for app in sorted(set(work.live) - apps):
+        differs(f"app {app}", "missing", "that it is live")
+
+
+def _compare_slot(
+    slot: int, columns: Columns, hold: Hold | None, promise: Hold | None, down: bool, differs: Any
+) -> None:  # fmt: skip
+    lease = -1 if hold is None else hold.lease
+    if columns.lease[slot] != lease:
+        differs(f"the lease of slot {slot}", columns.lease[slot], lease, slot)
+        return
+    next_lease = -1 if promise is None else promise.lease
+    if columns.successor[slot] != next_lease:
+        differs(f"the next lease of slot {slot}", columns.successor[slot], next_lease, slot)
+    leaves = hold is not None and hold.leaving
+    if (columns.state[slot] == LEAVING) != leaves:
+        differs(f"slot {slot}", "leaving" if not leaves else "not leaving", "the opposite", slot)
+    if (columns.state[slot] == DOWN) != down:
+        differs(f"slot {slot}", "up" if down else "down", "the opposite", slot)
+    if hold is not None and columns.epoch[slot] < hold.epoch:
+        differs(f"the epoch of slot {slot}", columns.epoch[slot], hold.epoch, slot)
+
+
+def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
+    """Take a saved state as what was before the steps that are left.
+
+    Raises:
+        KeyError, TypeError, ValueError: a part of it is missing.
+    """
+    columns, state = Columns.read(saved.state), saved.state
+    apps = {int(row): str(app) for app, row in state["maps"]["app_rows"].items()}
+    jobs = {int(row): str(job) for job, row in state["maps"]["job_rows"].items()}
+    leases = {int(lease["id"]): lease for lease in state["leases"]}
+
+    def hold(number: int, epoch: int, *, leaving: bool = False) -> Hold:
+        lease = leases[number]
+        job = jobs.get(int(lease["job"]))
+        epochs = [epoch, int(lease["epoch"])]
+        return Hold(
+            lease=number, app=apps.get(int(lease["app"]), ""), job=job, epoch=epoch, epochs=epochs, since=0.0,
+            leaving=leaving,
+        )  # fmt: skip
+
+    for slot, lease in enumerate(columns.lease):
+        if lease >= 0:
+            slots.held[slot] = hold(lease, columns.epoch[slot], leaving=columns.state[slot] == LEAVING)
+        if columns.successor[slot] >= 0:
+            slots.promised[slot] = hold(columns.successor[slot], int(leases[columns.successor[slot]]["epoch"]))
+        if columns.state[slot] == DOWN:
+            slots.down.add(slot)
+    slots.last_epoch = int(state["scalars"]["last_epoch"])
+    work.whole = False
+    for app in apps.values():
+        work.live[app] = at, saved.after_step

@@ -1,0 +1,298 @@
+"""Who held which slot, folded from events and decisions alone, and what in them breaks a rule."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from eunomia_appmaster.journal_check.cluster import Cluster
+from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.reading import Step
+from eunomia_appmaster.journal_check.work import Work
+from eunomia_appmaster.journal_check.workers import Workers
+
+_LEAVERS = ("SUSPEND", "SHRINK")
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """A slot in the hands of a lease, or promised to it.
+
+    Attributes:
+        epoch: of the last order about it.
+        epochs: under which something may have started on it.
+        since: Unix time of the step that gave it.
+    """
+
+    lease: int
+    app: str
+    job: str | None
+    epoch: int
+    epochs: list[int]
+    since: float
+    leaving: bool = False
+    cpus: float = 0.0
+    memory_gib: float = 0.0
+
+
+@dataclass(slots=True)
+class Slots:
+    """The fold.
+
+    Attributes:
+        held: by slot: its holder.
+        promised: by slot: who gets it when its holder has left.
+        down: slots of machines that do not answer.
+        last_epoch: the greatest that an order had.
+        begun: leases that hold or are promised something.
+    """
+
+    cluster: Cluster
+    work: Work
+    workers: Workers
+    tell: Tell
+    held: dict[int, Hold] = field(default_factory=dict)
+    promised: dict[int, Hold] = field(default_factory=dict)
+    down: set[int] = field(default_factory=set)
+    last_epoch: int = 0
+    orders: int = 0
+    machine_was_lost: bool = False
+    _taken_away: dict[int, int] = field(default_factory=dict)
+    """By slot: the lease that had it when its machine was lost; news that it has left may come later."""
+    _given_back: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    _place: str = ""
+    _at: float = 0.0
+    _number: int = 0
+
+    @property
+    def begun(self) -> set[int]:
+        """Leases that there are."""
+        return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
+
+    def take(self, step: Step) -> None:
+        """Fold one step; ``work`` has folded it already."""
+        self._place, self._at, self._number = f"step {step.number}", step.at, step.number
+        events = step.events
+        for event in events:
+            if event["is"] in ("MachineLost", "MachineBack"):
+                self._machine(event["machine"], lost=event["is"] == "MachineLost")
+        for event in sorted((event for event in events if event["is"] == "Released"), key=lambda event: event["lease"]):
+            self._released(event)
+        for event in events:
+            self._give_up(event)
+        decision = step.decision
+        before = self.last_epoch
+        for order in decision.get("orders", ()):
+            self._check_epochs(order, before)
+            self._leave(order)
+            self._stay(order)
+        transitions = decision.get("transitions", ())
+        leases = self.begun
+        for order in transitions:
+            self._check_epochs(order, before)
+            self._check_order(order, leases)
+        for order in transitions:
+            if order["kind"] != "START":
+                self._leave(order)
+        for order in transitions:
+            if order["kind"] != "SUSPEND":
+                self._give(order)
+        for renewal in decision.get("renewals", ()):
+            if renewal["lease"] not in self.begun:
+                self._find(Rule.NO_SUCH_LEASE, f"lease {renewal['lease']} is renewed, but there is none")
+        if transitions:
+            self._check_amounts()
+
+    # -- events
+
+    def _machine(self, name: str, *, lost: bool) -> None:
+        machine = next((machine for machine in self.cluster.machines if machine.name == name), None)
+        if machine is None:
+            self._find(Rule.NO_SUCH_SLOT, f'the cluster has no machine "{name}"')
+            return
+        if not lost:
+            self.down -= set(machine.slots)
+            return
+        self.machine_was_lost = True
+        self.down |= set(machine.slots)
+        for slot in machine.slots:
+            promise = self.promised.pop(slot, None)
+            if promise is not None and promise.job is not None:
+                self._drop_promises(promise.lease)
+            hold = self.held.get(slot)
+            if hold is not None:
+                self._taken_away[slot] = hold.lease
+                if hold.job is not None and not hold.leaving:
+                    self._drop_promises(hold.lease)
+            self._end(slot, lost=True)
+
+    def _released(self, event: dict[str, Any]) -> None:
+        lease, epoch = int(event["lease"]), int(event["epoch"])
+        for slot in event["gpus"]:
+            hold = self.held.get(slot)
+            if hold is None or hold.lease != lease:
+                self._not_its_holder(slot, lease, epoch)
+            elif epoch >= hold.epoch:
+                if not hold.leaving and hold.job is not None:
+                    self._drop_promises(lease)
+                self._given_back[slot] = (lease, epoch, self._number)
+                self._end(slot)
+
+    def _not_its_holder(self, slot: int, lease: int, epoch: int) -> None:
+        """A slot is given back by a lease that does not have it: one step may say it in several events."""
+        if not 0 <= slot < self.cluster.slots:
+            self._find(Rule.NO_SUCH_SLOT, f"lease {lease} gives slot {slot} back, which the cluster does not have")
+            return
+        last = self._given_back.get(slot)
+        if self._taken_away.get(slot) == lease or last == (lease, epoch, self._number):
+            return
+        again = f" again after step {last[2]}" if last is not None and last[0] == lease else ", which it does not hold"
+        self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
+
+    def _give_up(self, event: dict[str, Any]) -> None:
+        """What leases were only promised goes without an order when they end."""
+        match event["is"]:
+            case "JobFinished" | "JobFailed" | "JobPaused":
+                self._drop_promises(*{each.lease for each in self.promised.values() if each.job == event["job"]})
+            case "AppFinished" | "AppCancelled":
+                self._drop_promises(*{each.lease for each in self.promised.values() if each.app == event["app"]})
+            case "GpusReturned":
+                for slot in event["gpus"]:
+                    promise = self.promised.get(slot)
+                    if promise is not None and promise.app == event["app"]:
+                        del self.promised[slot]
+            case _:
+                pass
+
+    def _drop_promises(self, *leases: int) -> None:
+        self.promised = {slot: each for slot, each in self.promised.items() if each.lease not in leases}
+
+    # -- orders
+
+    def _check_epochs(self, order: dict[str, Any], before: int) -> None:
+        epoch, fence = int(order["epoch"]), int(order["fence"])
+        self.orders += 1
+        if order["leaving"] and fence <= before:
+            self._find(Rule.EPOCH_DOWN, f"{_words(order)} has fence {fence}, after epoch {before}", order)
+        if epoch <= before or (order["leaving"] and fence > epoch):
+            self._find(Rule.EPOCH_DOWN, f"{_words(order)} has epoch {epoch}, after {max(before, fence)}", order)
+        self.last_epoch = max(self.last_epoch, epoch, fence)
+
+    def _check_order(self, order: dict[str, Any], leases: set[int]) -> None:
+        """An order must be about slots and a lease that there are, and its gang whole."""
+        slots = order["gpus"]
+        for slot in [*slots, *order["leaving"]]:
+            if not 0 <= slot < self.cluster.slots:
+                self._find(Rule.NO_SUCH_SLOT, f"{_words(order)} names slot {slot} of {self.cluster.slots}", order)
+        for slot in slots:
+            if slot in self.down:
+                what = f"{_words(order)} gives slot {slot}, whose machine does not answer"
+                self._find(Rule.NO_SUCH_SLOT, what, order, slot=slot)
+        if len(set(slots)) < len(slots):
+            self._find(Rule.TOO_MUCH, f"{_words(order)} names a slot more than once", order)
+        lease = int(order["lease"])
+        if (lease in leases) == (order["kind"] == "START"):
+            what = "begins a lease that there is already" if lease in leases else "is about a lease that there is not"
+            self._find(Rule.NO_SUCH_LEASE, f"{_words(order)} {what}", order)
+        if order["kind"] == "START":
+            self.work.check_start(order, self._place, self._at)
+
+    def _leave(self, order: dict[str, Any]) -> None:
+        lease, keeps = int(order["lease"]), set(order["gpus"])
+        for slot in [slot for slot, each in self.promised.items() if each.lease == lease and slot not in keeps]:
+            del self.promised[slot]
+        for slot in order["leaving"]:
+            hold = self.held.get(slot)
+            if hold is not None and hold.lease == lease:
+                hold.leaving, hold.epoch = True, int(order["fence"])
+            elif 0 <= slot < self.cluster.slots and self._taken_away.get(slot) != lease:
+                other = "nobody" if hold is None else f"lease {hold.lease}"
+                self._find(Rule.HELD_TWICE, f"{_words(order)} takes slot {slot}, but {other} holds it", order, slot)
+
+    def _stay(self, order: dict[str, Any]) -> None:
+        """What a lease keeps goes on under the epoch of the order."""
+        for slot in order["gpus"]:
+            hold = self.held.get(slot)
+            if hold is not None and hold.lease == order["lease"]:
+                hold.epochs.append(int(order["epoch"]))
+                self.workers.ordered(slot, int(order["epoch"]), hold.app, self._at, self._place)
+
+    def _give(self, order: dict[str, Any]) -> None:
+        lease = int(order["lease"])
+        beside = zip(order["cpus"], order["memory_gib"], strict=True)
+        for slot, (cpus, memory) in zip(order["gpus"], beside, strict=False):
+            if not 0 <= slot < self.cluster.slots:
+                continue
+            new = self._hold(order, cpus, memory)
+            self.workers.ordered(slot, new.epoch, new.app, self._at, self._place)
+            hold = self.held.get(slot)
+            if hold is None:
+                self.held[slot] = new
+                self.promised.pop(slot, None)
+            elif hold.lease == lease and not hold.leaving:
+                if order["kind"] != "SHRINK" or order["job"] is not None:
+                    hold.epoch = new.epoch  # a gang is started anew; what an app divides goes on as it was
+                hold.cpus, hold.memory_gib = cpus, memory
+                hold.epochs.append(new.epoch)
+            else:
+                if not hold.leaving or slot not in order["after"]:
+                    what = f"{_words(order)} gives slot {slot} while lease {hold.lease} of {hold.app} holds it"
+                    self._find(Rule.HELD_TWICE, what, order, slot)
+                if hold.leaving and new.epoch <= hold.epoch:
+                    what = f"{_words(order)} gives slot {slot} under an epoch that its holder leaves under"
+                    self._find(Rule.EPOCH_DOWN, what, order, slot)
+                self.promised[slot] = new
+
+    def _hold(self, order: dict[str, Any], cpus: float, memory_gib: float) -> Hold:
+        epoch = int(order["epoch"])
+        return Hold(
+            lease=int(order["lease"]),
+            app=str(order["app"]),
+            job=None if order["job"] is None else str(order["job"]),
+            epoch=epoch,
+            epochs=[epoch],
+            since=self._at,
+            cpus=cpus,
+            memory_gib=memory_gib,
+        )
+
+    def _end(self, slot: int, *, lost: bool = False) -> None:
+        hold, promise = self.held.pop(slot, None), self.promised.pop(slot, None)
+        if hold is not None:
+            self.workers.left(slot, hold.epochs, hold.since, None if lost else self._at, self._place)
+        if promise is not None:
+            promise.since = self._at
+            self.held[slot] = promise
+
+    def finish(self) -> None:
+        """The journal ends here: look at those who still hold."""
+        for slot, hold in self.held.items():
+            self.workers.left(slot, hold.epochs, hold.since, None, self._place)
+
+    # -- amounts
+
+    def _check_amounts(self) -> None:
+        for machine in self.cluster.machines:
+            mine = [self.held[slot] for slot in machine.slots if slot in self.held]
+            sums = (
+                ("CPUs", sum(hold.cpus for hold in mine), machine.cpus),
+                ("GiB of memory", sum(hold.memory_gib for hold in mine), machine.memory_gib),
+            )
+            for unit, used, most in sums:
+                if most is not None and used > most * (1.0 + 1e-6):
+                    self._find(Rule.TOO_MUCH, f"{used:g} {unit} are given of {machine.name}, which has {most:g}")
+
+    def _find(
+        self, rule: Rule, what: str, order: dict[str, Any] | None = None, slot: int | None = None
+    ) -> None:  # fmt: skip
+        app = None if order is None else str(order["app"])
+        self.tell(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))
+
+    def state(self) -> Iterator[tuple[int, Hold | None, Hold | None]]:
+        """Each slot with its holder and its next one."""
+        for slot in range(self.cluster.slots):
+            yield slot, self.held.get(slot), self.promised.get(slot)
+
+
+def _words(order: dict[str, Any]) -> str:
+    whose = order["job"] or order["app"]
+    return f"{str(order['kind']).lower()} of lease {order['lease']} ({whose})"

@@ -1,0 +1,79 @@
+"""The workers' files against the journal: nobody runs on a slot before it was ordered, or when another holds it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from eunomia_appmaster.journal_check.containers import FOREVER, Container
+from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+
+
+@dataclass(slots=True)
+class Workers:
+    """Containers by slot and epoch, each held against what the journal says of these.
+
+    Attributes:
+        running: whether somebody may still be at work, so that a container without an end need not have one.
+        timed: whether Unix times of the files and of the journal can be compared.
+    """
+
+    tell: Tell
+    running: bool
+    timed: bool = True
+    _mine: dict[tuple[int, int], list[Container]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, containers: Iterable[Container]) -> None:
+        """Take what the files say."""
+        for container in containers:
+            if container.slot is not None:
+                self._mine[container.slot, container.epoch].append(container)
+
+    def ordered(self, slot: int, epoch: int, app: str, at: float, place: str) -> None:
+        """An order of this epoch about the slot was journaled at ``at``."""
+        for container in self._mine.get((slot, epoch), ()):
+            container.ordered = True
+            if container.app != app:
+                what = f"{container.id} ran under epoch {epoch}, which is an order of {app}"
+                self._find(Rule.RAN_UNHELD, what, container, place)
+            if self.timed and container.start is not None and container.start < at:
+                what = f"{container.id} started {at - container.start:.3f} s before its order was journaled"
+                self._find(Rule.UNJOURNALED_ORDER, what, container, place, at)
+
+    def left(self, slot: int, epochs: Iterable[int], since: float, until: float | None, place: str) -> None:
+        """A lease held the slot from ``since`` to ``until`` (None: it still does, or nobody can say)."""
+        if not self.timed:
+            return
+        for container in self._of(slot, epochs):
+            if container.start is None:
+                continue
+            if container.start < since:
+                what = f"{container.id} started {since - container.start:.3f} s before its lease had the slot"
+                self._find(Rule.RAN_UNHELD, what, container, place, since)
+            if until is None:
+                continue
+            if container.start > until:
+                what = f"{container.id} started {container.start - until:.3f} s after its lease gave the slot back"
+                self._find(Rule.OLD_EPOCH, what, container, place, until)
+            elif container.end > until and not (container.end == FOREVER and self.running):
+                what = f"{container.id} ran {container.span}, but its lease gave the slot back at {until:.3f}"
+                self._find(Rule.RAN_UNHELD, what, container, place, until)
+
+    def finish(self, first_epoch: int, last_epoch: int) -> None:
+        """The journal ends here; orders up to ``first_epoch`` may stand in steps that were dropped, or in none."""
+        for containers in self._mine.values():
+            for container in containers:
+                if not container.ordered and container.epoch > first_epoch:
+                    known = "an epoch of no order about it"
+                    if container.epoch > last_epoch:
+                        known = f"which the journal does not know (its last is {last_epoch})"
+                    what = f"{container.id} was started under epoch {container.epoch}, {known}"
+                    self._find(Rule.UNJOURNALED_ORDER, what, container, container.place)
+
+    def _of(self, slot: int, epochs: Iterable[int]) -> Iterator[Container]:
+        for epoch in epochs:
+            yield from self._mine.get((slot, epoch), ())
+
+    def _find(self, rule: Rule, what: str, container: Container, place: str, *times: float) -> None:
+        at = (container.start, *times) if container.start is not None else times
+        where = place if place == container.place else f"{place}; {container.place}"
+        self.tell(Finding(rule=rule, what=what, place=where, app=container.app, slot=container.slot, at=at))

@@ -1,0 +1,26 @@
+"""The app master's clock: Unix time as it was at the start, from then on by the monotonic clock."""
+
+import time
+from collections.abc import Iterable
+
+from eunomia_appmaster.master.conductor import LONGEST_RETRY_SECONDS
+from eunomia_appmaster.master.jobs import Job
+
+
+class SteadyClock:
+    """Unix seconds that pass evenly, whoever sets the machine's time."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.monotonic() + self._offset
+
+
+def forget_future(jobs: Iterable[Job], now: float) -> None:
+    """Bring moments that an earlier attempt noted under a later time back to what they can be."""
+    for job in jobs:
+        job.retry_at = min(job.retry_at, now + LONGEST_RETRY_SECONDS)
+        if job.gang is not None:
+            job.gang.began_at = min(job.gang.began_at, now)

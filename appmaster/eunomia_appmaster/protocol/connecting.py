@@ -1,0 +1,115 @@
+"""How the arbiter is reached: its address file, and channels to it, under TLS beyond loopback.
+
+The address file stands beside the token: ``host:port``, and where the arbiter speaks TLS a second line with the file of
+the certificates that its own must be signed by, relative to the address file. So a copy of the folder is enough.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import grpc
+
+from eunomia.errors import InputError, UnreachableError
+from eunomia.shapes import value
+
+ADDRESS_FILE: Final = "address"
+CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
+"""Names the CA file where no address file does."""
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+_DISTRUSTED: Final = ("certificate_verify_failed", "certificate verify failed", "bad_signature")
+
+Options = Sequence[tuple[str, int | str]]
+
+
+@value
+class Address:
+    """Where an arbiter is reached."""
+
+    target: str
+    """host:port."""
+    ca_file: Path | None = None
+    """PEM; the arbiter speaks TLS with a certificate that one of these has signed. None: it speaks without."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read an address file; None: there is none."""
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except OSError:
+            return None
+        ca = lines[1].strip() if len(lines) > 1 else ""
+        return cls(target=lines[0].strip(), ca_file=path.parent / ca if ca else None)
+
+    @classmethod
+    def given(cls, target: str, beside: Path | None = None) -> Self:
+        """An address that was named; its CA is that of ``EUNOMIA_CA_FILE``, else of the address file ``beside``."""
+        named = os.environ.get(CA_VARIABLE)
+        if named:
+            return cls(target=target, ca_file=Path(named))
+        found = None if beside is None else cls.read(beside)
+        return cls(target=target, ca_file=None if found is None else found.ca_file)
+
+    def text(self) -> str:
+        """What an address file says."""
+        return self.target if self.ca_file is None else f"{self.target}\n{self.ca_file}\n"
+
+    def channel(self, options: Options = ()) -> grpc.Channel:
+        """A channel for threads.
+
+        Raises:
+            InputError: an address beyond loopback without a CA; a CA file that cannot be read.
+        """
+        if self._plain():
+            return grpc.insecure_channel(self.target, options=list(options))
+        return grpc.secure_channel(self.target, self._credentials(), options=list(options))
+
+    def aio_channel(self, options: Options = ()) -> grpc.aio.Channel:
+        """A channel for asyncio; see ``channel``."""
+        if self._plain():
+            return grpc.aio.insecure_channel(self.target, options=list(options))
+        return grpc.aio.secure_channel(self.target, self._credentials(), options=list(options))
+
+    def _plain(self) -> bool:
+        if self.ca_file is not None:
+            return False
+        if host_of(self.target) not in LOOPBACK:
+            rule = (
+                f"an arbiter beyond loopback must be called under TLS, with its CA in the address file or {CA_VARIABLE}"
+            )
+            raise InputError(rule, value="no CA", place=self.target)
+        return True
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        try:
+            return grpc.ssl_channel_credentials(None if self.ca_file is None else self.ca_file.read_bytes())
+        except OSError as error:
+            rule = "the CA file of the arbiter must be readable"
+            raise InputError(rule, value=str(error.strerror), place=str(self.ca_file)) from error
+
+
+def host_of(target: str) -> str:
+    """The host of ``host:port``."""
+    return target.rpartition(":")[0]
+
+
+def tls_error(address: Address, details: str) -> UnreachableError | None:
+    """Say in Eunomia's words what is wrong with an arbiter's certificate; None: nothing, it is something else.
+
+    Args:
+        address: that was called.
+        details: of gRPC's error.
+    """
+    words = details.lower()
+    if any(sign in words for sign in _DISTRUSTED):
+        rule = f"the arbiter's certificate must be signed by the CA in {address.ca_file}"
+        return UnreachableError(rule, value="one that is not, or has expired", place=address.target)
+    if "hostname verification" in words or "peer name" in words:
+        rule = f"the arbiter's certificate must name {host_of(address.target)}"
+        return UnreachableError(rule, value="one for other names", place=address.target)
+    if "wrong_version_number" in words:
+        rule = f"an arbiter must speak TLS where a CA is given ({address.ca_file})"
+        return UnreachableError(rule, value="one that does not", place=address.target)
+    return None

@@ -1,0 +1,226 @@
+"""The arbiter's certificate: read and held against its key, its CA and the address served; or made, for testing."""
+
+import ipaddress
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+
+if TYPE_CHECKING:
+    import grpc
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+CERT_FILE: Final = "cert.pem"
+KEY_FILE: Final = "key.pem"
+CA_FILE: Final = "ca.pem"
+ANY_HOST: Final = ("0.0.0.0", "[::]", "::")
+DAYS: Final = 30
+
+
+@value
+class Certificates:
+    """Files in PEM; none of them is read before ``check``."""
+
+    cert: Path
+    """The arbiter's own, with those between it and the CA."""
+    key: Path
+    ca: Path
+    """What clients check it with; the certificate itself where it is signed by its own key."""
+
+    @classmethod
+    def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Self | None:
+        """What options say; None: they say nothing.
+
+        Raises:
+            InputError: a certificate without its key, or the other way round.
+        """
+        if cert is None and key is None and ca is None:
+            return None
+        if cert is None or key is None:
+            missing = "--tls-cert" if cert is None else "--tls-key"
+            raise InputError("--tls-cert and --tls-key must be given together", value=f"no {missing}")
+        return cls(cert=cert, key=key, ca=ca or cert)
+
+    @classmethod
+    def inside(cls, folder: Path) -> Self:
+        """The files that ``make`` leaves in a folder."""
+        return cls(cert=folder / CERT_FILE, key=folder / KEY_FILE, ca=folder / CA_FILE)
+
+    def check(self, host: str) -> None:
+        """Hold the files against each other and the host that is to be served.
+
+        Raises:
+            InputError: the first thing that would keep every client away.
+        """
+        chain, roots, own = _certificates(self.cert), _certificates(self.ca), public_key_of(self.key)
+        cert = chain[0]
+        if cert.public_key() != own:
+            raise InputError("a certificate must be of the key beside it", value=str(self.key), place=str(self.cert))
+        now = datetime.now(UTC)
+        if not cert.not_valid_before_utc <= now <= cert.not_valid_after_utc:
+            span = f"one from {cert.not_valid_before_utc:%Y-%m-%d} to {cert.not_valid_after_utc:%Y-%m-%d}"
+            raise InputError("a certificate must be valid now", value=span, place=str(self.cert))
+        if not any(_issued(last, root) for last in chain for root in roots):
+            raise InputError("a certificate must be signed by the CA", value=str(self.ca), place=str(self.cert))
+        names = names_of(cert)
+        if host not in ANY_HOST and host.strip("[]") not in names:
+            raise InputError(f"a certificate must name {host}", value=", ".join(names) or "none", place=str(self.cert))
+
+    def reached_at(self, host: str) -> str:
+        """The host by which this machine's own processes call an arbiter that serves ``host``."""
+        if host not in ANY_HOST:
+            return host
+        names = names_of(_certificates(self.cert)[0])
+        return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
+
+    def server_credentials(self) -> "grpc.ServerCredentials":
+        """What a server needs.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        import grpc
+
+        return grpc.ssl_server_credentials([(_read(self.key), _read(self.cert))])
+
+
+def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certificates:
+    """Make a CA and a certificate signed by it, for testing; the CA's key is thrown away.
+
+    Args:
+        folder: made with mode 0700; gets ``ca.pem``, ``cert.pem`` and ``key.pem`` (0600).
+        names: host names and IP addresses beside this machine's own.
+        days: how long it holds.
+
+    Raises:
+        InputError: there are such files already.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    made = Certificates.inside(folder)
+    for file in (made.ca, made.cert, made.key):
+        if file.exists():
+            raise InputError("certificates must be made in a folder without any", value=file.name, place=str(folder))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = _signed(f"Eunomia test CA {secrets.token_hex(4)}", ca_key, None, ca_key, (), days)
+    cert = _signed("Eunomia arbiter", key, ca, ca_key, (*own_names(), *names), days)
+    for file, content in ((made.ca, _pem(ca)), (made.cert, _pem(cert)), (made.key, _key_pem(key))):
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(content)
+    return made
+
+
+def own_names() -> tuple[str, ...]:
+    """Names and addresses by which this machine's own processes reach it."""
+    name = socket.gethostname()
+    return tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *((name,) if name else ()))))
+
+
+def names_of(cert: "x509.Certificate") -> list[str]:
+    """Host names and IP addresses that a certificate is for."""
+    from cryptography import x509
+
+    try:
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    found = names.get_values_for_type(x509.DNSName)
+    return found + [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+
+
+def public_key_of(path: Path) -> object:
+    """The public key that belongs to a private key's file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(_read(path), None).public_key()
+    except (ValueError, TypeError) as error:
+        raise InputError("a key must be a private one in PEM, without a password", place=str(path)) from error
+
+
+def _certificates(path: Path) -> "list[x509.Certificate]":
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificates(_read(path))
+    except ValueError as error:
+        raise InputError("certificates must be PEM", value=str(error)[:100], place=str(path)) from error
+
+
+def _issued(cert: "x509.Certificate", by: "x509.Certificate") -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        cert.verify_directly_issued_by(by)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _signed(
+    title: str,
+    key: "ec.EllipticCurvePrivateKey",
+    issuer: "x509.Certificate | None",
+    issuer_key: "ec.EllipticCurvePrivateKey",
+    names: Sequence[str],
+    days: int,
+) -> "x509.Certificate":
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(map(_general_name, names)), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _general_name(name: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(cert: "x509.Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return cert.public_bytes(Encoding.PEM)
+
+
+def _key_pem(key: "ec.EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError("a file for TLS must be readable", value=str(error.strerror), place=str(path)) from error

@@ -1,0 +1,88 @@
+"""What stands around every call: tokens and the message's form before it, faults of the arbiter's own behind it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from eunomia_appmaster.service.tokens import SERVICES, Tokens
+
+log = structlog.get_logger()
+
+Handler = Any
+"""``grpc.RpcMethodHandler``, whose stubs know no methods of asyncio."""
+Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[bytes, Context], Awaitable[Any]]
+
+
+class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Turns away every call whose token is missing, wrong or of another role; nothing of it is looked at.
+
+    Args:
+        tokens: of this arbiter.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self.faults = 0
+        """Calls that ended with an exception that nobody foresaw."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Let the call through, or answer in its place."""
+        method = str(handler_call_details.method)
+        refusal = self.refusal(method, handler_call_details.invocation_metadata)
+        if refusal is not None:
+            return _turn_away(*refusal)
+        handler = await continuation(handler_call_details)
+        # None: there is no such method, and gRPC says so
+        return handler if handler is None or handler.unary_unary is None else self.reading(method, handler)
+
+    def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
+        """Why a caller may not call a method; None: it may."""
+        caller = self._tokens.caller(metadata)
+        if caller is None:
+            return grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not"
+        if caller.role not in SERVICES.get(method.strip("/").partition("/")[0], frozenset()):
+            return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here"
+        return None
+
+    def reading(self, method: str, handler: Handler) -> Handler:
+        """A handler that answers messages that cannot be read, and faults, with an error of one line."""
+        call = self.reader(method, handler)
+        return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)
+
+    def reader(self, method: str, handler: Handler) -> Method:
+        """The handler's method, from the bytes of a message on."""
+        name = method.rpartition("/")[2]
+
+        async def call(content: bytes, context: Context) -> Any:
+            try:
+                request = handler.request_deserializer(content)
+            except DecodeError:
+                rule = f"a message must be readable as the request of {name}, but got {len(content)} bytes that are not"
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, rule)
+            try:
+                return await handler.unary_unary(request, context)
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:
+                self.faults += 1
+                log.exception("call.failed", method=name)
+                words = f"the arbiter failed to answer {name} ({type(error).__name__}); its log says more"
+                await context.abort(grpc.StatusCode.INTERNAL, words)
+
+        return call
+
+
+def _turn_away(code: grpc.StatusCode, why: str) -> Handler:
+    async def refuse(_: object, context: Context) -> object:
+        await context.abort(code, why)
+        return None
+
+    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,0 +1,120 @@
+"""``GET /metrics`` and ``GET /health`` over HTTP, beside the arbiter's own protocols."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as TookTooLong
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.service.metrics import Meters
+from eunomia_appmaster.service.server import check_address
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.service import Service
+
+log = structlog.get_logger()
+
+PLACE: Final = "--metrics"
+ANSWER_SECONDS: Final = 10.0
+"""How long a step may keep an answer waiting."""
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsServer:
+    """Answers from threads; what they tell is read in the arbiter's event loop, under its lock.
+
+    Args:
+        service: that is served.
+        meters: what is told of it.
+        address: host:port; loopback, or any where the service has certificates. Port 0 takes a free one.
+
+    Raises:
+        InputError: an address that cannot be served.
+    """
+
+    def __init__(self, service: "Service", meters: Meters, address: str) -> None:
+        certificates = service.settings.certificates
+        host, port = check_address(address, certificates, place=PLACE)
+        self._service, self._meters = service, meters
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]"), port), _handler(self._answer))
+        except OSError as error:
+            raise InputError("an address must be free to be served", value=f'"{address}"', place=PLACE) from error
+        self._server.daemon_threads = True
+        if certificates is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificates.cert, certificates.key)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.address = f"{host}:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        log.info("metrics.listening", address=self.address)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
+        """Status, type and text of what a path tells."""
+        if path not in ("/metrics", "/health"):
+            return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /health\n"
+        try:
+            work = asyncio.run_coroutine_threadsafe(
+                self._metrics() if path == "/metrics" else self._health(), self._loop
+            )
+            return work.result(ANSWER_SECONDS)
+        except (TookTooLong, CancelledError, RuntimeError):
+            return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"the arbiter is busy or stopping\n"
+
+    async def _metrics(self) -> tuple[HTTPStatus, str, bytes]:
+        async with self._reading():
+            return HTTPStatus.OK, _TEXT, self._meters.text()
+
+    async def _health(self) -> tuple[HTTPStatus, str, bytes]:
+        """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with what is wrong."""
+        service, ready = self._service, self._service.ready.is_set()
+        wrong = [] if ready else ["waiting for machines"]
+        async with self._reading():
+            if ready and service.state.fallen_back:
+                wrong.append("the fallback serves")
+            if ready and not any(node.registered and not node.lost for node in service.nodes):
+                wrong.append("no machine answers")
+        told = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+        return status, "application/json", (json.dumps(told) + "\n").encode()
+
+    def _reading(self) -> "contextlib.AbstractAsyncContextManager[Any]":
+        """The driver's lock, once there is a driver."""
+        return self._service.driver.lock if self._service.ready.is_set() else contextlib.nullcontext()
+
+
+def _handler(answer: Callable[[str], tuple[HTTPStatus, str, bytes]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5.0
+        server_version = "eunomia"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            status, kind, text = answer(self.path.partition("?")[0])
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: object) -> None:
+            log.debug("metrics.asked", what=format % args)
+
+    return Handler

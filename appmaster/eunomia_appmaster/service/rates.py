@@ -1,0 +1,78 @@
+"""How often something may be asked: buckets that refill, by whoever asks."""
+
+import dataclasses
+from collections import OrderedDict
+from typing import Final, NoReturn
+
+import grpc
+
+RETRY_KEY: Final = "grpc-retry-pushback-ms"
+"""Trailing metadata of a refusal: gRPC's own word for when to ask again."""
+MOST_NAMES: Final = 10_000
+"""Names that are remembered; whoever asked longest ago is forgotten first, and has a full bucket again."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Bucket:
+    level: float
+    at: float
+
+
+class Rate:
+    """So many a second for each name, and so many at once.
+
+    Args:
+        what: is asked for, for the error: ``registrations of one app``.
+        per_second: in the long run.
+        burst: at once.
+    """
+
+    def __init__(self, what: str, per_second: float, burst: float) -> None:
+        self.what = what
+        self.per_second = per_second
+        self.burst = burst
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, name: str, now: float) -> float:
+        """Take one.
+
+        Args:
+            name: who asks.
+            now: seconds of a clock that never goes back.
+
+        Returns:
+            0 if there was one, else the seconds after which there will be.
+        """
+        bucket = self._buckets.setdefault(name, _Bucket(self.burst, now))
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > MOST_NAMES:
+            self._buckets.popitem(last=False)
+        bucket.level = min(self.burst, bucket.level + (now - bucket.at) * self.per_second)
+        bucket.at = now
+        if bucket.level < 1.0:
+            return (1.0 - bucket.level) / self.per_second
+        bucket.level -= 1.0
+        return 0.0
+
+    async def ask(self, name: str, now: float, context: "grpc.aio.ServicerContext[object, object]") -> None:
+        """Take one, or end the call with RESOURCE_EXHAUSTED and the time after which to ask again."""
+        seconds = self.take(name, now)
+        if seconds > 0.0:
+            await exhausted(
+                context, f"{self.what} must be at most {self.per_second:g} a second, but got more", name, seconds
+            )
+
+
+async def exhausted(
+    context: "grpc.aio.ServicerContext[object, object]", rule: str, place: str, seconds: float
+) -> NoReturn:
+    """End a call that comes too often."""
+    words = f"{rule} ({place}); ask again in {max(seconds, 0.001):.3f} s"
+    pushback = ((RETRY_KEY, str(max(1, round(1000.0 * seconds)))),)
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words, pushback)
+
+
+def peer_of(context: "grpc.aio.ServicerContext[object, object]") -> str:
+    """The address that calls, without its port."""
+    peer = str(context.peer())
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

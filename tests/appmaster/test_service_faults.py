@@ -1,0 +1,119 @@
+"""A full disk under a running arbiter, a journal that knows less than the machines, a machine lost before its first
+lease."""
+
+import importlib.util
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia.units import Seconds
+from eunomia_appmaster.master.clock import SteadyClock, forget_future
+from eunomia_appmaster.master.jobs import Gang, Job
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.service import driver
+
+spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).with_name("service_lab.py"))
+assert spec is not None
+assert spec.loader is not None
+service_lab: Any = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(service_lab)
+eventually, lab = service_lab.eventually, service_lab.lab
+
+
+def limit_pages(made: Any, pages: int) -> None:
+    """Let the journal's file have so many pages at most."""
+    journal = made.arbiter.service.journal
+    made.arbiter.call(lambda: journal._database.execute(f"PRAGMA max_page_count={pages}").fetchone())
+
+
+def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "WRITE_AGAIN_SECONDS", 0.05)
+    with lab(tmp_path) as made:
+        made.ready()
+        made.submit("first")
+        journal = made.arbiter.service.journal
+        limit_pages(made, 1)  # SQLite takes what the file has
+        waiting: list[pb.SubmitResponse] = []
+        threads = []
+        for number in range(40):  # the free room in the last page is soon used up
+            if made.arbiter.service.away is not None:
+                break
+            thread = threading.Thread(target=lambda name=f"more{number}": waiting.append(made.submit(name)))
+            thread.start()
+            threads.append(thread)
+            thread.join(0.3)
+            assert number < 39
+        steps = journal.last_step
+        with pytest.raises(grpc.RpcError) as refused:
+            made.submit("late")
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        told = "the journal's disk must take what is written, but got database or disk is full"
+        assert told in str(refused.value.details())
+        health = made.client().Health(pb.HealthRequest(), metadata=made.operator, timeout=20.0)
+        assert not health.ready
+        assert told in health.faults[-1]
+        assert journal.last_step == steps
+        assert {app for app, _ in made.launcher.started} <= {app.name for app in made.arbiter.service.apps}
+        made.arbiter.run(raise_limit(made))
+        for thread in threads:
+            thread.join(20.0)
+        assert len(waiting) == len(threads)
+        made.submit("late")
+        eventually(lambda: ("late", 1) in made.launcher.started, "the master of an app that came when there was room")
+
+
+async def raise_limit(made: Any) -> None:
+    """Not under the lock, which the step that waits for room holds."""
+    made.arbiter.service.journal._database.execute("PRAGMA max_page_count=1000000").fetchone()
+
+
+def test_a_journal_that_knows_less_than_the_machines_fences_them_first(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        seen = [lpb.SlotState(slot=slot, highest_epoch=40) for slot in range(4)]  # from an arbiter that knew more
+        made.launcher.register(slot_states=seen)
+        eventually(lambda: made.arbiter.service.ready.is_set(), "ready")
+        made.ready()
+        master = made.master("ana", "2")
+        master.register()
+        job = pb.JobAdded(job="ana/1", least=2, most=2, iterations=100.0)
+        master.beat_until(lambda: master.leases, jobs_added=[job])
+        assert set(made.launcher.fenced.values()) == {40}
+        assert min(lease.epoch for lease in master.leases.values()) > 40
+
+
+def test_a_machine_that_was_lost_before_its_first_lease_can_be_leased_afterwards(tmp_path: Path) -> None:
+    with lab(tmp_path, node_silence=Seconds(0.5)) as made:
+        made.ready()
+        made.quiet()
+        eventually(lambda: made.slots("down"), "lost")
+        made.ready()
+        eventually(lambda: len(made.slots("free")) == 4, "back")
+        master = made.master("ana", "2")
+        master.register()
+        job = pb.JobAdded(job="ana/1", least=2, most=2, iterations=100.0)
+        master.beat_until(lambda: master.leases, jobs_added=[job])
+        for lease in master.leases.values():
+            for container in lease.containers:
+                assert lease.epoch > made.launcher.closed.get(container.slot, 0)
+
+
+def test_times_of_an_app_master_do_not_jump_with_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, real = SteadyClock(), time.time
+    before = clock.now()
+    for jump in (3600.0, -3600.0):
+        monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
+        assert 0.0 <= clock.now() - before < 60.0
+
+
+def test_moments_noted_under_a_later_time_are_brought_back() -> None:
+    gang = Gang(incarnation=1, gpus=(0,), containers=("a.1.1.0",), stop_at=None, began_at=5000.0, from_step=0)
+    job = Job(number=1, parameters={}, seed=1, retry_at=5000.0, gang=gang)
+    forget_future([job], 1000.0)
+    assert (job.retry_at, gang.began_at) == (1060.0, 1000.0)

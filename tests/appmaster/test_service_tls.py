@@ -1,0 +1,190 @@
+"""TLS beyond loopback: certificates, and an arbiter, launcher, app master and clients as processes under it."""
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia import cli
+from eunomia.errors import InputError, UnreachableError
+from eunomia_appmaster import Client
+from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.service.certificates import Certificates, make, names_of, own_names
+from eunomia_appmaster.service.server import check_address
+from eunomia_appmaster.supervisor import Supervisor
+
+ROOT = Path(__file__).parent.parent.parent
+FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children find the packages as this process does, and no other arbiter."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
+    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY", "EUNOMIA_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+def test_made_certificates_are_private_and_good_for_this_machine(tmp_path: Path) -> None:
+    made = make(tmp_path / "tls", ("box7.example", "10.1.2.3"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "tls").iterdir()}
+    assert modes == {"ca.pem": 0o600, "cert.pem": 0o600, "key.pem": 0o600}
+    for host in (*own_names(), "box7.example", "10.1.2.3", "0.0.0.0", "[::1]"):
+        made.check(host)
+    assert check_address("10.1.2.3:7720", made) == ("10.1.2.3", 7720)
+    with pytest.raises(InputError, match=r"a certificate must name box8, but got localhost, .*10\.1\.2\.3"):
+        check_address("box8:7720", made)
+    with pytest.raises(InputError, match=r"a folder without any, but got ca\.pem"):
+        make(tmp_path / "tls")
+
+
+def test_certificates_that_no_client_would_take_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "one"), make(tmp_path / "other")
+    with pytest.raises(InputError, match="must be of the key beside it"):
+        Certificates(cert=one.cert, key=other.key, ca=one.ca).check("localhost")
+    with pytest.raises(InputError, match="must be signed by the CA"):
+        Certificates(cert=one.cert, key=one.key, ca=other.ca).check("localhost")
+    with pytest.raises(InputError, match="must be readable, but got No such file"):
+        Certificates(cert=tmp_path / "no", key=one.key, ca=one.ca).check("localhost")
+    with pytest.raises(InputError, match="a private one in PEM"):
+        Certificates(cert=one.cert, key=one.cert, ca=one.ca).check("localhost")
+    with pytest.raises(InputError, match="certificates must be PEM"):
+        Certificates(cert=one.key, key=one.key, ca=one.ca).check("localhost")
+    old = make(tmp_path / "old", days=0)
+    with pytest.raises(InputError, match=f"valid now, but got one from .* to {datetime.now(UTC):%Y-}"):
+        old.check("localhost")
+    with pytest.raises(InputError, match="must be given together, but got no --tls-key"):
+        Certificates.of(one.cert, None, None)
+    assert Certificates.of(None, None, None) is None
+
+
+def test_the_command_makes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(("certificates", str(tmp_path / "tls"), "--name", "box7", "--days", "2", "--json")) == 0
+    facts = json.loads(capsys.readouterr().out)
+    from cryptography import x509
+
+    cert = x509.load_pem_x509_certificate(Path(facts["cert"]).read_bytes())
+    assert set(names_of(cert)) == set(facts["names"]) == {*own_names(), "box7"}
+    assert timedelta(days=1) < cert.not_valid_after_utc - datetime.now(UTC) < timedelta(days=3)
+
+
+def test_serve_beyond_loopback_asks_for_certificates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    assert cli.run(("serve", "--address", "0.0.0.0:0", *state)) == 2
+    assert "needs TLS (--tls-cert and --tls-key, or --make-certificates)" in capfd.readouterr().err
+    made = make(tmp_path / "tls")
+    files = ("--tls-cert", str(made.cert), "--tls-key", str(made.key))
+    assert cli.run(("serve", "--make-certificates", *files, *state)) == 2
+    assert "certificates must be given or made, but got both" in capfd.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
+# --- address files --------------------------------------------------------------------------------------------------
+
+
+def test_an_address_file_names_the_ca_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "address"
+    assert Address.read(file) is None
+    file.write_text(Address(target="127.0.0.1:1").text())
+    assert Address.read(file) == Address(target="127.0.0.1:1")
+    file.write_text(Address(target="box7:7720", ca_file=Path("ca.pem")).text())
+    assert Address.read(file) == Address(target="box7:7720", ca_file=tmp_path / "ca.pem")
+    assert Address.given("box7:7720", beside=file).ca_file == tmp_path / "ca.pem"
+    monkeypatch.setenv("EUNOMIA_CA_FILE", "/etc/other.pem")
+    assert Address.given("box7:7720", beside=file).ca_file == Path("/etc/other.pem")
+
+
+def test_nobody_sends_a_token_beyond_loopback_without_tls(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must be called under TLS.*but got no CA \(box7:7720\)"):
+        Client("box7:7720", state_dir=tmp_path)
+    with pytest.raises(InputError, match="CA file of the arbiter must be readable"):
+        Address(target="box7:7720", ca_file=tmp_path / "none.pem").channel()
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def _finished(client: Client, name: str) -> Any:
+    deadline = time.monotonic() + 60.0
+    while (app := client.app(name)).state not in ("finished", "failed"):
+        assert time.monotonic() < deadline, app
+        time.sleep(0.1)
+    return app
+
+
+def _copy(made: Supervisor, folder: Path, change: Callable[[Path], object] = lambda _: None) -> Path:
+    """What somebody on another machine would be handed: address, CA and token."""
+    folder.mkdir()
+    for name in ("address", "ca.pem", "token"):
+        shutil.copy(made.run_dir / name, folder / name)
+    change(folder)
+    return folder / "token"
+
+
+def test_work_is_done_under_tls_and_the_wrong_are_told_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('done')\n")
+    file = tmp_path / "ana.toml"
+    file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
+    other = make(tmp_path / "other")
+    with Supervisor(
+        tmp_path / "state",
+        slots=1,
+        cpu_only=True,
+        address="0.0.0.0:0",
+        certificates=make(tmp_path / "tls"),
+        log_dir=tmp_path / "log",
+        launcher_options=("--no-zygote", "--stop-seconds", "2"),
+        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
+    ) as made:
+        assert made.address.startswith("localhost:")
+        modes = {path.name: path.stat().st_mode & 0o777 for path in made.run_dir.iterdir()}
+        assert modes == dict.fromkeys(("address", "ca.pem", "token", "launcher.token"), 0o600)
+        with Client(token_file=_copy(made, tmp_path / "copied")) as client:
+            client.submit(file)
+            assert _finished(client, "ana").state == "finished", (tmp_path / "log" / "arbiter.log").read_text()
+
+        token = _copy(made, tmp_path / "wrong-ca", lambda folder: shutil.copy(other.ca, folder / "ca.pem"))
+        with Client(token_file=token) as client, pytest.raises(UnreachableError) as wrong:
+            client.list()
+        rule = f"the arbiter's certificate must be signed by the CA in {tmp_path}/wrong-ca/ca.pem"
+        assert str(wrong.value) == f"{rule}, but got one that is not, or has expired ({made.address})"
+
+        token = _copy(made, tmp_path / "wrong-token", lambda folder: (folder / "token").write_text("operator::00"))
+        with Client(token_file=token) as client, pytest.raises(UnreachableError, match="token of the arbiter at"):
+            client.list()
+        token = _copy(made, tmp_path / "no-token", lambda folder: (folder / "token").unlink())
+        with Client(token_file=token) as client, pytest.raises(UnreachableError, match="but got none in"):
+            client.list()
+
+        with grpc.insecure_channel(made.address) as plain, pytest.raises(grpc.RpcError) as refused:
+            plain.unary_unary("/eunomia.arbiter.ClientProtocol/Health")(b"", timeout=5.0)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        with socket.create_connection(("127.0.0.1", int(made.address.rpartition(":")[2]))) as line:
+            line.sendall(os.urandom(4096))  # noise costs nobody anything
+        with Client(token_file=tmp_path / "copied" / "token") as client:
+            assert client.health().ready
+    assert made.arbiter is not None
+    assert made.arbiter.restarts == 0
+
+
+def test_a_client_with_a_ca_tells_an_arbiter_that_speaks_without(tmp_path: Path) -> None:
+    made = make(tmp_path / "tls")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nobody.settimeout(20.0)
+        port = nobody.getsockname()[1]
+        (tmp_path / "address").write_text(f"127.0.0.1:{port}\n{made.ca}\n")
+        (tmp_path / "token").write_text("operator::00")
+        unreachable = pytest.raises(UnreachableError, match="an arbiter must be reachable")
+        with Client(token_file=tmp_path / "token", timeout_seconds=1.0) as client, unreachable:
+            client.health()
