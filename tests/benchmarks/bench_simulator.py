@@ -1,6 +1,7 @@
 """What the simulator costs by itself: jobs that are granted at once by an arbiter that does next to nothing.
 
-Run with ``python tests/benchmarks/bench_simulator.py [jobs]``. Prints; asserts no timing.
+Run with ``python tests/benchmarks/bench_simulator.py [jobs]``. Prints; asserts no timing. ``bench_canonical.py`` beside
+it measures every baseline on a real trace, as simulation and as whole command.
 """
 
 import sys

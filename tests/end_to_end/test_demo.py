@@ -51,7 +51,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[
 
 def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], str]) -> None:
     _, said, _ = demo
-    assert [app["app"] for app in said["apps"]] == ["cnn-halving", "mlp-halving", "random", "single"]
+    assert [app["app"] for app in said["apps"]] == ["curves", "halving", "hyperband", "single"]
     assert {app["state"] for app in said["apps"]} == {"finished"}
     assert all(0.0 < app["rho"] < 10.0 for app in said["apps"])
 
@@ -99,7 +99,7 @@ def test_it_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str
     page = (folder / "report.html").read_text()
     for part in ("verdict", "held", "fairness", "searches", "decisions", "provenance"):
         assert f'<section id="{part}"' in page
-    assert "auction" in progress and "mlp-halving finished" in progress
+    assert "auction" in progress and "hyperband finished" in progress
 
 
 @pytest.mark.timeout(120)

@@ -228,10 +228,12 @@ def test_two_workers_on_a_slot_at_once_are_noticed() -> None:
 
 def test_apps_of_the_demo_take_a_seed_and_settings() -> None:
     sources = app_sources(11)
-    assert [source.path.stem for source in sources] == ["cnn-halving", "mlp-halving", "random", "single"]
+    assert [source.path.stem for source in sources] == ["curves", "halving", "hyperband", "single"]
     assert all("seed = 11" in source.text for source in sources if source.path.stem != "single")
     smaller = sources[0].with_setting("max_iterations", 60)
-    assert "max_iterations = 60\n" in smaller.text and "max_iterations = 960" not in smaller.text
+    assert "max_iterations = 60\n" in smaller.text and "max_iterations = 480" not in smaller.text
+    brackets = sources[2].with_setting("max_iterations", 40)
+    assert "max_iterations = 40\n" in brackets.text and "min_iterations = 10\n" in brackets.text
 
 
 def test_apps_fit_the_machine() -> None:

@@ -85,6 +85,7 @@ def test_the_clusters_are_the_papers() -> None:
 def test_every_policy_has_the_lease_of_its_cell(policy: str) -> None:
     profile = make_profile(Cell(policy=policy, seed=0, lease_seconds=300.0))
     assert profile.rounds.lease == 300.0
+    assert profile.rounds.settle == 60.0
     profile.stages(make_cluster("testbed"))
 
 

@@ -57,6 +57,17 @@ def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("out/report.html").stat().st_size > 10_000
 
 
+def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("machines.csv").write_text("machineId,number of GPUs\nm1,2\nm2,0\nm3,2\nm4,0\n")
+    assert simulate("--policy", "fifo", "--out", "out", "--no-report", cluster="machines.csv") == 0
+    first, second = capsys.readouterr().err.splitlines()[:2]
+    assert first.endswith("4 slots")
+    assert second == (
+        '  2 machines of the list left out, the first: a machine must have at least 1 GPU, but got 0 ("m2") '
+        "(machines.csv, line 3)"
+    )
+
+
 def test_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "las", "--seeds", "0-1", "--out", "out", "--json", "--no-report") == 0
     shown = capsys.readouterr()

@@ -125,6 +125,25 @@ def test_one_trial_after_the_other_pays_for_each() -> None:
     assert run.app_finish_seconds.tolist() == [work + 4 * 5 + 3 * (5 + 1) + (3 + 1) * 2]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_hyperbands_brackets_run_side_by_side(asynchronous: bool) -> None:
+    """4 trials to 400, the best 2 to 800 and the best to 1600; 3 to 800 and the best to 1600; 3 to 1600."""
+    made = search(10, most=1, kind="hyperband", min_iterations=400, reduction_factor=2, asynchronous=asynchronous)
+    run = simulated(made, "themis", gpus=10)
+    assert run.app_finish_seconds.tolist() == [1600.0]
+    assert sorted(run.iterations_done.tolist()) == [400.0] * 2 + [800.0] * 3 + [1600.0] * 5
+    assert run.state.tolist() == ["finished"] + ["stopped"] * 3 + ["finished"] + ["stopped"] * 2 + ["finished"] * 3
+
+
+def test_asynchronous_halving_promotes_without_waiting() -> None:
+    """Eight trials on three GPUs: waiting takes 3 turns, 2 turns, 1 and 1; without, the best goes on meanwhile."""
+    run = simulated(search(8, most=1, asynchronous=True), "themis", gpus=3)
+    assert run.state.tolist() == ["finished"] + ["stopped"] * 7
+    waiting = simulated(search(8, most=1), "themis", gpus=3)
+    assert waiting.app_finish_seconds.tolist() == [3 * 200 + 2 * 200 + 400 + 800]
+    assert run.app_finish_seconds[0] < waiting.app_finish_seconds[0]
+
+
 def test_without_early_stopping_every_trial_runs_to_its_end() -> None:
     run = simulated(search(4, most=1, iterations=100, kind="none"), "themis", gpus=2)
     assert run.app_finish_seconds.tolist() == [200.0]
@@ -199,7 +218,10 @@ class Shares:
     name = "shares"
     api = 1
     contracts: ClassVar[dict[Stage, Contract]] = {
-        Stage.ALLOCATION: Contract(gives=frozenset({Feature.GRANTS, Feature.APP_CLAIMS}))
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.BY_BUNDLE}),  # or the valuation would be refused as chosen in vain
+            gives=frozenset({Feature.GRANTS, Feature.APP_CLAIMS}),
+        )
     }
 
     @hookimpl

@@ -1,11 +1,14 @@
 """A run in rounds of one length, by rules of which every number can be worked out by hand."""
 
+import warnings
+
 import numpy as np
 from tests.testbed.simulator_lab import runs, watched
 
 from eunomia.profiles import Profile
 from eunomia.units import Ints
 from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.simulator.gavel_rules import GavelRules
 from eunomia_testbed.simulator.rules import Change, RoundJobs, Worked
 
 
@@ -83,3 +86,24 @@ def test_the_wait_for_an_arrival_is_the_rules() -> None:
     )
     assert run.start_seconds.tolist() == [120.0]
     assert run.finish_seconds.tolist() == [150.0]
+
+
+def test_a_job_on_a_type_that_it_does_not_run_on_makes_no_step_and_holds_nobody_up() -> None:
+    rules = GavelRules(runs([(0.0, 1, 50.0), (0.0, 1, 50.0)]))
+    running = RoundJobs(
+        number=0,
+        began=0.0,
+        job=np.array([0, 1]),
+        gpus=np.array([1, 1]),
+        gpu_type=np.array([0, 1]),
+        iterations_left=np.array([50.0, 50.0]),
+        seconds_per_iteration=np.array([1.0, np.inf]),
+        fresh=np.array([True, True]),
+        moved=np.array([False, False]),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        worked = rules.work(running)
+    assert worked.iterations.tolist() == [50.0, 0.0]
+    assert worked.seconds.tolist() == [50.0, 0.0]
+    assert rules.round_ends(running, worked) == 50.0

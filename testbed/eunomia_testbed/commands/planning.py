@@ -96,7 +96,15 @@ def plan_of(flags: Flags) -> tuple[Plan, list[str]]:
     plan.check()
     if flags.strict:
         _refuse_unfit(plan)
-    return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in source.notes)]
+    notes = [*source.notes, *_left_out(where)]
+    return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in notes)]
+
+
+def _left_out(where: ClusterFile) -> list[str]:
+    """How much of a list of machines is no part of the cluster, and why, by its first row."""
+    count = len(where.left_out)
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    return [f"{machines} of the list left out, the first: {where.left_out[0]}"] if count else []
 
 
 def _cluster_text(given: str | None) -> str:

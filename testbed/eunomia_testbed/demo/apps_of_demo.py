@@ -39,10 +39,19 @@ class AppSource:
         return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
 
     def with_setting(self, key: str, value: object) -> "AppSource":
-        """The same app with another plain value for a key that stands at the beginning of a line."""
-        return dataclasses.replace(
-            self, text=re.sub(rf"^{key} = .*$", f"{key} = {value}", self.text, flags=re.MULTILINE)
-        )
+        """The same app with another plain value for a key that stands at the beginning of a line.
+
+        A tuner's first rung keeps its part of ``max_iterations``.
+        """
+        text = _put(self.text, key, value)
+        first = tomllib.loads(self.text).get("tuner", {}).get("min_iterations")
+        if key == "max_iterations" and first is not None:
+            text = _put(text, "min_iterations", max(first * int(str(value)) // self.max_iterations, 1))
+        return dataclasses.replace(self, text=text)
+
+
+def _put(text: str, key: str, value: object) -> str:
+    return re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:

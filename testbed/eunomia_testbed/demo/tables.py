@@ -178,7 +178,7 @@ class Tables:
 
     def _rungs(self) -> Iterator[t.RungRow]:
         for job, lines in self._lines.items():
-            reached = [at for at, line in enumerate(lines) if line.event in ("paused", "finished")]
+            reached = [at for at, line in enumerate(lines) if _is_judged(line)]
             for rung, at in enumerate(reached):
                 line = lines[at]
                 after = [later.event for later in lines[at + 1 :]]
@@ -400,6 +400,11 @@ def _model_of(app_dir: Path) -> str | None:
     """The script that a job runs, without its ending."""
     words = str(_app_file(app_dir).get("job", {}).get("command", "")).split()
     return next((Path(word).stem for word in words if word.endswith(".py")), None)
+
+
+def _is_judged(line: Line) -> bool:
+    """Whether a trial came to a rung or its end, or was stopped by its tuner while it ran."""
+    return line.event in ("paused", "finished") or (line.event == "stopped" and bool(line.slots))
 
 
 def _search_of(app_dir: Path) -> tuple[str, str]:

@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_hpo_adapters.successive_halving import equal_budget_rungs, geometric_rungs, phase_sizes
+from eunomia_hpo_adapters.bracket import phase_sizes
+from eunomia_hpo_adapters.successive_halving import equal_budget_rungs, geometric_rungs
 
 Rungs = Literal["geometric", "equal_budget"]
 

@@ -12,6 +12,7 @@ from eunomia.units import Ints, Reals
 from eunomia_testbed.metrics import queueing
 from eunomia_testbed.metrics.judged import Judged, judge
 from eunomia_testbed.metrics.users import user_columns
+from eunomia_testbed.results.record_names import COLUMNS
 from eunomia_testbed.results.tables import frame_of_columns
 from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.workload import Workload
@@ -264,8 +265,6 @@ class _Maker:
 
 def result_names(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     """A record's columns as results name them: an auction's in the words of the demo, others as the plugin has them."""
-    from eunomia_testbed.demo.rounds import COLUMNS
-
     known = COLUMNS if table == "auction" else {}
     return {known.get(name, name): column for name, column in columns.items()}
 

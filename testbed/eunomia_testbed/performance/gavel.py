@@ -5,6 +5,7 @@ Source of the format: ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -56,12 +57,8 @@ class GavelThroughputs:
         Raises:
             InputError: no such file, no JSON, not this format, or a rate that is negative or not a number.
         """
-        place = str(path)
-        try:
-            content = json.loads(read_text(Path(path)))
-        except json.JSONDecodeError as error:
-            raise InputError("throughputs must be JSON", value=str(error), place=place) from error
-        return cls.from_mapping(content, place=place, placement=placement)
+        found = _read_once(str(path), _stamp(Path(path)))
+        return cls(found._alone, found._pairs, place=found.place, placement=placement)
 
     @classmethod
     def from_mapping(cls, content: object, *, place: str, placement: bool = True) -> Self:
@@ -74,7 +71,8 @@ class GavelThroughputs:
         pairs: dict[tuple[str, str, int, str], float] = {}
         for kind, model, gang, rates, where in _entries(content, place):
             alone.setdefault((kind, model), {})[gang] = number(rates.get("null"), name="null", place=where)
-            pairs |= {(kind, model, gang, other): rate for other, rate in _beside(rates, gang, where)}
+            for other, rate in _beside(rates, gang, where):
+                pairs[kind, model, gang, other] = rate
         if not alone:
             raise InputError("throughputs must hold at least one job type", value="none", place=place)
         return cls({key: Curve.of(points) for key, points in alone.items()}, pairs, place=place, placement=placement)
@@ -155,6 +153,25 @@ class GavelThroughputs:
         return found
 
 
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """When a file was written and its size; None: it cannot be asked."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=2)
+def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
+    """A file as it was then: the trace's reader and the truth of a simulation need the same one."""
+    try:
+        content = json.loads(read_text(Path(place)))
+    except json.JSONDecodeError as error:
+        raise InputError("throughputs must be JSON", value=str(error), place=place) from error
+    return GavelThroughputs.from_mapping(content, place=place)
+
+
 @lru_cache(maxsize=4096)
 def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
     """How the file names a model at a batch size; a model without batch sizes there has its bare name."""
@@ -178,15 +195,30 @@ def _beside(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tuple[s
         other, others_gang = _parse(text, place)
         if not isinstance(both, Sequence) or len(both) != 2:
             raise InputError("a pair must have two rates", value=repr(both), place=f"{place}, {text}")
-        if others_gang == gang:
-            yield other, number(both[0], name="a pair's own rate", place=f"{place}, {text}")
+        if others_gang != gang:
+            continue
+        own = both[0]
+        if type(own) is not float or not 0.0 <= own < math.inf:  # there are tens of thousands, nearly all plain
+            own = number(own, name="a pair's own rate", place=f"{place}, {text}")
+        yield other, own
 
 
 def _parse(text: str, place: str) -> tuple[str, int]:
+    found = _parsed(text)
+    if found is None:
+        raise InputError("a job type must be written ('<model>', <GPUs>)", value=f'"{text}"', place=place)
+    model, gang = found
+    return model, gang if isinstance(gang, int) else whole(gang, name="GPUs", place=place)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> tuple[str, int | str] | None:
+    """Job type and GPUs, which are left as they are written where they are no plain number above 0."""
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
-        raise InputError("a job type must be written ('<model>', <GPUs>)", value=f'"{text}"', place=place)
-    return match["model"], whole(match["gang"], name="GPUs", place=place)
+        return None
+    plain = len(match["gang"]) < 9 and int(match["gang"]) > 0
+    return match["model"], int(match["gang"]) if plain else match["gang"]
 
 
 def _mapping(content: object, place: str) -> Mapping[str, Any]:

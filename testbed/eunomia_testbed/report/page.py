@@ -97,13 +97,20 @@ def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = Non
     )
 
 
-def write_report(folder: Path) -> Path:
+def write_report(
+    folder: Path, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
+) -> Path:
     """Read a result folder and write its ``report.html``; returns the file.
+
+    Args:
+        folder: what a run left.
+        run: its tables, where they have been read already.
+        counted: summaries by policy and seed, where they have been counted already.
 
     Raises:
         InputError: no such folder, or a table in it is not as this version writes it.
     """
-    return write_page(render(RunData.load(folder)), folder)
+    return write_page(render(RunData.load(folder) if run is None else run, counted), folder)
 
 
 def write_page(page: str, folder: Path) -> Path:

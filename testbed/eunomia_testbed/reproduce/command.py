@@ -62,11 +62,12 @@ def reproduce(
         interrupted = True
     runs = _runs(grid, store)
     rows = [(claim, claim.measure(runs)) for claim in claims()]
+    cpu_seconds = sum(figures.cpu_seconds for figures in runs.done.values())
     outcome: dict[str, Any] = {
         "schema": "eunomia/reproduce@1",
         "paper": paper,
         "out": str(folder),
-        "simulations": {"done": len(runs.done), "of": len(grid.cells())},
+        "simulations": {"done": len(runs.done), "of": len(grid.cells()), "cpu_seconds": cpu_seconds},
         "fixed": plain_grid(grid),
         "claims": plain_rows(rows),
     }
@@ -77,7 +78,7 @@ def reproduce(
     elif quiet:
         typer.echo(folder)
     else:
-        part = f"{len(runs.done)} of {len(grid.cells())} simulations done"
+        part = f"{len(runs.done)} of {len(grid.cells())} simulations done, {cpu_seconds / 60:.0f} min of CPU time"
         more = "" if len(runs.done) == len(grid.cells()) else "; --resume goes on"
         typer.echo("\n".join([*screen_lines(rows), f"{part}{more}", f"Report   {folder / 'report.html'}"]))
     if interrupted:

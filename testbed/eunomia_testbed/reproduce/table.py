@@ -26,8 +26,9 @@ def fixed_lines(grid: Grid) -> list[str]:
         f"racks (footnote 6 adds up to 168, not 256), {grid.simulator_apps} apps of workload 2, as full as the testbed",
         f"lease {usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}, reports off by up to {usual.error:.0%}; "
         f"a change of GPUs takes {COSTS.start:g} s, a checkpoint {COSTS.checkpoint:g} s (§6.2.3)",
-        f"scaled down to fit the time: apps have 1/{usual.shorter:g} of Figure 3's GPU time and come {usual.shorter:g} "
-        "times as densely, so that as many are there at a time",
+        f"apps have 1/{usual.shorter:g} of Figure 3's GPU time and come {usual.shorter:g} times as densely: they then "
+        "last as long, in leases and restarts, as §6.2.3 has them last",
+        f"GPUs that become free are pooled for {usual.pooled_seconds:g} s before a round, under every policy",
         "workload 2: a trial can use its most GPUs in every phase, as in the example of §4.3.3",
         "distance slows network-intensive models by 1.1 across machines and 1.3 across racks (footnote 3)",
         "policies: " + ", ".join(f"{name} (preset {preset})" for name, (preset, _) in POLICIES.items()),

@@ -17,7 +17,7 @@ import polars as pl
 from eunomia.errors import InputError
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
-from eunomia_testbed.results.summary import summarise
+from eunomia_testbed.results.summary import Summary, summarise
 from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
 from eunomia_testbed.results.writing import DiskError, write_csv, write_parquet, write_text
 
@@ -88,9 +88,16 @@ class ResultFolder:
         if facts.cluster:
             write_text(facts.cluster, self.path / "cluster.toml")
 
-    def write_summary(self) -> pl.DataFrame:
-        """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed."""
-        summary = summarise(RunData.load(self.path))
+    def write_summary(
+        self, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
+    ) -> pl.DataFrame:
+        """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed.
+
+        Args:
+            run: the folder's tables, where they have been read already.
+            counted: their summaries by policy and seed, where they have been counted already.
+        """
+        summary = summarise(RunData.load(self.path) if run is None else run, counted)
         write_csv(summary, self.path / "summary.csv")
         return summary
 

@@ -17,7 +17,17 @@ from eunomia_testbed.results import counting
 from eunomia_testbed.results.counting import apps_or_jobs, faults_of, held_twice, rho_column, slot_count
 from eunomia_testbed.results.run_data import RunData
 
-__all__ = ["OVERHEADS", "UNFAIR_RHO", "Summary", "apps_or_jobs", "held_twice", "slot_count", "summarise", "summary_of"]
+__all__ = [
+    "OVERHEADS",
+    "UNFAIR_RHO",
+    "Summary",
+    "apps_or_jobs",
+    "held_twice",
+    "slot_count",
+    "summaries_of",
+    "summarise",
+    "summary_of",
+]
 
 OVERHEADS: Final = ("start", "restore", "save", "idle")
 """What a held slot does beside making progress."""
@@ -95,10 +105,20 @@ class Summary:
 _NESTED = ("jct_mean_by_gang", "rho_worst_by_kind", "rho_unfair_by_kind", "wait_by_reason")
 
 
-def summarise(run: RunData) -> pl.DataFrame:
-    """One row for every policy and seed, columns as in ``Summary.flat``."""
-    rows = [summary_of(run, policy, seed).flat() for policy, seed in run.runs()]
-    return pl.DataFrame(rows, infer_schema_length=None)
+def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
+    """Count every policy and seed."""
+    return {key: summary_of(run, *key) for key in run.runs()}
+
+
+def summarise(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> pl.DataFrame:
+    """One row for every policy and seed, columns as in ``Summary.flat``.
+
+    Args:
+        run: its tables.
+        counted: summaries by policy and seed, where they have been counted already.
+    """
+    known = summaries_of(run) if counted is None else counted
+    return pl.DataFrame([each.flat() for each in known.values()], infer_schema_length=None)
 
 
 def summary_of(run: RunData, policy: str, seed: int) -> Summary:

@@ -206,7 +206,7 @@ class TrialRow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RungRow:
-    """A trial reached a rung, and what its tuner decided."""
+    """A trial reached a rung or its end, or was stopped by its tuner on the way, and what its tuner decided."""
 
     app: str
     job: str

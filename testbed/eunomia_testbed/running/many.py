@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -12,6 +12,8 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
 from eunomia_testbed.running.cell_files import CELLS, assemble, dropped_of, is_done
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
@@ -98,7 +100,9 @@ def run_plan(
             _finish(folder, plan, done, complete=len(done) == len(cells))
     facts = dataclasses.replace(facts, ended_at=_utc(), ended="failed" if failed else ended)
     folder.write_facts(facts)
-    metrics = folder.write_summary()
+    tables = RunData.load(folder.path)
+    counted = summaries_of(tables)
+    metrics = folder.write_summary(tables, counted)
     return Outcome(
         folder=folder.path,
         facts=facts,
@@ -107,7 +111,7 @@ def run_plan(
         done=len(done),
         cells=len(cells),
         dropped=_count_dropped(folder.path),
-        report=_report(folder.path) if report and done else None,
+        report=_report(tables, counted, folder.path) if report and done else None,
         failed=tuple(failed),
     )
 
@@ -181,11 +185,11 @@ def _facts(plan: Plan) -> RunFacts:
     )
 
 
-def _report(path: Path) -> Path:
+def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: Path) -> Path:
     from eunomia_testbed.report import write_report
 
     with _no_interrupts():
-        return write_report(path)
+        return write_report(path, tables, counted)
 
 
 @contextlib.contextmanager

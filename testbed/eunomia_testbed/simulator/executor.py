@@ -414,11 +414,7 @@ class Executor:
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
         held, rows = self.arbiter.state.holdings.live, list(gpus)
-        cpus, memory = held.cpus[rows], held.memory_gib[rows]
-        return (
-            None if np.allclose(cpus, shares[0][rows]) else float(cpus.mean()),
-            None if np.allclose(memory, shares[1][rows]) else float(memory.mean()),
-        )
+        return _unusual(held.cpus[rows], shares[0][rows]), _unusual(held.memory_gib[rows], shares[1][rows])
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
         """Count a restart or a migration."""
@@ -492,6 +488,11 @@ def _nothing(job: int, now: Seconds) -> None:
 
 def _nothing_of_app(app: int, job: int, now: Seconds) -> None:
     """Nobody is told."""
+
+
+def _unusual(given: Reals, usual: Reals) -> float | None:
+    """The mean of what is given, where that is not what is usual; asked at every start, so the plain case is first."""
+    return None if (given == usual).all() or np.allclose(given, usual) else float(given.mean())
 
 
 __all__ = ["NOWHERE", "Executor", "TwoHoldersError"]

@@ -210,7 +210,8 @@ class GavelRules:
         length, restart = self.options.round_seconds, self.options.restart_seconds
         fit = np.floor(length / running.seconds_per_iteration + _WHOLE)
         steps = np.where(self._has_nothing(running.job), 0.0, np.minimum(fit, running.iterations_left))
-        seconds = steps * running.seconds_per_iteration
+        nothing = np.zeros_like(steps)  # also of jobs that do not run on the type that they hold: 0 steps at infinity
+        seconds = np.multiply(steps, running.seconds_per_iteration, out=nothing, where=steps > 0.0)
         costs = running.fresh & (seconds > length - SHORT_SECONDS) & (restart > 0.0) & (not self._first_round)
         self._first_round = False
         part = np.divide(seconds - restart, seconds, out=np.ones_like(seconds), where=costs)

@@ -4,11 +4,9 @@ A clock of CPU time costs more than a small stage. So wall time is taken, which 
 it is scaled by the part of the wall time in which the process had a CPU.
 """
 
-import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any
 
+from eunomia.clocked import clocked
 from eunomia.stages import Stages
 
 
@@ -38,23 +36,4 @@ class Timings:
 
 def timed(stages: Stages, timings: Timings) -> Stages:
     """The same stages, each with a clock around it."""
-
-    def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def clocked(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter_ns()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                timings.add(name, time.perf_counter_ns() - began)
-
-        return clocked
-
-    return dataclasses.replace(
-        stages,
-        elasticity=around("elasticity", stages.elasticity),
-        valuation=around("valuation", stages.valuation),
-        allocation=around("allocation", stages.allocation),
-        placement=around("placement", stages.placement),
-        refiners=tuple(around("refine", refine) for refine in stages.refiners),
-        offer=None if stages.offer is None else around("offer", stages.offer),
-    )
+    return clocked(stages, timings.add)

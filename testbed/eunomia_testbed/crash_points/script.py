@@ -1,0 +1,51 @@
+"""The scripted runs.
+
+``search``: a search of four trials and a single job of two slots, on three slots. ``short``: one job of four steps.
+"""
+
+from typing import Final
+
+from eunomia_testbed.crash_points.enumeration import Script
+from eunomia_testbed.crash_points.world import AppSpec
+
+SLOTS: Final = 3
+SEARCH: Final = """
+[app]
+name = "search"
+user = "ana"
+[job]
+command = "python train.py"
+slots = 1
+max_iterations = 24
+[space]
+lr = { type = "float", low = 0.01, high = 0.1 }
+[tuner]
+kind = "successive_halving"
+metric = "val/accuracy"
+trials = 4
+reduction_factor = 2
+min_iterations = 12
+seed = 5
+"""
+SINGLE: Final = """
+[app]
+name = "single"
+user = "ben"
+[job]
+command = "python train.py"
+slots = 2
+max_iterations = 36
+"""
+SHORT: Final = """
+[app]
+name = "short"
+user = "ana"
+[job]
+command = "python train.py"
+slots = 1
+max_iterations = 4
+"""
+SCRIPTS: Final = {
+    "search": Script(name="search", apps=(AppSpec(text=SEARCH, at=0.3), AppSpec(text=SINGLE, at=1.1)), slots=SLOTS),
+    "short": Script(name="short", apps=(AppSpec(text=SHORT, at=0.1),), slots=1),
+}

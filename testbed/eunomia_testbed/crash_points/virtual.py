@@ -1,0 +1,284 @@
+"""Virtual time: an event loop whose clock jumps to the next timer, and threads of which one runs at a time."""
+
+import asyncio
+import queue
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from eunomia.errors import EunomiaError
+
+LEAST_SECONDS = 1e-9
+EPOCH_SECONDS = 1_800_000_000.0
+"""Unix time at which virtual time begins."""
+
+
+class Crash(BaseException):
+    """The process was stopped here; nothing may catch it."""
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits by moving the clock; there is no input from outside."""
+
+    seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise EunomiaError("somebody must have something left to do", place="virtual time")
+        self.seconds += max(LEAST_SECONDS, timeout)  # else a wait shorter than time's last digit would never end
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time; what is handed to executors is done at once."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._virtual.seconds
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
+        """Call at once, in this thread: time does not pass meanwhile."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class VirtualTime:
+    """Stands in for the module ``time``."""
+
+    CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
+
+    def __init__(self, loop: VirtualLoop, threads: "Threads") -> None:
+        self._loop = loop
+        self._threads = threads
+
+    def monotonic(self) -> float:
+        """Seconds since the beginning."""
+        return self._loop.time()
+
+    perf_counter = monotonic
+
+    def time(self) -> float:
+        """Unix time."""
+        return EPOCH_SECONDS + self._loop.time()
+
+    def clock_gettime(self, _: int) -> float:
+        """Seconds since the machine's start."""
+        return 1000.0 + self._loop.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Let other threads run."""
+        self._threads.here().pause(seconds)
+
+
+class Owner(Protocol):
+    """A process with threads."""
+
+    threads: "list[VirtualThread]"
+
+    def check(self) -> None:
+        """Raise ``Crash`` once it is dead."""
+        ...
+
+
+class Threads:
+    """Stands in for the modules ``threading`` and ``queue``: of all its threads and the loop one runs at a time."""
+
+    Empty = queue.Empty
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.back = _baton()
+        self._current: VirtualThread | None = None
+        self.failures: list[str] = []
+        """What threads ended with that nobody caught."""
+
+    def here(self) -> "VirtualThread":
+        """The thread that runs now."""
+        if self._current is None:
+            raise EunomiaError("only a thread may wait", place="virtual time")
+        return self._current
+
+    current_thread = here
+
+    @property
+    def owner(self) -> "Owner | None":
+        """The process whose thread runs now; None: the loop runs."""
+        return None if self._current is None else self._current.owner
+
+    def switch(self, thread: "VirtualThread") -> None:
+        """Let a thread run until it waits or ends."""
+        before, self._current = self._current, thread
+        thread.go.release()
+        self.back.acquire()
+        self._current = before
+
+    # The names of the modules that this stands in for.
+    def Thread(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> "VirtualThread":  # noqa: N802
+        """A thread of the process whose thread asks."""
+        return VirtualThread(self, self.here().owner, target, args)
+
+    def Event(self) -> "VirtualEvent":  # noqa: N802
+        """See ``threading.Event``."""
+        return VirtualEvent(self)
+
+    def Lock(self) -> "NoLock":  # noqa: N802
+        """See ``threading.Lock``."""
+        return NoLock()
+
+    def Queue(self) -> "VirtualQueue":  # noqa: N802
+        """See ``queue.Queue``."""
+        return VirtualQueue(self)
+
+
+class VirtualThread:
+    """A thread that runs only while everything else stands still.
+
+    Args:
+        threads: all of them.
+        owner: its process.
+        target: what it does.
+        args: with what.
+    """
+
+    name = "virtual"
+
+    def __init__(
+        self,
+        threads: Threads,
+        owner: "Owner",
+        target: Callable[..., None],
+        args: tuple[Any, ...] = (),
+    ) -> None:
+        self.owner = owner
+        self.go = _baton()
+        self.finished = False
+        self._threads = threads
+        self._work = (target, args)
+        self._ticket = 0
+        owner.threads.append(self)
+
+    def start(self) -> None:
+        """Begin as soon as the others stand still."""
+        threading.Thread(target=self._run, daemon=True).start()
+        self._threads.loop.call_soon(self.waker())
+
+    def pause(self, seconds: float | None) -> None:
+        """Wait until woken, or until the time is over."""
+        self.owner.check()
+        wake = self.waker()
+        if seconds is not None:
+            self._threads.loop.call_later(max(0.0, seconds), wake)
+        self._threads.back.release()
+        self.go.acquire()
+        self.owner.check()
+
+    def waker(self) -> Callable[[], None]:
+        """What ends the present wait, if it lasts still when it is called."""
+        ticket = self._ticket
+
+        def wake() -> None:
+            if self._ticket == ticket and not self.finished:
+                self._ticket += 1
+                self._threads.switch(self)
+
+        return wake
+
+    def _run(self) -> None:
+        self.go.acquire()
+        target, args = self._work
+        try:
+            self.owner.check()
+            target(*args)
+        except Crash:
+            pass
+        except BaseException as error:
+            self._threads.failures.append(repr(error))
+        finally:
+            self.finished = True
+            self._threads.back.release()
+
+
+class VirtualEvent:
+    """See ``threading.Event``."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._flag = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def is_set(self) -> bool:
+        """See ``threading.Event``."""
+        return self._flag
+
+    def set(self) -> None:
+        """See ``threading.Event``."""
+        self._flag = True
+        waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            self._threads.loop.call_soon(wake)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See ``threading.Event``."""
+        here = self._threads.here()
+        if not self._flag:
+            self._waiting.append(here.waker())
+            here.pause(timeout)
+        return self._flag
+
+
+class VirtualQueue:
+    """See ``queue.Queue``."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._items: deque[Any] = deque()
+        self._there = VirtualEvent(threads)
+
+    def __class_getitem__(cls, _: object) -> type:
+        return cls
+
+    def put(self, item: Any) -> None:
+        """See ``queue.Queue``."""
+        self._items.append(item)
+        self._there.set()
+
+    def get(self, timeout: float | None = None) -> Any:
+        """See ``queue.Queue``."""
+        if not self._items:
+            self._there = VirtualEvent(self._there._threads)
+            self._there.wait(timeout)
+        if not self._items:
+            raise queue.Empty
+        return self._items.popleft()
+
+    def empty(self) -> bool:
+        """See ``queue.Queue``."""
+        return not self._items
+
+
+def _baton() -> Any:
+    """A lock that is held until somebody hands it on."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+class NoLock:
+    """A lock that nobody else can hold: only one thread runs."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass

@@ -1,0 +1,377 @@
+"""A machine, an arbiter, app masters and somebody who submits: one run in virtual time, with a stop at one point."""
+
+import asyncio
+import contextlib
+import csv
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from eunomia.arbiter import Arbiter
+from eunomia.errors import EunomiaError
+from eunomia.events import Event
+from eunomia.journal import Journal, Note, read_journal
+from eunomia.profiles import Profile
+from eunomia.shapes import builds, value
+from eunomia.units import Seconds
+from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.server import ContainerManager
+from eunomia_appmaster.launcher.tracker import Tracker
+from eunomia_appmaster.local_machine import LocalMachine, LocalSlot
+from eunomia_appmaster.master import process
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service import service
+from eunomia_appmaster.service.clients import ClientProtocol
+from eunomia_appmaster.service.masters import ApplicationMasterProtocol
+from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.tracker import ResourceTracker
+from eunomia_testbed.crash_points.auditor import Auditor
+from eunomia_testbed.crash_points.network import HERE, Network, Process, task_factory
+from eunomia_testbed.crash_points.patches import patched
+from eunomia_testbed.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualTime
+from eunomia_testbed.crash_points.workers import QuickEpochs, Workers
+
+ARBITER, APP_MASTER = "arbiter", "app_master"
+RESTART_SECONDS = 0.1
+LONGEST_SECONDS = 120.0
+"""Virtual; a run that takes longer hangs."""
+NODE = "box"
+PROFILE_SETTINGS = ("rounds.lease=2s", "rounds.bid_deadline=0.5s", "rounds.suspend_grace=3s")
+
+
+@value
+class AppSpec:
+    """An app of the run: its file, and when it is submitted (virtual seconds)."""
+
+    text: str
+    at: float
+
+
+@builds
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        points: that the processes of the watched kind reached, in order.
+        end: what every run has to end with: apps, jobs, results.
+        broken: rules that were broken on the way, errors that nobody expected.
+        seconds: virtual, until all was over.
+    """
+
+    points: list[str]
+    end: dict[str, Any]
+    broken: list[str]
+    seconds: float
+
+
+class CrashJournal(Journal):
+    """The journal, with a point before and after each commit."""
+
+    process: Process
+    auditor: Auditor
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Write with a point before and after the commit."""
+        self.process.check()
+        with super().transaction() as database:
+            yield database
+            self.process.point("journal: before the commit")
+        self.process.point("journal: after the commit")
+
+    def append(self, now: Seconds, events: Any, decision: Any, *, at: float | None = None, notes: Any = ()) -> int:
+        """Journal a step, and tell the auditor as soon as it is on the disk."""
+        self.process.check()
+        notes = list(notes)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._tell_auditor, self.last_step, events, decision, notes)
+            return super().append(now, events, decision, at=at, notes=notes)
+
+    def _tell_auditor(self, before: int, events: list[Event], decision: Any, notes: list[Note]) -> None:
+        if self.last_step > before:  # it is on the disk, whatever happened afterwards
+            self.auditor.journaled(events, decision, [note.key for note in notes])
+
+
+class World:
+    """One run.
+
+    Args:
+        folder: for all files; empty.
+        apps: that are submitted.
+        slots: of the one machine.
+        kind: of which processes the points are counted; None: none is stopped.
+        stop_at: number of the point at which the process is stopped, from 1; None: none is.
+    """
+
+    def __init__(
+        self, folder: Path, specs: Sequence[AppSpec], *, slots: int, kind: str | None = None, stop_at: int | None = None
+    ) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text("")
+        self.loop = VirtualLoop()
+        self.loop.set_task_factory(task_factory)
+        self.threads = Threads(self.loop)
+        self.time = VirtualTime(self.loop, self.threads)
+        self.auditor = Auditor()
+        self.network = Network(self.loop, self.threads, self._servicer, self.auditor.told)
+        self.points: list[str] = []
+        self.faults: list[str] = []
+        self.log: list[dict[str, Any]] = []
+        self._specs = specs
+        self._slots = slots
+        self._kind = kind
+        self._stop_at = stop_at
+        self._profile = _profile()
+        self._settings = Settings(
+            state_dir=folder / "state", address="127.0.0.1:1", durable=False, checkpoint_steps=8, seed=3
+        )
+        self._arbiter: Process | None = None
+        self._service: service.Service | None = None
+        self._servicers: tuple[Any, ...] = ()
+        self._masters: dict[str, tuple[Process, Any]] = {}
+        self._manager: ContainerManager | None = None
+
+    def run(self) -> Outcome:
+        """Run to the end."""
+        with patched(self), contextlib.closing(self.loop):
+            try:
+                self.loop.run_until_complete(self._run())
+            finally:
+                for process_ in [self._arbiter, *(master for master, _ in self._masters.values())]:
+                    if process_ is not None:
+                        process_.kill()
+                self.loop.run_until_complete(self._settle())
+        return self._outcome
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(0.1)
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.sleep(0.1)
+
+    async def _run(self) -> None:
+        self._begin_arbiter()
+        node = Node(self._settings.state_dir, NODE, _machine(self._slots))
+        node.epochs = QuickEpochs(self.folder / "epochs.json")
+        workers = Workers(node, self)
+        self.auditor.live = workers
+        masters = AppMasters(node, workers, self._settings.address)
+        self._manager = ContainerManager(node, workers)
+        node.publish("127.0.0.1:2")
+        token_file = self.folder / "launcher.token"
+        token_file.write_text("launcher")
+        tracker = asyncio.create_task(Tracker(node, workers, masters, self._settings.address, token_file).run())
+        clients = [asyncio.create_task(self._submit(number, spec)) for number, spec in enumerate(self._specs)]
+        end: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await asyncio.gather(*clients)
+                await self._until_over(workers, masters)
+        except TimeoutError:
+            self.faults.append(f"it did not end within {LONGEST_SECONDS:.0f} s")
+        seconds = self.loop.time()
+        end = self._end()
+        tracker.cancel()
+        broken = [*self.auditor.broken, *self.faults, *self.network.faults, *self.threads.failures]
+        self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds)
+
+    async def _until_over(self, workers: Workers, masters: AppMasters) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            live = self._service
+            if self._arbiter is None or self._arbiter.dead:
+                continue  # what it knew last may not have been journaled
+            if live is None or not live.ready.is_set() or live.apps.live or len(list(live.apps)) < len(self._specs):
+                continue
+            quiet = not live.state.leases and all(container.completed for container in workers)
+            if quiet and self.threads.owner is None and not live.driver._events:
+                return
+
+    # --- the arbiter ---------------------------------------------------------------------------------------------
+
+    def _begin_arbiter(self) -> None:
+        self._arbiter = Process(ARBITER, "arbiter", self.loop, self._hit)
+        self._arbiter.at_death.append(self._arbiter_died)
+        self._servicers, self._service = (), None
+        self._arbiter.begin(self._serve(self._arbiter))
+
+    async def _serve(self, here: Process) -> None:
+        journal: Any = None
+        try:
+            journal = CrashJournal.open(self._settings.journal, durable=False)
+            journal.process, journal.auditor = here, self.auditor
+            here.at_death.insert(0, journal.close)
+            made = service.Service(self._settings, journal, self._profile, _fallback())
+            self._servicers = (ResourceTracker(made), ApplicationMasterProtocol(made), ClientProtocol(made))
+            self._service = made
+            await made.run()
+        except Crash:
+            raise
+        except Exception as error:
+            self.faults.append(f"the arbiter ended: {error!r}")
+            here.kill()
+
+    def arbiter_ended_itself(self, code: int) -> None:
+        """It found that it cannot go on."""
+        reasons = [entry.get("exception", "") for entry in self.log if entry["level"] == "error"]
+        why = reasons[-1].strip().splitlines()[-1] if reasons else ""
+        if self._arbiter is not None and HERE.get() is self._arbiter and not self._arbiter.dead:
+            self.faults.append(f"the arbiter ended itself with {code}: {why}")
+            self._arbiter.kill()
+
+    def _arbiter_died(self) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_later(RESTART_SECONDS, self._begin_arbiter)
+
+    def _servicer(self, method: str) -> tuple[Callable[..., Any], Process | None] | None:
+        if hasattr(self._manager, method):
+            return getattr(self._manager, method), None
+        if self._arbiter is None or self._arbiter.dead:
+            return None
+        for servicer in self._servicers:
+            if hasattr(servicer, method):
+                return getattr(servicer, method), self._arbiter
+        return None
+
+    def _hit(self, here: Process, what: str) -> None:
+        if here.kind != self._kind:
+            return
+        self.points.append(f"{here.name}: {what}")
+        if len(self.points) == self._stop_at:
+            here.kill()
+            raise Crash
+
+    # --- app masters ---------------------------------------------------------------------------------------------
+
+    def start_master(self, app: str, env: dict[str, str], _: Path) -> "MasterProcess":
+        """Start an attempt of an app's master."""
+        here = MasterProcess(APP_MASTER, app, self.loop, self._hit)
+        here.at_death.append(lambda: here.ended(None))
+
+        def work() -> None:
+            made = process.AppMaster(process.Settings.read(Path(env["EUNOMIA_APP_DIR"]), env))
+            self._masters[app] = (here, made)
+            code = made.run()
+            self.loop.call_soon(here.ended, code)
+
+        def guarded() -> None:
+            try:
+                work()
+            except EunomiaError as error:
+                self.faults.append(f"the master of {app} ended: {error}")
+                self.loop.call_soon(here.ended, error.exit_code)
+
+        self._masters[app] = (here, None)
+        here.thread(self.threads, guarded)
+        return here
+
+    def stop_master(self, app: str) -> None:
+        """SIGTERM."""
+        _, made = self._masters[app]
+        if made is not None:
+            made.stop()
+
+    def kill_master(self, app: str) -> None:
+        """SIGKILL."""
+        self._masters[app][0].kill()
+
+    # --- who submits ---------------------------------------------------------------------------------------------
+
+    async def _submit(self, number: int, spec: AppSpec) -> None:
+        await asyncio.sleep(spec.at)
+        channel: Any = self.network.aio_channel()
+        stub = rpc.ClientProtocolStub(channel)
+        request = pb.SubmitRequest(
+            app_file=spec.text,
+            file_name="app.toml",
+            folder=str(self.folder),
+            user="ana",
+            request_id=f"request-{number}",
+        )
+        while True:
+            try:
+                await stub.Submit(request, timeout=30.0)
+                return
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    self.faults.append(f"a submission was refused: {error.code()}, {error.details()}")
+                    return
+            await asyncio.sleep(0.1)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _end(self) -> dict[str, Any]:
+        if self._service is None or self._service._driver is None:
+            return {}
+        live = self._service.driver.arbiter
+        with read_journal(self._settings.journal) as journal:
+            self.auditor.over(journal, live, self._fresh(live), self._fresh(live))
+        return {
+            "apps": {app.name: self._app(app) for app in self._service.apps},
+            "holders": live.state.holdings.live.lease.tolist(),
+            "jobs": sorted(live.state.job_rows),
+        }
+
+    def _fresh(self, live: Arbiter) -> Arbiter:
+        """One of the same cluster, profile and seed, that has made no step."""
+        cluster = live.state.cluster
+        fallback = _fallback().stages(cluster)
+        return Arbiter(cluster, self._profile.stages(cluster), fallback, seed=live.state.seed)
+
+    def _app(self, app: Any) -> dict[str, Any]:
+        path = self._settings.apps / app.name / "trials.csv"
+        rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+        kept = ("job", "parameters", "state", "rung", "iterations", "metric", "best", "why")
+        return {
+            "state": app.state,
+            "why": app.why,
+            "jobs": dict(sorted(app.ended_jobs.items())),
+            "best": (app.standing.get("best_job"), app.standing.get("best")),
+            "trials": [{name: row[name] for name in kept} for row in rows],
+        }
+
+
+class MasterProcess(Process):
+    """One attempt of an app master."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.at_end: list[Callable[[int | None], None]] = []
+
+    def ended(self, code: int | None) -> None:
+        """It has ended, by itself or not."""
+        self.dead = True
+        for tell in self.at_end:
+            tell(code)
+
+
+@functools.cache
+def _profile() -> Profile:
+    return Profile.load("themis", settings=PROFILE_SETTINGS)
+
+
+@functools.cache
+def _fallback() -> Profile:
+    return Profile.fallback()
+
+
+def _machine(slots: int) -> LocalMachine:
+    made = tuple(
+        LocalSlot(index=index, gpu_type="cpu", uuid="", island=0, cpus=1.0, memory_gib=1.0) for index in range(slots)
+    )
+    return LocalMachine(host=NODE, slots=made, cpus=float(slots), memory_gib=float(slots))
+
+
+def run_once(specs: Sequence[AppSpec], *, slots: int, kind: str | None = None, stop_at: int | None = None) -> Outcome:
+    """Run in a folder of its own, in memory where the machine has such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        return World(Path(folder), specs, slots=slots, kind=kind, stop_at=stop_at).run()

@@ -1,0 +1,1 @@
+"""Learning curves of real trainings, recorded once, on which tuners are measured."""

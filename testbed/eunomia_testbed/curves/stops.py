@@ -1,0 +1,51 @@
+"""What stopping early has saved, and what it has cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eunomia.shapes import value
+from eunomia_testbed.curves.replay import Metric, replay
+from eunomia_testbed.curves.table import RecordedCurve
+
+NEAR = 0.005
+"""Within this part of the best, a trial is as good as it."""
+
+
+@value
+class Outcome:
+    """A search under a tuner, beside what all its trials would have come to."""
+
+    trials: int
+    stopped: int
+    wrong: tuple[int, ...]
+    """Trials left before their end that would have been the best, or within 0.5 % of it."""
+    saved: float
+    """Part of all iterations that was not made."""
+    lost: float
+    """How much worse the best of the trials that came to their end is than the best of all would have been."""
+
+
+def outcome(
+    kind: str,
+    curves: Sequence[RecordedCurve],
+    *,
+    metric: Metric,
+    options: Mapping[str, Any] | None = None,
+    slots: int = 0,
+) -> Outcome:
+    """Replay a search of one model and compare; arguments as for `replay`."""
+    run = replay(kind, curves, metric=metric, options=options, slots=slots)
+    sign = -1.0 if metric == "val/accuracy" else 1.0
+    ends = {curve.trial: sign * curve.metrics(metric)[-1] for curve in curves}
+    finite = {trial: end for trial, end in ends.items() if math.isfinite(end)}
+    best = min(finite.values())
+    kept = min((end for trial, end in finite.items() if trial not in run.stopped), default=max(finite.values()))
+    whole = sum(curve.iterations[-1] for curve in curves)
+    return Outcome(
+        trials=len(curves),
+        stopped=len(run.stopped),
+        wrong=tuple(trial for trial in sorted(run.stopped) if ends[trial] <= best + NEAR * abs(best)),
+        saved=1.0 - sum(run.iterations.values()) / whole,
+        lost=kept - best,
+    )

@@ -1,0 +1,83 @@
+"""The file of recorded curves: comment lines that say where it comes from, then CSV, a row a point."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from eunomia.errors import InputError
+from eunomia.shapes import value
+
+COLUMNS = ("model", "trial", "parameters", "iteration", "val/accuracy", "val/loss")
+
+
+@value
+class RecordedCurve:
+    """What one trial reported: a point an epoch."""
+
+    model: str
+    trial: int
+    parameters: str
+    """As on its command line, without the dashes: ``lr=0.01 width=64``."""
+    iterations: tuple[int, ...]
+    accuracies: tuple[float, ...]
+    """Of the held-out fifth, 0 to 1."""
+    losses: tuple[float, ...]
+    """Cross entropy there; NaN and infinity as they came."""
+
+    def metrics(self, metric: str) -> tuple[float, ...]:
+        """The points of ``val/accuracy`` or ``val/loss``."""
+        return self.accuracies if metric == "val/accuracy" else self.losses
+
+
+def write(path: Path, curves: Iterable[RecordedCurve], provenance: Iterable[str]) -> None:
+    """Write curves in their order; accuracies to five digits (a held-out image is 0.00278), losses to five."""
+    text = io.StringIO()
+    text.writelines(f"# {line}\n" for line in provenance)
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for curve in curves:
+        points = zip(curve.iterations, curve.accuracies, curve.losses, strict=True)
+        rows.writerows(
+            (curve.model, curve.trial, curve.parameters, iteration, f"{accuracy:.5g}", f"{loss:.5g}")
+            for iteration, accuracy, loss in points
+        )
+    path.write_text(text.getvalue())
+
+
+def read(path: Path) -> tuple[RecordedCurve, ...]:
+    """Read curves, in the file's order.
+
+    Raises:
+        InputError: the file cannot be read, its columns are others, or a row is no point after the one before it.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InputError("a file of curves must be readable", value=str(error), place=path.name) from error
+    start = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    header, *rows = csv.reader(lines[start:]) if lines[start:] else [[]]
+    if tuple(header) != COLUMNS:
+        raise InputError(f"columns must be {', '.join(COLUMNS)}", value=", ".join(header), place=path.name)
+    points: dict[tuple[str, int, str], list[tuple[int, float, float]]] = {}
+    for number, row in enumerate(rows, start + 2):
+        place = f"{path.name}, line {number}"
+        try:
+            model, trial, parameters, *numbers = row
+            iteration, accuracy, loss = int(numbers[0]), float(numbers[1]), float(numbers[2])
+            before = points.setdefault((model, int(trial), parameters), [])
+        except (ValueError, IndexError) as error:
+            raise InputError("a row must be a point of a curve", value=",".join(row), place=place) from error
+        if iteration < 0 or (before and iteration <= before[-1][0]) or math.isinf(accuracy):
+            raise InputError("iterations must ascend within a trial", value=str(iteration), place=place)
+        before.append((iteration, accuracy, loss))
+    return tuple(_curve(key, rows) for key, rows in points.items())
+
+
+def _curve(key: tuple[str, int, str], points: list[tuple[int, float, float]]) -> RecordedCurve:
+    iterations, accuracies, losses = zip(*points, strict=True)
+    model, trial, parameters = key
+    return RecordedCurve(
+        model=model, trial=trial, parameters=parameters, iterations=iterations, accuracies=accuracies, losses=losses
+    )

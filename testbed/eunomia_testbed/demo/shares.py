@@ -1,0 +1,172 @@
+"""What sharing costs, measured: searches together under Themis, and each alone on its share of the machine.
+
+``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and beside that each
+alone on one slot of an arbiter of its own: all at once, so that a step takes as long here as there, whatever else the
+machine does. ρ measured is the one time over the other; ρ predicted is what the arbiter said meanwhile.
+"""
+
+import argparse
+import contextlib
+import csv
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from eunomia.errors import EunomiaError
+from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources
+from eunomia_testbed.demo.fairness import final_rho
+from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.results import new_folder_name
+
+LOOK_SECONDS = 0.5
+LIMIT_SECONDS = 1200.0
+"""For all of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A search with the others, and alone on its share.
+
+    Attributes:
+        app: its name.
+        together_seconds: from submission to end, with the others.
+        alone_seconds: the same, alone.
+        first: ρ as the arbiter said first.
+        middle: the median of what it said, a sample a second.
+        last: ρ by its whole work as known in the end, and by how many apps there were (Themis eq. 1 and 2).
+    """
+
+    app: str
+    together_seconds: float
+    alone_seconds: float
+    first: float
+    middle: float
+    last: float
+
+    @property
+    def measured(self) -> float:
+        """ρ as it was: T_sh over the time on 1/N of the machine."""
+        return self.together_seconds / self.alone_seconds
+
+
+def searches(seed: int, scale: float = 1.0) -> list[AppSource]:
+    """The demo's searches, their trials ``scale`` times as long."""
+    return [
+        source.with_setting("max_iterations", round(scale * source.max_iterations))
+        for source in app_sources(seed)
+        if source.path.stem != "single"
+    ]
+
+
+def measure(folder: Path, sources: Sequence[AppSource], *, policy: str = "demo", seed: int = SEED) -> list[Share]:
+    """Run searches together on as many slots as there are searches, and each alone on one.
+
+    Args:
+        folder: of the runs; new.
+        sources: the searches.
+        policy: a profile whose valuation is Themis'.
+        seed: the arbiter's.
+
+    Raises:
+        EunomiaError: an app did not finish in time.
+    """
+    whole = LiveRun(folder / "together", sources, policy=policy, slots=len(sources), seed=seed, cpu_only=True)
+    parts = [
+        LiveRun(
+            folder / source.path.stem,
+            [source.with_setting("slots", 1)],
+            policy=policy,
+            slots=1,
+            seed=seed,
+            cpu_only=True,
+        )
+        for source in sources
+    ]
+    run_to_the_end([whole, *parts])
+    return [_share(whole, part, source.path.stem) for part, source in zip(parts, sources, strict=True)]
+
+
+def run_to_the_end(runs: Sequence[LiveRun]) -> None:
+    """Run several arbiters with their apps at once, and leave no process behind."""
+    with contextlib.ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run)
+        for run in runs:
+            run.submit()
+        deadline = time.monotonic() + LIMIT_SECONDS
+        left = list(runs)
+        while left:
+            if time.monotonic() > deadline:
+                raise EunomiaError(f"searches must end within {LIMIT_SECONDS:g} s", place=str(left[0].folder))
+            for run in left:
+                run.look()
+            left = [run for run in left if not run.is_over]
+            time.sleep(LOOK_SECONDS)
+
+
+def _share(whole: LiveRun, part: LiveRun, app: str) -> Share:
+    said = [sample.rho for sample in whole.samples if sample.app == app and sample.rho is not None]
+    life = whole.record.apps[app]
+    last = final_rho(life, whole.record.apps, whole.record.slots)
+    if not said or last is None:
+        raise EunomiaError("an app must have told of its work", value=app, place=str(whole.folder))
+    return Share(
+        app=app,
+        together_seconds=_seconds(whole, app),
+        alone_seconds=_seconds(part, app),
+        first=said[0],
+        middle=median(said),
+        last=last,
+    )
+
+
+def _seconds(run: LiveRun, app: str) -> float:
+    life = run.record.apps[app]
+    if life.ended_at is None or life.state != "finished":
+        raise EunomiaError("an app must finish", value=f"{app} is {life.state}", place=str(run.folder))
+    return life.ended_at - life.arrived_at
+
+
+HEADINGS = (
+    "search", "together s", "alone on its share s", "ρ measured", "ρ predicted at first", "in the middle", "at the end",
+)  # fmt: skip
+
+
+def table(shares: Sequence[Share]) -> list[tuple[str, ...]]:
+    """The headings, and a row of words for each search."""
+    return [
+        HEADINGS,
+        *(
+            (
+                each.app, f"{each.together_seconds:.0f}", f"{each.alone_seconds:.0f}", f"{each.measured:.2f}",
+                f"{each.first:.2f}", f"{each.middle:.2f}", f"{each.last:.2f}",
+            )
+            for each in shares
+        ),
+    ]  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and leave it as ``shares.csv``."""
+    parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.demo.shares", description=__doc__)
+    parser.add_argument("--out", type=Path, help="the folder to leave; a new one in ./eunomia-out by default")
+    parser.add_argument("--policy", default="demo", help="a profile whose valuation is Themis'")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--scale", type=float, default=1.0, help="trials so many times as long as the demo's")
+    given = parser.parse_args(arguments)
+    folder = given.out or Path("eunomia-out") / new_folder_name("shares", datetime.now(UTC))
+    folder.mkdir(parents=True)
+    rows = table(measure(folder, searches(given.seed, given.scale), policy=given.policy, seed=given.seed))
+    with (folder / "shares.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    for row in rows:
+        sys.stdout.write("  ".join(f"{cell:>20}" for cell in row) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""One live run with kills: chooses victims and moments, kills, and waits for the end."""
+
+import itertools
+import os
+import random
+import signal
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES
+from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
+from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.demo.outcome import held_twice
+from eunomia_testbed.kills.moments import AUCTION, BETWEEN, CHECKPOINT, MOMENTS, START, Offers, starting, writing
+from eunomia_testbed.kills.outcome import CHECKPOINT_SECONDS, Kill, KillRun, losses
+from eunomia_testbed.kills.victims import APP_MASTER, ARBITER, LAUNCHER, WORKER, Container, containers, started
+
+FIRST_KILL = (0.5, 2.0)
+PAUSE = (1.0, 3.0)
+"""Seconds between two kills, and between the first training step and the first kill."""
+LIMIT_SECONDS = (600.0, 20.0)
+"""For a run, and for each kill."""
+KILLS_A_LENGTH = 12.0
+"""How many kills find time in the apps at their shortest."""
+INSIDE = 0.6
+"""Share of the kills that wait for a moment, so that half of them meet one."""
+AIM_SECONDS = (8.0, 16.0)
+"""How long a kill waits for its own moment, and for any."""
+INTO_START = 0.25
+"""The most seconds from the sight of a start to the kill."""
+MOST_OF_ONE = {WORKER: 2, APP_MASTER: 3}
+"""What one job and one app's master survive by default: retries without a new checkpoint, and restarts."""
+KNOWN_SECONDS = 0.3
+"""How old the list of victims may be that an auction's kill is chosen from."""
+LOOK_SECONDS, QUICK_SECONDS = 0.1, 0.003
+"""Between two looks at the run, and at what happens in it while a kill waits for its moment."""
+
+
+def small_apps(length: float = 1.0) -> list[AppSource]:
+    """The demo's apps, cut short; with a length of 1 they are done within half a minute on two idle cores."""
+    made = []
+    for source in app_sources():
+        tables = tomllib.loads(source.text)
+        tuner = tables.get("tuner", {})
+        single = "trials" not in tuner and tuner.get("kind", "none") == "none"
+        iterations = int((240 if single else 160) * length) // 8 * 8
+        source = source.with_setting("max_iterations", iterations)
+        source = source.with_setting("trials", 2 if tuner.get("kind") == "none" else 4)
+        made.append(source.with_setting("checkpoint_every", f'"{CHECKPOINT_SECONDS:g}s"'))
+    return made
+
+
+def kill_run(
+    folder: Path,
+    kinds: Sequence[str],
+    luck: random.Random,
+    *,
+    tell: Callable[[Kill], None] = lambda _: None,
+    length: float | None = None,
+    settings: Sequence[str] = (),
+) -> KillRun:
+    """Run the small apps, and kill one process of each kind, in this order.
+
+    Args:
+        folder: of the run; new.
+        kinds: of ``victims.ALL_KINDS``.
+        luck: chooses victims and moments.
+        tell: hears of each kill.
+        length: of the apps; None: what lasts for so many kills on two idle cores.
+        settings: ``KEY=VALUE`` for the profile.
+
+    Raises:
+        EunomiaError: it did not end in time.
+    """
+    began = time.time()
+    limit = LIMIT_SECONDS[0] + LIMIT_SECONDS[1] * len(kinds)
+    length = length or max(1.0, len(kinds) / KILLS_A_LENGTH)
+    run = LiveRun(folder, small_apps(length), settings=settings, seed=luck.randrange(2**31), cpu_only=True)
+    killer = Killer(run, kinds, luck, tell)
+    try:
+        run.start()
+        run.submit()
+        while not run.is_over:
+            if time.time() - began > limit:
+                raise EunomiaError(
+                    f"a run with kills must end within {limit:.0f} s", value=f"{killer.left} left", place=str(folder)
+                )
+            _check(run)
+            killer.look()
+            time.sleep(QUICK_SECONDS if killer.armed else LOOK_SECONDS)
+    finally:
+        run.stop()
+    arbiter = run.supervisor.arbiter
+    return KillRun(
+        kills=tuple(killer.kills),
+        left=tuple(killer.left),
+        seconds=time.time() - began,
+        states={app: life.state for app, life in run.record.apps.items()},
+        findings=(*map(str, check_folder(folder, over=True).findings), *held_twice(run.record)),
+        losses=tuple(losses(run.record)),
+        restarts=0 if arbiter is None else arbiter.restarts,
+    )
+
+
+def _check(run: LiveRun) -> None:
+    for child in (run.supervisor.arbiter, run.supervisor.launcher):
+        if child is not None and child.failure is not None:
+            raise EunomiaError(
+                "arbiter and launcher must run", value=child.failure, place=str(run.folder / "logs")
+            )  # fmt: skip
+
+
+class Killer:
+    """Kills process after process.
+
+    Args:
+        run: whose processes.
+        kinds: of each victim, in order.
+        luck: chooses.
+        tell: hears of each kill.
+    """
+
+    def __init__(
+        self, run: LiveRun, kinds: Sequence[str], luck: random.Random, tell: Callable[[Kill], None]
+    ) -> None:  # fmt: skip
+        self._tell = tell
+        self.left = list(kinds)
+        self.kills: list[Kill] = []
+        self._run = run
+        self._luck = luck
+        self._offers = Offers()
+        self._next_at: float | None = None
+        self._aim: str | None = None
+        self._known: dict[str, tuple[int, int | None]] = {}
+        self._known_at = 0.0
+        self._killed: Counter[str] = Counter()
+
+    @property
+    def armed(self) -> bool:
+        """Whether a kill waits for its moment."""
+        return bool(self.left) and self._next_at is not None and time.time() >= self._next_at
+
+    def look(self) -> None:
+        """Read what is new, and kill if it is time."""
+        self._offers.take(self._run.record.poll().steps)
+        if self._next_at is None and any(line.event == "running" for line in self._run.record.lines):
+            self._plan(FIRST_KILL)
+        if self.armed:
+            self._try()
+
+    def _plan(self, pause: tuple[float, float]) -> None:
+        """Choose when the next kill is due, and whether it waits for a moment."""
+        self._next_at = time.time() + self._luck.uniform(*pause)
+        for _ in self.left:  # a kind of which nobody is left to be killed waits for its turn
+            if self._candidates(self.left[0]):
+                break
+            self.left.append(self.left.pop(0))
+        inside = sum(kill.moment != BETWEEN for kill in self.kills)
+        aims = inside < INSIDE * (len(self.kills) + 1)
+        met = Counter(kill.moment for kill in self.kills)
+        rarest = min(met[moment] for moment in MOMENTS)
+        self._aim = self._luck.choice([each for each in MOMENTS if met[each] == rarest]) if aims else None
+        self._known, self._known_at = {}, 0.0
+
+    def _try(self) -> None:
+        waited = time.time() - (self._next_at or 0.0)
+        kind = self.left[0]
+        if self._aim is None or waited > AIM_SECONDS[1]:
+            self._strike(kind, self._candidates(kind))
+            return
+        for moment in MOMENTS if waited > AIM_SECONDS[0] else (self._aim,):
+            found = self._met(kind, moment)
+            if found:
+                if moment == START:
+                    time.sleep(self._luck.uniform(0.0, INTO_START))
+                self._strike(kind, found, at_once=moment == AUCTION)
+                return
+
+    def _met(self, kind: str, moment: str) -> dict[str, int]:
+        """Victims of a kind for whom it is this moment now."""
+        if moment == AUCTION:  # over within some 30 ms, so victims are known beforehand
+            if self._offers.open_since:
+                return {name: pid for name, (pid, at) in self._known.items() if started(pid) == at}
+            if time.time() - self._known_at > KNOWN_SECONDS:
+                self._known_at = time.time()
+                self._known = {name: (pid, started(pid)) for name, pid in self._candidates(kind).items()}
+            return {}
+        if moment == CHECKPOINT:
+            writers = dict(writing(self._run.folder))
+            return self._candidates(kind, apps=set(writers), pids=set(writers.values())) if writers else {}
+        begun = starting(self._run.folder)
+        if kind == WORKER:
+            return {each.id: each.pid for each in begun if each.pid is not None and self._may(kind, each)}
+        return self._candidates(kind, apps={each.app for each in begun}) if begun else {}
+
+    def _candidates(
+        self, kind: str, apps: set[str] | None = None, pids: set[int] | None = None
+    ) -> dict[str, int]:  # fmt: skip
+        """Victims of a kind that live now; of workers those that train, or with ``pids``, these."""
+        if kind in (ARBITER, LAUNCHER):
+            child = self._run.supervisor.arbiter if kind == ARBITER else self._run.supervisor.launcher
+            pid = None if child is None or self._is_worn(kind) else child.pid
+            return {} if pid is None else {kind: pid}
+        found = {}
+        for each in containers(self._run.folder):
+            wanted = each.is_master == (kind == APP_MASTER) and (each.is_master or each.hello)
+            wanted &= apps is None or each.app in apps
+            wanted &= kind == APP_MASTER or pids is None or each.pid in pids
+            if wanted and each.pid is not None and self._may(kind, each):
+                found[each.id] = each.pid
+        return found
+
+    def _is_worn(self, kind: str) -> bool:
+        """Whether the supervisor would soon give up a process that never lasts: then it is left alone for a while."""
+        ends = [kill.at for kill in self.kills if kill.kind == kind]
+        in_row = 0
+        for before, after in itertools.pairwise([*ends, time.time()]):
+            in_row = 0 if after - before > HEALTHY_SECONDS + 2.0 else in_row + 1
+        return in_row >= MOST_FAILURES - 2
+
+    def _may(self, kind: str, container: Container) -> bool:
+        return self._killed[_life(kind, container.id)] < MOST_OF_ONE[kind]
+
+    def _strike(self, kind: str, found: dict[str, int], *, at_once: bool = False) -> None:
+        """Kill one of them, and note what it met: what was so before and is still so after.
+
+        Args:
+            kind: of the victims.
+            found: pids by name.
+            at_once: for a moment that is over before anything else could be looked at.
+        """
+        if not found:
+            return
+        victim = self._luck.choice(sorted(found))
+        writers = {} if at_once else dict(writing(self._run.folder))
+        begun = set() if at_once else {each.id for each in starting(self._run.folder)}
+        at = time.time()
+        try:
+            os.kill(found[victim], signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        moment = self._moment(kind, victim, found[victim], at, writers, begun)
+        self.kills.append(
+            Kill(kind=kind, victim=victim, pid=found[victim], at=at, moment=moment, aimed=self._aim is not None)
+        )
+        self._tell(self.kills[-1])
+        self._killed[_life(kind, victim)] += 1
+        self.left.pop(0)
+        self._plan(PAUSE)
+
+    def _moment(
+        self, kind: str, victim: str, pid: int, at: float, writers: dict[str, int], begun: set[str]
+    ) -> str:  # fmt: skip
+        left = {path.name.split(".")[-3] for path in self._run.folder.glob("apps/*/[0-9]*/checkpoints/.*.tmp")}
+        still = {str(writer) for writer in writers.values()} & left
+        if str(pid) in still if kind == WORKER else still:
+            return CHECKPOINT
+        if victim in begun if kind == WORKER else begun & {each.id for each in starting(self._run.folder)}:
+            return START
+        time.sleep(0.01)
+        self._offers.take(self._run.record.poll().steps)
+        return AUCTION if self._offers.was_open(at) else BETWEEN
+
+
+def _life(kind: str, victim: str) -> str:
+    """What has so many lives: an app's master over its attempts, a job over its incarnations."""
+    if kind == APP_MASTER:
+        return victim.rsplit(":", 1)[0]
+    return victim.rsplit(".", 2)[0] if kind == WORKER else kind

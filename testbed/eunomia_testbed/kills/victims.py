@@ -1,0 +1,67 @@
+"""Who can be killed: the processes of a live run, from the files of its launcher."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WORKER, APP_MASTER, ARBITER, LAUNCHER = "worker", "app master", "arbiter", "launcher"
+KINDS = (WORKER, APP_MASTER, ARBITER)
+ALL_KINDS = (*KINDS, LAUNCHER)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container that has not ended; ``pid`` None: nobody runs in it yet."""
+
+    id: str
+    app: str
+    job: int
+    incarnation: int
+    is_master: bool
+    hello: bool
+    pid: int | None
+
+
+def containers(folder: Path) -> Iterator[Container]:
+    """Every container of a run that has not ended, and whose process lives if it has one."""
+    for link in (folder / "launcher" / "live").glob("*"):
+        record, worker = read(link / "container.json"), read(link / "worker.json")
+        if record is None or record["state"] == "COMPLETED" or (link / "exit.json").exists():
+            continue
+        if worker is not None and not lives(worker):
+            continue
+        yield Container(
+            id=str(record["container_id"]),
+            app=str(record["app"]),
+            job=int(record["job"]),
+            incarnation=int(record["incarnation"]),
+            is_master=record["slot"] < 0,
+            hello=bool(record["status"].get("hello")),
+            pid=None if worker is None else int(worker["pid"]),
+        )
+
+
+def lives(worker: dict[str, Any]) -> bool:
+    """Whether the process of that pid is still the one that was started then."""
+    return started(int(worker["pid"])) == int(worker["start_time"])
+
+
+def started(pid: int) -> int | None:
+    """When a process started, which tells it from another of the same pid; None: there is none that lives."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None where there is no whole one."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return plain if isinstance(plain, dict) else None

@@ -1,0 +1,56 @@
+"""The arbiter and the app masters, stopped at every write and every message of a run, come to the same end."""
+
+import pytest
+
+from eunomia.arbiter import Arbiter
+from eunomia.journal import Journal, Step
+from eunomia_testbed.crash_points.enumeration import KINDS, differences, enumerate_points, stopped, table, undisturbed
+from eunomia_testbed.crash_points.script import SCRIPTS
+from eunomia_testbed.crash_points.world import ARBITER
+
+
+@pytest.mark.timeout(1800)
+def test_every_point_of_a_short_run() -> None:
+    runs = list(enumerate_points(SCRIPTS["short"]))
+    assert {run.point: run.differences for run in runs if run.differences} == {}
+    rows = table(runs)
+    assert sum(row[2] for row in rows) == len(runs) > 100
+    assert {row[0] for row in rows} == set(KINDS)
+    moments = {row[1] for row in rows}
+    assert {"journal, before the commit", "journal, after the commit", "master.json, before the write"} <= moments
+    assert {f"Allocate, {moment}" for moment in ("received", "before the answer", "after the answer")} <= moments
+    assert {f"Allocate, {moment}" for moment in ("before it is sent", "after it is sent", "answered")} <= moments
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_point_of_a_search_beside_another_app() -> None:
+    runs = list(enumerate_points(SCRIPTS["search"], processes=2))
+    assert {run.point: run.differences for run in runs if run.differences} == {}
+    assert len(runs) > 800
+
+
+def test_an_arbiter_that_forgets_its_last_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = SCRIPTS["short"]
+    expected = undisturbed(script, ARBITER)
+    points = [number for number, point in enumerate(expected.points, 1) if point.endswith("journal: after the commit")]
+
+    def forget(arbiter: Arbiter, journal: Journal) -> list[Step]:
+        steps = list(journal.steps())[:-1]
+        for step in steps:
+            arbiter.replay(step.now, step.events, step.decision)
+        return steps
+
+    monkeypatch.setattr("eunomia_appmaster.service.service.recover", forget)
+    found = [stopped(script, ARBITER, number, expected).differences for number in points[6:14:2]]
+    assert any("fold to the live state" in text for texts in found for text in texts)
+
+
+def test_what_differs_is_named() -> None:
+    expected: dict[str, object] = {"apps": {"a": {"state": "finished", "trials": [1, 2]}}}
+    seen: dict[str, object] = {"apps": {"a": {"state": "failed", "trials": [1, 3]}}}
+    assert differences(expected, expected) == []
+    assert differences(expected, seen) == [
+        "/apps/a/state: 'failed' in place of 'finished'",
+        "/apps/a/trials/1: 3 in place of 2",
+    ]
