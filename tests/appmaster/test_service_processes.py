@@ -222,6 +222,14 @@ def test_bad_input_is_said_at_once(tmp_path: Path) -> None:
         pass
 
 
+def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: Path, run: Callable[..., str]) -> None:
+    said = run("serve", "--journal-segment-steps", "0", "--state-dir", "state", check=2)
+    assert "a journal's segment must have at least 1 step, but got 0" in said
+    said = run("serve", "--journal-keep", "some", "--state-dir", "state", check=2)
+    assert "'some' is not one of 'archive', 'drop', 'all'" in said
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
         nobody.list()
@@ -249,6 +257,7 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
     state = ("--state-dir", str(tmp_path / "state"))
     command = [sys.executable, "-c", "from eunomia.cli import main; main()", "serve", *state, "--json"]
     command += ["--cpu-only", "--slots", "2", "--address", "127.0.0.1:0"]
+    command += ["--journal-keep", "drop", "--journal-segment-steps", "2"]
     with (tmp_path / "serve.log").open("wb") as log:
         serve = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=tmp_path)
     try:
@@ -296,6 +305,8 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
         serve.wait()
         if serve.stdout is not None:
             serve.stdout.close()
+    with read_journal(tmp_path / "state" / "journal.sqlite") as journal:
+        assert journal.first_step > 1  # what the last checkpoint does not need was dropped, as told
     assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
     assert "eunomia serve starts one" in run("apps", *state, check=4)
 

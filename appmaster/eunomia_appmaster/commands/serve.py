@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir
@@ -43,6 +44,12 @@ def serve(
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; made if it is not there.")
     ] = None,
+    journal_keep: Annotated[
+        Keep, typer.Option("--journal-keep", help="Old steps: compressed beside the journal, deleted, or left in it.")
+    ] = DEFAULT_RETENTION.keep,
+    journal_segment_steps: Annotated[
+        int, typer.Option("--journal-segment-steps", metavar="N", help="Steps that leave the journal at once.")
+    ] = DEFAULT_RETENTION.segment_steps,
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -64,6 +71,7 @@ def serve(
     if metrics is not None:
         check_address(metrics, certificates, place="--metrics")
     Profile.load(chosen, settings=settings or ())
+    retention = Retention(keep=journal_keep, segment_steps=journal_segment_steps)
     machine = local_machine.detect(slots, use_gpus=not cpu_only)
     stop = _Stop()
     supervisor = Supervisor(
@@ -75,7 +83,7 @@ def serve(
         address=address,
         seed=seed,
         certificates=certificates,
-        arbiter_options=() if metrics is None else ("--metrics", metrics),
+        arbiter_options=_arbiter_options(metrics, retention),
     )
     with supervisor:
         facts: dict[str, Any] = {
@@ -90,6 +98,12 @@ def serve(
         typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts)))
         stop.wait(supervisor)
     return stop.exit_code
+
+
+def _arbiter_options(metrics: str | None, retention: Retention) -> tuple[str, ...]:
+    """What is handed on to the arbiter as it is."""
+    kept = ("--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps))
+    return kept if metrics is None else (*kept, "--metrics", metrics)
 
 
 def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
