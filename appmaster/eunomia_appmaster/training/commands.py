@@ -10,9 +10,13 @@ from types import FrameType
 from eunomia_appmaster.training.orders import OrderClient
 
 FORGETTING = 0.9
-"""What is kept of the longest pause seen so far, each time that another is seen."""
+"""What is kept of the longest writing seen so far, each time that another is seen."""
 SAFETY = 1.5
 """How much longer than lately the next step and the next writing may take."""
+FIRST_WRITING = 0.125
+"""What the first writing is taken to need, as a part of the interval."""
+STALL_SECONDS, STALL_SHARE = 0.5, 0.125
+"""For how long a machine may keep a worker waiting, and the most that this takes of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,8 @@ class CheckpointClock:
 
     The interval counts from the moment whose state the last checkpoint holds to the moment at which the next one is on
     the disk. So a checkpoint begins as much earlier as one took to write lately, and one more step, for it is asked
-    only between steps. A writer that needs most of the interval still leaves half of it to the training.
+    only between steps; and a little more, since nobody is always given a processor at once. A writer that needs most
+    of the interval still leaves half of it to the training.
 
     Args:
         every_seconds: the interval.
@@ -40,22 +45,31 @@ class CheckpointClock:
         self._every_seconds = every_seconds
         self._covered_until = now
         self._asked_at: float | None = None
-        self._writing = self._between = 0.0
+        self._writing: float | None = None
+        self._between = 0.0
 
     def ask(self, now: float) -> bool:
         """Say whether one is due."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
-        self._between = max(since, FORGETTING * self._between)
+        # A pause counts half after an interval: what kept a worker from its steps once may do so again.
+        self._between = max(since, self._between * 0.5 ** (since / self._every_seconds))
         self._asked_at = now
-        early = min(SAFETY * (self._writing + self._between), self._every_seconds / 2.0)
-        return now - self._covered_until >= self._every_seconds - early
+        return now - self._covered_until >= self._every_seconds - self._early
 
     def saved(self, captured_at: float, now: float) -> None:
-        """One is on the disk, with the state of ``captured_at``."""
+        """One is on the disk, with the state of ``captured_at``; it was asked for when it was last asked."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
-        self._writing = max(since, FORGETTING * self._writing)
+        self._writing = max(since, FORGETTING * (self._writing or 0.0))
         self._covered_until = captured_at
         self._asked_at = now
+
+    @property
+    def _early(self) -> float:
+        """How long before the interval's end one must begin, in seconds."""
+        every = self._every_seconds
+        writing = FIRST_WRITING * every if self._writing is None else self._writing
+        stall = min(STALL_SECONDS, STALL_SHARE * every)
+        return min(SAFETY * (writing + self._between) + stall, every / 2.0)
 
 
 class Commands:
@@ -95,16 +109,21 @@ class Commands:
         due = self._due is not None and self._due.ask(self._clock())
         return Told(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
 
-    def saved(self, captured_at: float | None = None) -> None:
-        """A checkpoint was just written.
+    @property
+    def ordered(self) -> bool:
+        """Whether a checkpoint was ordered that has not been written."""
+        return self._checkpoint
+
+    def saved(self, captured_at: float | None) -> None:
+        """What was told is on the disk.
 
         Args:
-            captured_at: by the clock, when its state was that of the training; None: it is so now.
+            captured_at: by the clock, when the state that was just written was that of the training; None: nothing
+                had to be written, since the newest state that can be is there already.
         """
         self._checkpoint = False
-        if self._due is not None:
-            now = self._clock()
-            self._due.saved(now if captured_at is None else captured_at, now)
+        if self._due is not None and captured_at is not None:
+            self._due.saved(captured_at, self._clock())
 
     def _take(self, order: object, step: object) -> None:
         if order == "suspend":

@@ -45,6 +45,7 @@ class Supervision:
         self._client = None if container is None else OrderClient(container, gang.rank)
         self._obeys = keeper.store is not None
         self._progress_said = 0.0
+        self._saved_said: int | None = None
         alone = self._obeys and not environment.attached
         every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
         self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
@@ -73,11 +74,14 @@ class Supervision:
         """
         if self._keeper.store is None:
             return
-        anew = not snapshot.saved
+        anew, ordered = not snapshot.saved, self._commands.ordered
+        if anew:
+            # What was logged up to this step is not logged again after it, so it must be as safe.
+            self._logbook.flush()
         self._keeper.save(snapshot)
-        # Nothing was done since a state that is on the disk already.
         self._commands.saved(snapshot.captured_at if anew else None)
-        if self._gang.rank == 0:
+        if self._gang.rank == 0 and (ordered or snapshot.step != self._saved_said):
+            self._saved_said = snapshot.step
             self.say("saved", {"step": snapshot.step})
 
     def leave(self, snapshot: Snapshot) -> NoReturn:
