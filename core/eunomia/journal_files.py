@@ -19,6 +19,7 @@ from eunomia.errors import EunomiaError, InputError
 ARCHIVE: Final = ".archive"
 """``journal.sqlite`` has its archive in the folder ``journal.archive`` beside it."""
 BEGIN_ANEW: Final = "move it away to begin anew"
+LOCK_ATTEMPTS, LOCK_PAUSE_SECONDS = 5, 0.01
 
 
 class JournalWriteError(EunomiaError):
@@ -168,7 +169,7 @@ def locked(path: Path) -> IO[str]:
         why = error.strerror or str(error)
         raise InputError("a journal's folder must be writable", value=why, place=str(path.parent)) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(lock)
     except OSError as error:
         lock.seek(0)
         owner = _owner(lock.read())
@@ -180,6 +181,22 @@ def locked(path: Path) -> IO[str]:
         json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}, lock)
         lock.flush()
     return lock
+
+
+def _take(lock: IO[str]) -> None:
+    """Take the lock; who only asks whether it is held (a checker) has it for an instant, so one refusal says nothing.
+
+    Raises:
+        OSError: another has it.
+    """
+    for attempt in range(LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if attempt == LOCK_ATTEMPTS - 1:
+                raise
+        time.sleep(LOCK_PAUSE_SECONDS)
 
 
 def _owner(text: str) -> str:

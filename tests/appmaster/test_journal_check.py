@@ -1,10 +1,12 @@
 """The journal checker: nothing in a good run, and each planted violation by its rule and place."""
 
+import fcntl
 import gzip
 import importlib.util
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from eunomia.cli import run as eunomia
 from eunomia.errors import InputError
 from eunomia.journal import Journal
 from eunomia.journal_files import Keep, Retention
-from eunomia_appmaster.journal_check import Rule, check_folder
+from eunomia_appmaster.journal_check import Rule, check_folder, reading
 
 _spec = importlib.util.spec_from_file_location("journal_lab", Path(__file__).parent / "journal_lab.py")
 lab = sys.modules.setdefault("journal_lab", importlib.util.module_from_spec(_spec))
@@ -251,6 +253,56 @@ def test_a_folder_that_cannot_be_written(doctored: Any) -> None:
         assert check_folder(doctored.folder).findings == []
     finally:
         doctored.folder.chmod(0o700)
+
+
+def test_steps_beside_the_journal_are_never_left_out(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a writer begins or ends, SQLite may refuse a reader: what is read then must not be a part."""
+    looking_at, refusals = reading._looking_at, 3
+
+    def refuses(uri: str, path: Path) -> sqlite3.Connection:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0 and "immutable" not in uri:
+            raise sqlite3.OperationalError("unable to open database file")
+        return looking_at(uri, path)
+
+    monkeypatch.setattr(reading, "_looking_at", refuses)
+    monkeypatch.setattr(reading, "PAUSE_SECONDS", 0.0)
+    doctored.sql("PRAGMA journal_mode=WAL")
+    doctored.sql("PRAGMA wal_autocheckpoint=0")
+    release_twice(doctored)  # stands beside the journal alone
+    assert reading._is_written_beside(doctored.folder / "journal.sqlite")
+    found = [finding.rule for finding in check_folder(doctored.folder).findings]
+    assert found
+    refusals = 1000
+    with pytest.raises(InputError, match="a journal must be readable"):
+        check_folder(doctored.folder)
+    refusals = 0
+    assert [finding.rule for finding in check_folder(doctored.folder).findings] == found
+
+
+def test_a_worker_that_ends_while_the_check_goes_on(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder,) = doctored.folder.glob("apps/*/*/containers/long.1.1.1")
+    ended, record = (folder / "exit.json").read_text(), (folder / "container.json").read_text()
+    (folder / "exit.json").unlink()
+    (folder / "container.json").write_text(json.dumps({**json.loads(record), "state": "RUNNING"}))
+    assert check_folder(doctored.folder).findings  # no launcher wrote down how it ended
+
+    def check_pages(_: object) -> None:
+        (folder / "exit.json").write_text(ended)
+
+    monkeypatch.setattr(reading.Rows, "check_pages", check_pages)  # after the files, before the rows
+    assert check_folder(doctored.folder).findings == []
+
+
+def test_who_asks_whether_a_journal_is_held_keeps_no_arbiter_from_it(
+    doctored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (doctored.folder / "journal.sqlite.lock").open("rb") as asked:
+        fcntl.flock(asked, fcntl.LOCK_SH)
+        monkeypatch.setattr("eunomia.journal_files.time.sleep", lambda _: fcntl.flock(asked, fcntl.LOCK_UN))
+        with Journal.open(doctored.folder / "journal.sqlite"):
+            fcntl.flock(asked, fcntl.LOCK_UN)
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:

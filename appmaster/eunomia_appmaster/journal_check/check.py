@@ -72,7 +72,7 @@ class _Check:
 
     def run(self, *, over: bool) -> None:
         tell = self.report.tell
-        workers = Workers(tell, self.report.running, timed=not self._clock_went_back())
+        workers = Workers(tell, self.folder, self.report.running, timed=not self._clock_went_back())
         containers = self.files.containers
         workers.add(containers)
         check_alone(containers, self.folder, tell)

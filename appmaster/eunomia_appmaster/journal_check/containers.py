@@ -80,10 +80,8 @@ def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> 
     record = _json(path)
     if record is None or int(record.get("slot", -1)) < 0:
         return None
-    worker, ended, command = (_json(path.with_name(f"{name}.json")) or {} for name in ("worker", "exit", "start"))
+    worker, command = (_json(path.with_name(f"{name}.json")) or {} for name in ("worker", "start"))
     status, env = record.get("status") or {}, command.get("env") or {}
-    over = record.get("state") == "COMPLETED"
-    end = ended.get("ended_at") or (status.get("ended_at") if over else None) or FOREVER
     node = env.get("EUNOMIA_NODE") or (nodes[0] if len(nodes) == 1 else "")
     job = int(record.get("job", 0))
     return Container(
@@ -96,10 +94,25 @@ def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> 
         slot=cluster.places.get((node, int(record["slot"]))),
         epoch=int(record["epoch"]),
         start=float(worker["started_at"]) if "started_at" in worker else None,
-        end=float(end),
+        end=_end(path),
         ranks=int(env.get("WORLD_SIZE") or 0),
         worked=int((status.get("progress") or {}).get("step", 0)) > 0,
     )
+
+
+def look_again(container: Container, folder: Path) -> None:
+    """Read the end of a container that had none: its files were read before the journal."""
+    if container.end == FOREVER:
+        container.end = _end(folder / container.place)
+
+
+def _end(path: Path) -> float:
+    """When none of a container's processes was left, by what its shepherd wrote or else its launcher."""
+    ended = (_json(path.with_name("exit.json")) or {}).get("ended_at")
+    if not ended:
+        record = _json(path) or {}
+        ended = (record.get("status") or {}).get("ended_at") if record.get("state") == "COMPLETED" else None
+    return float(ended or FOREVER)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -152,11 +165,8 @@ def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]
 
 
 def _ended_meanwhile(one: Container, other: Container, folder: Path) -> bool:
-    """Whether a container of a live run had ended after all: its file was read before it was written."""
-    if one.end != FOREVER:
-        return False
-    ended = _json((folder / one.place).with_name("exit.json")) or {}
-    one.end = float(ended.get("ended_at") or FOREVER)
+    """Whether a container of a live run had ended after all."""
+    look_again(one, folder)
     return one.end <= (other.start or 0.0)
 
 

@@ -5,6 +5,7 @@ import fcntl
 import gzip
 import json
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from eunomia_appmaster.journal_check.plain import plain
 
 APPLICATION_ID = 0x45554E4F
 VERSIONS = (1, 2)
+ATTEMPTS, PAUSE_SECONDS = 10, 0.05
+"""At opening a journal that is being written."""
 DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
 """The parts of a decision that are looked at."""
 
@@ -191,19 +194,43 @@ class Rows:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open for reading; where a folder cannot be written, as a file that nobody changes."""
-    uri = path.resolve().as_uri()
-    for mode in ("mode=ro", "mode=ro&immutable=1"):
-        database = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None)
+    """Open for reading; where a folder cannot be written, as a file that nobody changes.
+
+    The latter leaves out what SQLite has written beside the journal only, so it is done where nothing is there. A
+    writer that begins or ends may refuse a reader for a moment.
+    """
+    uri, why = path.resolve().as_uri(), ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE_SECONDS)
         try:
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return database
-        except sqlite3.OperationalError:
-            database.close()
-        except sqlite3.DatabaseError as error:
-            database.close()
-            raise InputError("a journal must be an SQLite file", value=str(error), place=str(path)) from error
-    raise InputError("a journal must be readable", value="SQLite cannot open it", place=str(path))
+            return _looking_at(f"{uri}?mode=ro", path)
+        except sqlite3.OperationalError as error:
+            why = str(error)
+        if attempt and not _is_written_beside(path):
+            with contextlib.suppress(sqlite3.OperationalError):
+                return _looking_at(f"{uri}?mode=ro&immutable=1", path)
+    rule = "a journal must be readable, and after a kill in a folder that can be written"
+    raise InputError(rule, value=f"SQLite cannot open it: {why}", place=str(path))
+
+
+def _is_written_beside(path: Path) -> bool:
+    """Whether steps may stand in SQLite's log beside the journal only."""
+    beside = path.with_name(f"{path.name}-wal")
+    return beside.exists() and beside.stat().st_size > 0
+
+
+def _looking_at(uri: str, path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        database.close()
+        raise
+    except sqlite3.DatabaseError as error:
+        database.close()
+        raise InputError("a journal must be an SQLite file", value=str(error), place=str(path)) from error
+    return database
 
 
 def is_held(path: Path) -> bool:

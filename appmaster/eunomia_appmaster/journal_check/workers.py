@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from eunomia_appmaster.journal_check.containers import FOREVER, Container
+from eunomia_appmaster.journal_check.containers import FOREVER, Container, look_again
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
 
 
@@ -13,11 +14,13 @@ class Workers:
     """Containers by slot and epoch, each held against what the journal says of these.
 
     Attributes:
+        folder: below which their files are.
         running: whether somebody may still be at work, so that a container without an end need not have one.
         timed: whether Unix times of the files and of the journal can be compared.
     """
 
     tell: Tell
+    folder: Path
     running: bool
     timed: bool = True
     _mine: dict[tuple[int, int], list[Container]] = field(default_factory=lambda: defaultdict(list))
@@ -51,6 +54,7 @@ class Workers:
                 self._find(Rule.RAN_UNHELD, what, container, place, since)
             if until is None:
                 continue
+            look_again(container, self.folder)
             if container.start > until:
                 what = f"{container.id} started {container.start - until:.3f} s after its lease gave the slot back"
                 self._find(Rule.OLD_EPOCH, what, container, place, until)

@@ -7,7 +7,18 @@ import dataclasses
 import math
 
 from eunomia.decisions import Decision, Transition, TransitionKind
-from eunomia.events import MachineLost, Released, in_order
+from eunomia.events import (
+    AppCancelled,
+    AppFinished,
+    Event,
+    GpusReturned,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    MachineLost,
+    Released,
+    in_order,
+)
 from eunomia.journal import Step
 
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
@@ -73,9 +84,36 @@ class Holdings:
                     self._released(gpu, int(event.lease), int(event.epoch), step.at)
             elif isinstance(event, MachineLost):
                 for gpu in self._gpus_of.get(event.machine, ()):
-                    self._promised.pop(gpu, None)
-                    self._end(gpu, step.at, "lost")
+                    self._lost(gpu, step.at)
+        for event in step.events:
+            self._give_up(event)
         self._decide(step.decision, step.at)
+
+    def _give_up(self, event: Event) -> None:
+        """What leases were only promised goes without an order when their job or app ends."""
+        match event:
+            case JobFinished(job=job) | JobFailed(job=job) | JobPaused(job=job):
+                self._drop({each.lease for each in self._promised.values() if each.job == str(job)})
+            case AppFinished(app=app) | AppCancelled(app=app):
+                self._drop({each.lease for each in self._promised.values() if each.app == str(app)})
+            case GpusReturned(app=app, gpus=gpus):
+                for gpu in gpus:
+                    if gpu in self._promised and self._promised[gpu].app == str(app):
+                        del self._promised[gpu]
+            case _:
+                pass
+
+    def _drop(self, leases: set[int]) -> None:
+        self._promised = {gpu: promise for gpu, promise in self._promised.items() if promise.lease not in leases}
+
+    def _lost(self, gpu: int, at: float) -> None:
+        """A machine does not answer: a gang that loses a part of itself loses what it was promised elsewhere."""
+        promise, hold = self._promised.pop(gpu, None), self._now.get(gpu)
+        if promise is not None and promise.job is not None:
+            self._drop({promise.lease})
+        if hold is not None and hold.job is not None and not hold.leaving:
+            self._drop({hold.lease})
+        self._end(gpu, at, "lost")
 
     def _decide(self, decision: Decision, at: float) -> None:
         for order in decision.orders:
@@ -119,6 +157,8 @@ class Holdings:
     def _released(self, gpu: int, lease: int, epoch: int, at: float) -> None:
         hold = self._now.get(gpu)
         if hold is not None and hold.lease == lease and epoch >= hold.epoch:
+            if hold.job is not None and not hold.leaving:
+                self._drop({lease})
             self._end(gpu, at, hold.ended_by or "released")
 
     def _end(self, gpu: int, at: float, why: str) -> None:
