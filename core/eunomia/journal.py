@@ -117,10 +117,7 @@ class _Tables:
             InputError: a step that cannot be read; it is named.
         """
         with reading(self.path):
-            if archived:
-                for row in self._archived(after):
-                    yield _step(row, self.path)
-            for row in self._rows("id > ? ORDER BY id", after):
+            for row in self._all_rows(after) if archived else self._rows("id > ? ORDER BY id", after):
                 yield _step(row, self.path)
 
     @property
@@ -176,10 +173,28 @@ class _Tables:
         found = self._database.execute("SELECT first, last, file FROM segments ORDER BY first").fetchall()
         return [((first, last), file) for first, last, file in found]
 
+    def _all_rows(self, after: int) -> Iterator[Row]:
+        """Yield archived rows and those of the file; begins again where a segment went into the archive meanwhile."""
+        reached = after
+        while True:
+            for row in self._archived(reached):
+                reached = row.id
+                yield row
+            for row in self._rows("id > ? ORDER BY id", reached):
+                if row.id > reached + 1 and self._is_archived(reached + 1):
+                    break
+                reached = row.id
+                yield row
+            else:
+                return
+
     def _archived(self, after: int) -> Iterator[Row]:
         for (_, last), file in self._segments():
             if last > after and file is not None:
                 yield from (row for row in read_segment(self.path.parent / file) if row.id > after)
+
+    def _is_archived(self, number: int) -> bool:
+        return any(first <= number <= last and file is not None for (first, last), file in self._segments())
 
 
 class JournalReader(_Tables):

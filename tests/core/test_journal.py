@@ -85,6 +85,26 @@ def test_steps_before_the_kept_checkpoints_can_be_dropped(path: Path) -> None:
         assert journal.append(9.0, [], decision(9.0)) == 7
 
 
+def test_a_reader_misses_no_step_that_goes_into_the_archive_while_it_reads(path: Path) -> None:
+    with Journal.open(path, retention=Retention(keep=Keep.ARCHIVE, segment_steps=2)) as journal:
+        fill(journal, 4)
+        journal.checkpoint(b"a")
+        fill(journal, 1, first=5)
+        journal.checkpoint(b"b")  # steps 1 to 4 are needed by none of the two: in the archive
+        with read_journal(path) as reader:
+            steps = reader.steps()
+            numbers = [next(steps).number]
+            fill(journal, 4, first=6)
+            journal.checkpoint(b"c")
+            journal.checkpoint(b"d")
+            fill(journal, 1, first=10)
+            journal.checkpoint(b"e")
+            journal.checkpoint(b"f")
+            assert next(reader.steps(archived=False)).number > 5
+            numbers += [step.number for step in steps]
+    assert numbers == list(range(1, 11))
+
+
 def test_notes_and_meta(path: Path) -> None:
     with Journal.open(path) as journal:
         journal.set_meta(seed=7, cluster=["a"])
