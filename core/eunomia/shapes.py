@@ -1,6 +1,7 @@
 """The two kinds of value that pass between the core and its plugins, as decorators that type checkers understand."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -11,7 +12,7 @@ T = TypeVar("T")
 def builds(cls: type[T]) -> type[T]:
     """Make a value that plugins fill: frozen, slotted, keywords only, compared by identity (arrays have no ``==``)."""
     make: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-    return make(cls)
+    return _filled_at_once(make(cls))
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -25,16 +26,38 @@ def reads(cls: type[T]) -> type[T]:
 def value(cls: type[T]) -> type[T]:
     """Make a small value of plain fields: frozen, slotted, keywords only, equal by content."""
     make: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-    return make(cls)
+    return _filled_at_once(make(cls))
 
 
-class Later:
+def _filled_at_once(cls: type[T]) -> type[T]:
+    """Have a frozen class fill its slots straight: ``dataclass`` looks each field up by name, at twice the cost.
+
+    A class with a parent, or with anything but plain fields and defaults, keeps the ``__init__`` that it has.
+    """
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    plain = all(field.init and field.default_factory is dataclasses.MISSING for field in fields)
+    if cls.__bases__ != (object,) or not plain or hasattr(cls, "__post_init__"):
+        return cls
+    names: dict[str, Any] = {f"_set_{field.name}": cls.__dict__[field.name].__set__ for field in fields}
+    asked = []
+    for field in fields:
+        if field.default is not dataclasses.MISSING:
+            names[f"_default_{field.name}"] = field.default
+        asked.append(field.name if field.default is dataclasses.MISSING else f"{field.name}=_default_{field.name}")
+    body = [f"    _set_{field.name}(self, {field.name})" for field in fields] or ["    pass"]
+    exec("\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *body]), names)
+    made = names["__init__"]
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    made.__annotations__ = dict(cls.__init__.__annotations__)
+    made.__doc__ = cls.__init__.__doc__
+    cls.__init__ = made  # type: ignore[misc]
+    return cls
+
+
+class Later(functools.partial[Any]):
     """What a lazy field holds until it is first asked for: the function that makes it."""
 
-    __slots__ = ("make",)
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
+    __slots__ = ()
 
 
 def lazy(cls: type[Any], *names: str) -> None:
@@ -55,7 +78,7 @@ def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Ca
     def read(owner: Any) -> Any:
         item = get(owner)
         if type(item) is Later:
-            item = item.make()
+            item = item()
             put(owner, item)
         return item
 
