@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eunomia_testbed.kills.__main__ import share_out
+from eunomia_testbed.kills.__main__ import share_out, spread
 from eunomia_testbed.kills.runs import kill_run
 from eunomia_testbed.kills.victims import KINDS
 
@@ -35,6 +35,13 @@ def test_whoever_is_killed_every_app_finishes_and_no_slot_has_two_holders(tmp_pa
         if not left:
             break
     assert sorted(killed) == sorted(kinds) == sorted(KINDS)  # in any order: a kind waits while none of it lives
+
+
+def test_kills_that_are_left_over_go_to_the_runs_that_follow() -> None:
+    assert spread(["a", "b", "c"], [["x"], ["y"]]) == [["x", "a", "c"], ["y", "b"]]
+    assert spread(["a", "b"], []) == [["a", "b"]]
+    assert spread([], [["x"]]) == [["x"]]
+    assert spread([], []) == []
 
 
 def test_kills_are_shared_out_evenly() -> None:

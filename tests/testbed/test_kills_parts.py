@@ -1,5 +1,7 @@
 """What runs with kills are judged by: who held a slot, and how much work a kill cost."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from eunomia.events import AppCancelled, AppFinished, Event, GpusReturned, JobFa
 from eunomia.journal import Step
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, Version
 from eunomia_testbed.demo.holdings import Holdings
+from eunomia_testbed.kills.losses import Life, lost
 
 SUSPEND, START = TransitionKind.SUSPEND, TransitionKind.START
 
@@ -73,3 +76,59 @@ def test_a_promise_that_stands_is_kept() -> None:
     told.take(step(3, events=(JobFinished(job=JobId("c/1")), Released(lease=LeaseId(1), epoch=Epoch(2), gpus=(0,)))))
     told.take(step(4, order(START, 3, 4, "c", "c/1")))
     assert told.twice == ["slot 0: lease 3 while lease 2 held it"]
+
+
+# --- work lost
+
+
+def logged(first: int, last: int, since: float, each: float) -> dict[int, float]:
+    """Unix times of steps that were logged; ``since``: when the first began."""
+    return {number: since + each * (number - first + 1) for number in range(first, last + 1)}
+
+
+def test_lost_is_the_time_since_the_state_of_the_checkpoint() -> None:
+    first = Life(incarnation=1, told=40, step_seconds=0.1, started=99.0, ended=104.7, logged=logged(1, 40, 100.0, 0.1))
+    second = Life(incarnation=2, told=60, step_seconds=0.1, started=105.0, logged=logged(31, 60, 106.0, 0.1))
+    (loss,) = lost("a/1", [first, second])
+    assert (loss.job, loss.incarnation, loss.steps) == ("a/1", 1, 10)
+    assert loss.seconds == pytest.approx(104.7 - 103.0)  # also what was not logged any more
+
+
+def test_writing_is_no_work() -> None:
+    """Everything is logged before a checkpoint is written: the work of who is killed then ends with its log."""
+    first = Life(incarnation=1, step_seconds=0.1, ended=104.7, logged=logged(1, 40, 100.0, 0.1), wrote=True)
+    second = Life(incarnation=2, logged=logged(31, 60, 106.0, 0.1))
+    (loss,) = lost("a/1", [first, second])
+    assert loss.seconds == pytest.approx(104.0 - 103.0)
+
+
+def test_without_a_checkpoint_all_of_an_incarnation_is_lost_but_not_what_was_before_it() -> None:
+    lives = [
+        Life(incarnation=1, step_seconds=0.1, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
+        Life(incarnation=2, step_seconds=0.1, ended=111.5, logged=logged(31, 40, 110.0, 0.1)),
+        Life(incarnation=3, step_seconds=0.1, logged=logged(31, 90, 120.0, 0.1)),
+    ]
+    (loss,) = lost("a/1", lives)
+    assert (loss.incarnation, loss.steps) == (2, 10)
+    assert loss.seconds == pytest.approx(1.5)
+
+
+def test_what_was_told_counts_where_nothing_was_logged() -> None:
+    lives = [
+        Life(incarnation=1, told=12, step_seconds=0.1, started=100.0, ended=109.0),
+        Life(incarnation=2, logged=logged(1, 90, 120.0, 0.1)),
+    ]
+    (loss,) = lost("a/1", lives)
+    assert loss.steps == 12
+    assert loss.seconds == pytest.approx(1.2 + 1.0)  # told a second before, at most
+    lives[0] = dataclasses.replace(lives[0], ended=101.5)
+    (loss,) = lost("a/1", lives)
+    assert loss.seconds == pytest.approx(1.5)
+
+
+def test_who_left_by_itself_lost_nothing() -> None:
+    lives = [
+        Life(incarnation=1, told=30, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
+        Life(incarnation=2, logged=logged(31, 90, 120.0, 0.1)),
+    ]
+    assert list(lost("a/1", lives)) == []

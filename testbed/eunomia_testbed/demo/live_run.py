@@ -103,6 +103,15 @@ class LiveRun:
         for source in self._sources:
             self.names.append(self.client.submit(source.path, text=source.text).name)
 
+    def submit_also(self, source: AppSource) -> None:
+        """Submit one more app.
+
+        Raises:
+            EunomiaError: the arbiter does not answer.
+        """
+        self.names.append(self.client.submit(source.path, text=source.text).name)
+        self._sources.append(source)
+
     @property
     def client(self) -> Client:
         """Speaks with the arbiter.

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
-from eunomia_testbed.kills.outcome import Kill, KillRun, table
+from eunomia_testbed.kills.outcome import KillRun, table
 from eunomia_testbed.kills.runs import kill_run
-from eunomia_testbed.kills.victims import ALL_KINDS, KINDS
+from eunomia_testbed.kills.victims import ALL_KINDS, KINDS, Kill
 
 MORE_RUNS = 3
-"""How many runs may follow for kills that came too late."""
+"""How many runs may follow for kills that came too late, and as many again as half of the runs."""
 
 
 def share_out(kills: int, runs: int, luck: random.Random, kinds: Sequence[str] = KINDS) -> list[list[str]]:
@@ -37,6 +37,13 @@ def share_out(kills: int, runs: int, luck: random.Random, kinds: Sequence[str] =
     return shared
 
 
+def spread(left: Sequence[str], planned: list[list[str]]) -> list[list[str]]:
+    """Give kinds that were left over to the runs that follow, or to a run of their own."""
+    if not planned:
+        return [list(left)] if left else []
+    return [[*kinds, *left[number :: len(planned)]] for number, kinds in enumerate(planned)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 1 where something is not as it must be."""
     chosen = _parser().parse_args(arguments)
@@ -46,33 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _say(f"seed {seed}: {chosen.kills} kills in {chosen.runs} runs")
     luck = random.Random(seed)
     place = chosen.out or Path(tempfile.mkdtemp(prefix="eunomia-kills-"))
-    done: list[KillRun] = []
-    wrong: list[str] = []
-    planned = share_out(chosen.kills, chosen.runs, luck, chosen.kinds.split(","))
-    for number in range(1, chosen.runs + MORE_RUNS + 1):
-        if not planned:
-            break
-        try:
-            run = kill_run(
-                place / str(number),
-                planned.pop(0),
-                luck,
-                tell=partial(_tell_kill, number),
-                length=chosen.length,
-                settings=chosen.set,
-            )
-        except EunomiaError as error:
-            wrong.append(f"run {number}: {error}")
-            _say(f"run {number}  broken off: {error}")
-            continue
-        done.append(run)
-        wrong += [f"run {number}: {each}" for each in run.wrong]
-        _tell(number, run)
-        if run.left:  # every app had finished before: the next run has them
-            planned[:1] = [[*run.left, *(planned[0] if planned else [])]]
-        if chosen.out is None and not run.wrong:
-            shutil.rmtree(place / str(number), ignore_errors=True)
-    wrong += [f"{sum(map(len, planned))} processes were not killed"] if planned else []
+    done, wrong = _run_all(chosen, luck, place)
     for line in ("", *table(done), "", *(f"wrong: {each}" for each in wrong)):
         _say(line)
     if chosen.out is None and not wrong:
@@ -82,12 +63,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
+def _run_all(chosen: argparse.Namespace, luck: random.Random, place: Path) -> tuple[list[KillRun], list[str]]:
+    """Make the runs, and more where kills are left over; also return all that is wrong."""
+    done: list[KillRun] = []
+    wrong: list[str] = []
+    planned = share_out(chosen.kills, chosen.runs, luck, chosen.kinds.split(","))
+    for number in range(1, chosen.runs + chosen.runs // 2 + MORE_RUNS + 1):
+        if not planned:
+            break
+        folder, kinds = place / str(number), planned.pop(0)
+        tell = partial(_tell_kill, number)
+        try:
+            run = kill_run(folder, kinds, luck, tell=tell, length=chosen.length, settings=chosen.set)
+        except EunomiaError as error:
+            wrong.append(f"run {number}: {error}")
+            _say(f"run {number}  broken off: {error}")
+            continue
+        done.append(run)
+        wrong += [f"run {number}: {each}" for each in run.wrong]
+        _tell(number, run)
+        planned = spread(run.left, planned)
+        if chosen.out is None and not run.wrong:
+            shutil.rmtree(folder, ignore_errors=True)
+    wrong += [f"{sum(map(len, planned))} processes were not killed"] if planned else []
+    return done, wrong
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=9, help="in all: the kinds in turn")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kinds", type=_kinds, default=",".join(KINDS), help=f"of {', '.join(ALL_KINDS)}")
-    parser.add_argument("--length", type=float, default=None, help="of the apps; default: by the number of kills")
+    parser.add_argument("--length", type=float, default=1.0, help="of the apps; more of them come while kills are left")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the profile")
     parser.add_argument("--seed", type=int, default=None, help="of victims and moments; default: a new one, printed")
     parser.add_argument("--out", type=Path, default=None, help="where to leave the runs' folders; default: nowhere")
@@ -112,6 +119,8 @@ def _tell(number: int, run: KillRun) -> None:
         f"run {number}  {finished} of {len(run.states)} apps finished in {run.seconds:.0f} s; findings: "
         f"{len(run.findings)}; work lost: {steps} steps, at most {most:.2f} s at once"
     )
+    for each in run.wrong:
+        _say(f"run {number}  wrong: {each}")
 
 
 def _say(line: str) -> None:

@@ -2,44 +2,13 @@
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from eunomia_testbed.demo.logged import LOSS, read_logs
-from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.kills.losses import Loss, victim_of
 from eunomia_testbed.kills.moments import BETWEEN, MOMENTS
-from eunomia_testbed.kills.victims import ALL_KINDS, WORKER, read
+from eunomia_testbed.kills.victims import ALL_KINDS, WORKER, Kill
 
 CHECKPOINT_SECONDS = 2.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Kill:
-    """A process that was killed.
-
-    Attributes:
-        at: Unix time.
-        moment: what it met, of ``MOMENTS``, or ``BETWEEN`` them.
-        aimed: whether it waited for such a moment.
-    """
-
-    kind: str
-    victim: str
-    pid: int
-    at: float
-    moment: str
-    aimed: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """Work that a job did again after ``incarnation`` had ended without a checkpoint of it."""
-
-    job: str
-    incarnation: int
-    steps: int
-    seconds: float
-    """That these steps had taken."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +18,8 @@ class KillRun:
     Attributes:
         left: kinds that were to be killed, too, but every app had finished before.
         states: of the apps.
-        findings: of the journal checker, and slots that were held twice by the demo's own reckoning.
+        findings: of the journal checker.
+        others: what else should not be: slots that were held twice by the demo's own reckoning, processes that ran on.
         restarts: of the arbiter.
     """
 
@@ -58,6 +28,7 @@ class KillRun:
     seconds: float
     states: dict[str, str]
     findings: tuple[str, ...]
+    others: tuple[str, ...]
     losses: tuple[Loss, ...]
     restarts: int
 
@@ -71,7 +42,7 @@ class KillRun:
             for loss in self.losses
             if loss.seconds > CHECKPOINT_SECONDS
         ]
-        return [*ends, *self.findings, *lost]
+        return [*ends, *self.findings, *self.others, *lost]
 
     def loss_of(self, kill: Kill) -> Loss | None:
         """What was lost with a worker that was killed; None: its job lost nothing, or did not go on."""
@@ -79,49 +50,6 @@ class KillRun:
             return None
         job, incarnation = victim_of(kill.victim)
         return next((loss for loss in self.losses if (loss.job, loss.incarnation) == (job, incarnation)), None)
-
-
-def victim_of(container: str) -> tuple[str, int]:
-    """Job and incarnation of a worker's container, ``APP.JOB.INCARNATION.RANK``."""
-    app, job, incarnation, _ = container.rsplit(".", 3)
-    return f"{app}/{job}", int(incarnation)
-
-
-def losses(record: LiveRecord) -> Iterator[Loss]:
-    """Every resume that did steps again: how many, and how long they had taken.
-
-    A killed worker's last steps may not have reached its log any more, but it told them to its launcher, at most a
-    second before.
-    """
-    for folder in sorted(record.folder.glob("apps/*/[0-9]*")):
-        logs = read_logs(folder)
-        reached, each, last = 0, 0.0, 0
-        for incarnation, told, seconds in _told(folder):
-            steps = logs.as_written(LOSS, writer=incarnation) if incarnation in logs.writers() else None
-            began = int(steps.step.min()) - 1 if steps is not None and len(steps) else None
-            if began is not None and began < reached:
-                job = f"{folder.parent.name}/{folder.name}"
-                yield Loss(job=job, incarnation=last, steps=reached - began, seconds=(reached - began) * each)
-            if began is not None:
-                reached = max(int(steps.step.max()), told) if steps is not None else told
-                last = incarnation
-            elif told > reached:
-                reached, last = told, incarnation
-            each = seconds or each
-
-
-def _told(folder: Path) -> list[tuple[int, int, float]]:
-    """Incarnation, last step told and seconds a step of a job, as rank 0 told its launcher, oldest first."""
-    told: dict[int, tuple[int, float]] = {}
-    for path in folder.glob("containers/*/container.json"):
-        record = read(path)
-        if record is None:
-            continue
-        progress = record["status"].get("progress", {})
-        step, seconds = int(progress.get("step", 0)), float(progress.get("seconds_per_step", 0.0))
-        before = told.get(int(record["incarnation"]), (0, 0.0))
-        told[int(record["incarnation"])] = max(before, (step, seconds))
-    return [(incarnation, *told[incarnation]) for incarnation in sorted(told)]
 
 
 # -- the table
@@ -159,7 +87,8 @@ def _sums(runs: Sequence[KillRun], kills: Sequence[Kill]) -> list[str]:
         f"a start; {seconds:.0f} s",
         f"apps finished: {states.count('finished')} of {len(states)}; restarts of the arbiter: "
         f"{sum(run.restarts for run in runs)}",
-        f"findings of the journal checker: {sum(len(run.findings) for run in runs)}",
+        f"findings of the journal checker: {sum(len(run.findings) for run in runs)}; slots held twice by the demo's "
+        f"reckoning, or processes that ran on: {sum(len(run.others) for run in runs)}",
         f"work done again at one resume: at most {most:.2f} s, with {CHECKPOINT_SECONDS:g} s between checkpoints",
     ]
 

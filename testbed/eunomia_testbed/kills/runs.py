@@ -16,17 +16,32 @@ from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
 from eunomia_testbed.demo.outcome import held_twice
+from eunomia_testbed.kills.losses import losses
 from eunomia_testbed.kills.moments import AUCTION, BETWEEN, CHECKPOINT, MOMENTS, START, Offers, starting, writing
-from eunomia_testbed.kills.outcome import CHECKPOINT_SECONDS, Kill, KillRun, losses
-from eunomia_testbed.kills.victims import APP_MASTER, ARBITER, LAUNCHER, WORKER, Container, containers, started
+from eunomia_testbed.kills.outcome import CHECKPOINT_SECONDS, KillRun
+from eunomia_testbed.kills.victims import (
+    APP_MASTER,
+    ARBITER,
+    LAUNCHER,
+    WORKER,
+    Container,
+    Kill,
+    containers,
+    end_those_left,
+    started,
+)
 
 FIRST_KILL = (0.5, 2.0)
 PAUSE = (1.0, 3.0)
 """Seconds between two kills, and between the first training step and the first kill."""
 LIMIT_SECONDS = (600.0, 20.0)
 """For a run, and for each kill."""
-KILLS_A_LENGTH = 12.0
-"""How many kills find time in the apps at their shortest."""
+LEAST_LIVE = 2
+"""Apps that live while kills are left: where they end, more are submitted."""
+MORE_FOR = 0.5
+"""Share of the time limit in which more apps are submitted."""
+LEFT_SECONDS = 15.0
+"""How long after the launcher's end a process may take to be gone."""
 INSIDE = 0.6
 """Share of the kills that wait for a moment, so that half of them meet one."""
 AIM_SECONDS = (8.0, 16.0)
@@ -61,17 +76,17 @@ def kill_run(
     luck: random.Random,
     *,
     tell: Callable[[Kill], None] = lambda _: None,
-    length: float | None = None,
+    length: float = 1.0,
     settings: Sequence[str] = (),
 ) -> KillRun:
-    """Run the small apps, and kill one process of each kind, in this order.
+    """Run the small apps, and as many more of them as it takes, and kill one process of each kind.
 
     Args:
         folder: of the run; new.
-        kinds: of ``victims.ALL_KINDS``.
+        kinds: of ``victims.ALL_KINDS``; one of which nobody lives waits for its turn.
         luck: chooses victims and moments.
         tell: hears of each kill.
-        length: of the apps; None: what lasts for so many kills on two idle cores.
+        length: of the apps; with 1 they are done within half a minute on two idle cores.
         settings: ``KEY=VALUE`` for the profile.
 
     Raises:
@@ -79,9 +94,9 @@ def kill_run(
     """
     began = time.time()
     limit = LIMIT_SECONDS[0] + LIMIT_SECONDS[1] * len(kinds)
-    length = length or max(1.0, len(kinds) / KILLS_A_LENGTH)
-    run = LiveRun(folder, small_apps(length), settings=settings, seed=luck.randrange(2**31), cpu_only=True)
-    killer = Killer(run, kinds, luck, tell)
+    sources = small_apps(length)
+    run = LiveRun(folder, sources, settings=settings, seed=luck.randrange(2**31), cpu_only=True)
+    killer, more = Killer(run, kinds, luck, tell), itertools.cycle(sources)
     try:
         run.start()
         run.submit()
@@ -92,17 +107,37 @@ def kill_run(
                 )
             _check(run)
             killer.look()
+            if killer.left and _wants_more(run) and time.time() - began < MORE_FOR * limit:
+                run.submit_also(next(more))
             time.sleep(QUICK_SECONDS if killer.armed else LOOK_SECONDS)
     finally:
         run.stop()
+        left = end_those_left(folder, LEFT_SECONDS)
+    return _outcome(run, killer, time.time() - began, left)
+
+
+def _wants_more(run: LiveRun) -> bool:
+    """Whether all that was submitted has arrived, and too little of it lives."""
+    live = [life for life in run.record.apps.values() if life.ended_at is None]
+    return len(run.record.apps) >= len(run.names) and len(live) < LEAST_LIVE
+
+
+def _outcome(run: LiveRun, killer: "Killer", seconds: float, left: Sequence[str]) -> KillRun:
+    """Judge a run that has been stopped; what the checker finds is kept in its folder."""
+    findings = [str(finding) for finding in check_folder(run.folder, over=True).findings]
+    others = [*held_twice(run.record), *(f"{container} ran on when its launcher had ended" for container in left)]
+    if findings or others:
+        (run.folder / "findings.txt").write_text("\n".join([*findings, *others, ""]), encoding="utf-8")
     arbiter = run.supervisor.arbiter
+    run.record.close()
     return KillRun(
         kills=tuple(killer.kills),
         left=tuple(killer.left),
-        seconds=time.time() - began,
+        seconds=seconds,
         states={app: life.state for app, life in run.record.apps.items()},
-        findings=(*map(str, check_folder(folder, over=True).findings), *held_twice(run.record)),
-        losses=tuple(losses(run.record)),
+        findings=tuple(findings),
+        others=tuple(others),
+        losses=tuple(losses(run.folder, killer.kills)),
         restarts=0 if arbiter is None else arbiter.restarts,
     )
 
@@ -171,7 +206,10 @@ class Killer:
         waited = time.time() - (self._next_at or 0.0)
         kind = self.left[0]
         if self._aim is None or waited > AIM_SECONDS[1]:
-            self._strike(kind, self._candidates(kind))
+            found = self._candidates(kind)
+            if not found:  # nobody of this kind lives: another's turn
+                self.left.append(self.left.pop(0))
+            self._strike(kind, found)
             return
         for moment in MOMENTS if waited > AIM_SECONDS[0] else (self._aim,):
             found = self._met(kind, moment)

@@ -1,7 +1,11 @@
 """Who can be killed: the processes of a live run, from the files of its launcher."""
 
+import contextlib
 import dataclasses
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,24 @@ class Container:
     pid: int | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """A process that was killed.
+
+    Attributes:
+        at: Unix time.
+        moment: what it met, of ``moments.MOMENTS``, or ``moments.BETWEEN`` them.
+        aimed: whether it waited for such a moment.
+    """
+
+    kind: str
+    victim: str
+    pid: int
+    at: float
+    moment: str
+    aimed: bool
+
+
 def containers(folder: Path) -> Iterator[Container]:
     """Every container of a run that has not ended, and whose process lives if it has one."""
     for link in (folder / "launcher" / "live").glob("*"):
@@ -41,6 +63,23 @@ def containers(folder: Path) -> Iterator[Container]:
             hello=bool(record["status"].get("hello")),
             pid=None if worker is None else int(worker["pid"]),
         )
+
+
+def end_those_left(folder: Path, seconds: float) -> list[str]:
+    """Wait until no container of a run that was stopped has a process, and kill what has one after so many seconds.
+
+    Returns:
+        The containers that were killed.
+    """
+    deadline = time.monotonic() + seconds
+    while left := [each for each in containers(folder) if each.pid is not None]:
+        if time.monotonic() > deadline:
+            for each in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(each.pid or 0, signal.SIGKILL)  # it leads a group of its own
+            return sorted(each.id for each in left)
+        time.sleep(0.1)
+    return []
 
 
 def lives(worker: dict[str, Any]) -> bool:
