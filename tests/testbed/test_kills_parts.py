@@ -1,6 +1,11 @@
 """What runs with kills are judged by: who held a slot, and how much work a kill cost."""
 
 import dataclasses
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from eunomia.journal import Step
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, Version
 from eunomia_testbed.demo.holdings import Holdings
 from eunomia_testbed.kills.losses import Life, lost
+from eunomia_testbed.kills.victims import end_those_left, started
 
 SUSPEND, START = TransitionKind.SUSPEND, TransitionKind.START
 
@@ -132,3 +138,30 @@ def test_who_left_by_itself_lost_nothing() -> None:
         Life(incarnation=2, logged=logged(31, 90, 120.0, 0.1)),
     ]
     assert list(lost("a/1", lives)) == []
+
+
+# --- the end of a run
+
+
+@pytest.fixture
+def runs_on(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A container of a launcher that has ended."""
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    folder = tmp_path / "launcher" / "live" / "a.1.1.0"
+    folder.mkdir(parents=True)
+    record = {"container_id": "a.1.1.0", "app": "a", "job": 1, "incarnation": 1, "slot": 0, "state": "RUNNING"}
+    (folder / "container.json").write_text(json.dumps({**record, "status": {"hello": True}}))
+    (folder / "worker.json").write_text(json.dumps({"pid": process.pid, "start_time": started(process.pid)}))
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_what_runs_on_after_the_launcher_is_named_and_killed(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
+    assert end_those_left(tmp_path, 0.0) == ["a.1.1.0"]
+    assert runs_on.wait(10.0) == -signal.SIGKILL
+
+
+def test_what_ends_by_itself_is_waited_for(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
+    runs_on.terminate()
+    assert end_those_left(tmp_path, 60.0) == []
