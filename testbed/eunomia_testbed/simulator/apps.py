@@ -20,7 +20,6 @@ from eunomia.events import (
     JobFailed,
     JobFinished,
     JobPaused,
-    JobReported,
     JobResumed,
     JobsDivided,
 )
@@ -118,10 +117,6 @@ class Apps:
     def act(self, app: int, said: Iterable[Event], now: Seconds, events: list[Event]) -> None:
         """Carry out in the world what an app master says, and hand it on."""
         for event in said:
-            if isinstance(event, JobFinished):
-                # What was to be said of it still, that it paused or how fast it ran, comes too late.
-                for news in (events, self._engine.executor.out):
-                    news[:] = [one for one in news if not (isinstance(one, _LATE) and one.job == event.job)]
             events.append(event)
             act = _ACTS.get(type(event))
             if act is not None:
@@ -405,7 +400,6 @@ class Apps:
         self._engine.work.aim(job, iterations, self._engine.now)
 
 
-_LATE = (JobPaused, JobReported)
 _ACTS: dict[type, Callable[..., None]] = {
     JobAdded: Apps._added,
     JobFinished: Apps._finished,

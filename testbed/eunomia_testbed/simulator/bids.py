@@ -1,6 +1,7 @@
 """Offers answered as live app masters answer them: each by the profile's own valuation, on what its app may see."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -60,13 +61,18 @@ class Bidders:
         if form is not None:
             said.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
         if self._seconds > 0.0:
-            self._engine.agenda.call(now + self._seconds, lambda then: self._say(said))
+            self._engine.agenda.call(now + self._seconds, lambda then: self._say_late(app, said))
         else:
             self._say(said)
             self._engine.executor.urgent = True
 
     def _say(self, said: list[Event]) -> None:
         self._engine.executor.out += said
+
+    def _say_late(self, app: int, said: list[Event]) -> None:
+        """An app that has ended meanwhile answers no more."""
+        if math.isnan(self._engine.app_finish[app]):
+            self._say(said)
 
     def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:
         stages = self._stages.get(app)

@@ -37,6 +37,7 @@ from eunomia_testbed.simulator.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.states import AWAITED, FINISHED, OVER, REJECTED, RUNNING, WAITING, JobStates
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.unsaid import still_said
 from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.workload import Workload
 
@@ -115,6 +116,8 @@ class Engine:
         self._follows_up = self.reporter.follows_up
         if self._follows_up:
             self.executor.ran = self._ran
+        self._reports = self._follows_up or bool(workload.regimes)
+        """Whether jobs without app master say anything between their arrival and their end."""
         self.apps = Apps(self)
         self._bidders = Bidders(self, options.answer_seconds)
         self._failures: FailurePlan | None = None
@@ -201,6 +204,8 @@ class Engine:
             events += executor.out
             executor.out = []
         executor.urgent = first
+        if self._reports or self._has_masters:
+            events = still_said(events, self._app_id_of)
         free = self.cluster.gpus - executor.busy
         running, waiting, calls = self.jobs.running, self.jobs.waiting, self.arbiter.calls
         decision = self._ask(now, events)
@@ -229,6 +234,9 @@ class Engine:
     def job_id(self, job: int) -> JobId:
         """Id of a job."""
         return self._ids[job]
+
+    def _app_id_of(self, job: JobId) -> AppId:
+        return self._app_ids[self.app_of[self.rows[job]]]
 
     def has_arrived(self, job: int) -> bool:
         """Whether a job has come."""

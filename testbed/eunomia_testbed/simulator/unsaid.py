@@ -1,0 +1,49 @@
+"""What is not said any more: reports of jobs and apps that end with the very step that they would be told in.
+
+The arbiter folds ends before reports, in a fixed order, so a report that was true a moment earlier in the same instant
+would speak of somebody who is gone. An app master that is over says nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from eunomia.events import (
+    Adapted,
+    AppCancelled,
+    AppFinished,
+    BidReceived,
+    Event,
+    ForecastReported,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    JobsDivided,
+    RateMeasured,
+)
+from eunomia.units import AppId, JobId
+
+_OF_JOBS: Final = (JobReported, RateMeasured, Adapted, JobPaused, JobResumed)
+_OF_APPS: Final = (ForecastReported, JobsDivided, BidReceived)
+
+
+def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
+    """A step's events without those that come too late for whom they are about.
+
+    Args:
+        events: of one step; the same list comes back where nobody ends.
+        app_of: the app of a job.
+    """
+    jobs = {event.job for event in events if isinstance(event, JobFinished)}
+    jobs |= {event.job for event in events if isinstance(event, JobFailed) and event.again_in is None}
+    apps = {event.app for event in events if isinstance(event, AppFinished | AppCancelled)}
+    if not jobs and not apps:
+        return events
+
+    def too_late(event: Event) -> bool:
+        if isinstance(event, _OF_JOBS):
+            return event.job in jobs or app_of(event.job) in apps
+        return isinstance(event, _OF_APPS) and event.app in apps
+
+    return [event for event in events if not too_late(event)]

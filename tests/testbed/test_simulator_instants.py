@@ -1,0 +1,123 @@
+"""What happens in one instant: nothing is said of a job or an app that ends in it, whatever else happens then."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from simulator_lab import runs, several, watched
+
+from eunomia import Profile
+from eunomia.events import (
+    Adapted,
+    AppCancelled,
+    AppFinished,
+    Event,
+    ForecastReported,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+)
+from eunomia.forecasts import Forecast
+from eunomia.units import AppId, JobId, Seconds
+from eunomia_testbed.simulator import Costs, Failures, Reports, SimulationOptions
+from eunomia_testbed.simulator.unsaid import still_said
+from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
+
+OPTIONS: Mapping[str, Mapping[str, object]] = {"hyperband": {"min_iterations": 4}, "asha": {"asynchronous": True}}
+POLICIES = ("fifo", "las", "tiresias", "themis", "max_min", "slaq")
+
+
+NOTHING = Forecast(phases=(), total_gpu_seconds=0.0, most=1)
+
+
+def app_of(job: JobId) -> AppId:
+    return AppId(job.split("/")[0])
+
+
+def reported(job: str) -> JobReported:
+    return JobReported(job=JobId(job), iterations_done=1.0, rate=1.0, at=Seconds(0.0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_jobs_of_an_app_that_end_together_leave_no_forecast_behind(policy: str) -> None:
+    profile = Profile.load(policy, settings={"rounds.bid_deadline": "none"} if policy == "themis" else {})
+    run = watched(several([(0.0, [(1, 1, 100.0), (1, 1, 100.0)]), (3.0, [(1, 2, 97.0)] * 3)]), "1x8 V100", profile)
+    assert run.faults == ()
+    assert list(run.state) == ["finished"] * 5
+
+
+@pytest.mark.parametrize("know", ["measured", "oracle"])
+def test_a_job_that_ends_before_anybody_hears_how_it_runs_is_not_reported(know: str) -> None:
+    options = SimulationOptions(reports=Reports(know=know, error=0.1))  # type: ignore[arg-type]
+    assert watched(runs([(0.0, 1, 100.0)]), "1x1 V100", "fifo", options).faults == ()
+
+
+def test_a_regime_that_begins_where_the_job_ends_is_not_told() -> None:
+    def regime(iterations: float, batch: float) -> Regime:
+        return Regime(iterations=iterations, batch_size=batch, seconds_per_iteration=1.0)
+
+    regimes = {0: (regime(100.0, 32.0), regime(1e-12, 64.0))}
+    work = dataclasses.replace(runs([(1e6, 1, 100.0)]), regimes=regimes)
+    run = watched(work, "1x1 V100", "fifo")
+    assert run.faults == () and list(run.state) == ["finished"]
+
+
+def test_an_answer_that_comes_after_the_end_of_its_app_is_not_given() -> None:
+    work = several([(0.0, [(1, 2, 50.0)] * 2), (49.5, [(1, 1, 10.0)] * 2)])
+    run = watched(work, "1x4 V100", "themis", SimulationOptions(agents=True, answer_seconds=1.0))
+    assert run.faults == ()
+
+
+def searching(trials: int, tuner: str) -> Workload:
+    """Searches whose trials are all as fast, so that many points are seen in one instant."""
+    count = 2 * trials
+    base = several([(0.0, [(1, 2, 1.0)] * trials)] * 2)
+    jobs = dataclasses.replace(base.jobs, iterations=np.full(count, 64.0))
+    curves = tuple((0.1 * trial, 1.0, 0.5) for trial in range(trials))
+    options = OPTIONS.get(tuner, {})
+    tuner = "successive_halving" if tuner == "asha" else tuner
+    searches = {row: SimulatedSearch(tuner=tuner, options=options, curves=curves, every=4) for row in range(2)}
+    return dataclasses.replace(base, jobs=jobs, searches=searches)
+
+
+@pytest.mark.parametrize("tuner", ["successive_halving", "asha", "median_stopping", "hyperband"])
+@pytest.mark.parametrize("policy", ["las", "themis"])
+def test_trials_that_are_judged_in_one_instant_leave_no_reports_behind(tuner: str, policy: str) -> None:
+    options = SimulationOptions(
+        costs=Costs(checkpoint=2.0),
+        reports=Reports(know="measured"),
+        failures=Failures(between_seconds=200.0, repair_seconds=20.0, checkpoint_every_seconds=16.0),
+    )
+    profile = Profile.load(policy, settings={"rounds.bid_deadline": "none"} if policy == "themis" else {})
+    run = watched(searching(8, tuner), "2x4 V100", profile, options)
+    assert run.faults == ()
+    assert np.isfinite(run.app_finish_seconds).all()
+
+
+def test_what_is_said_of_others_stays_in_its_order() -> None:
+    left: list[Event] = [reported("b/1"), ForecastReported(app=AppId("b"), forecast=NOTHING)]
+    ends: list[Event] = [JobFinished(job=JobId("a/1")), AppFinished(app=AppId("a"))]
+    late: list[Event] = [
+        reported("a/1"),
+        Adapted(job=JobId("a/1"), batch_size=2.0),
+        JobPaused(job=JobId("a/1")),
+        JobResumed(job=JobId("a/1")),
+        ForecastReported(app=AppId("a"), forecast=NOTHING),
+    ]
+    assert still_said([*late, *left, *ends], app_of) == [*left, *ends]
+    assert still_said([*late, *left], app_of) == [*late, *left]
+
+
+def test_a_cancelled_app_takes_what_is_said_of_its_jobs_along() -> None:
+    ends: Event = AppCancelled(app=AppId("a"))
+    assert still_said([reported("a/1"), reported("b/1"), ends], app_of) == [reported("b/1"), ends]
+
+
+def test_a_job_that_is_tried_again_is_still_spoken_of() -> None:
+    again = JobFailed(job=JobId("a/1"), again_in=Seconds(3.0))
+    for_good = dataclasses.replace(again, again_in=None)
+    assert still_said([reported("a/1"), again], app_of) == [reported("a/1"), again]
+    assert still_said([reported("a/1"), for_good], app_of) == [for_good]
