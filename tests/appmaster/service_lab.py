@@ -22,7 +22,7 @@ from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 
 NODE = "box7"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 T = TypeVar("T")
 
 
@@ -325,6 +325,13 @@ class Lab:
 
     def slots(self, state: str) -> list[int]:
         return [slot.gpu for slot in self.seen().slots if slot.state == state]
+
+    def lose(self) -> None:
+        """Stop the launcher's heartbeats, and have a machine that is silent for a moment count as lost."""
+        self.quiet()
+        self.arbiter.service.nodes.silence = Seconds(0.2)
+        eventually(lambda: len(self.slots("down")) == self.launcher.slots, "the machine is lost")
+        self.arbiter.service.nodes.silence = Seconds(30.0)
 
     def restart(self, *, checkpoint: bool = False, **settings: Any) -> None:
         """End the arbiter and start another on the same journal and address."""

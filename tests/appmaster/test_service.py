@@ -17,6 +17,7 @@ from eunomia.profiles import Profile
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.tokens import container_token
+from eunomia_appmaster.service import sessions
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
@@ -156,7 +157,8 @@ def test_slots_are_free_only_when_the_launcher_says_so(lab: Any) -> None:
     (lost,) = master.leaving
     assert list(lost.gpus) == [0, 1]
     assert 0.0 < lost.deadline_seconds <= 30.0
-    revoked = eventually(lambda: {order.slot: order for order in lab.launcher.revoked})
+    eventually(lambda: len(lab.launcher.revoked) >= 2)
+    revoked = {order.slot: order for order in lab.launcher.revoked}
     assert {slot: order.epoch for slot, order in revoked.items()} == {0: lost.epoch, 1: lost.epoch}
     assert lab.slots("leaving") == [0, 1]
     lab.launcher.busy = {1}
@@ -249,9 +251,35 @@ def test_a_heartbeat_waits_for_news_and_a_second_one_takes_over(tmp_path: Path) 
         first.start()
         eventually(lambda: lab.arbiter.service.sessions["ana"].calls == 1)
         second = master.call(jobs_added=[job()])
-        first.join(20)
+        first.join(lab_module.PATIENCE_SECONDS)
         assert [(answer.response_id, answer.allocated_leases) for answer in answers] == [(0, [])]
         assert second.response_id == 1
+
+
+def test_a_second_call_hears_what_the_first_was_answered_while_it_waited_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lab_module.lab(tmp_path, heartbeat=60.0) as lab:
+        lab.ready()
+        holder, master = lab.master("first"), lab.master("other", "4")
+        holder.register()
+        holder.beat_until(lambda: holder.leases, jobs_added=[job("first/1")])
+        master.register()
+        waiting = threading.Thread(target=lambda: master.call(jobs_added=[job("other/1", least=4, most=4)]))
+        waiting.start()
+        session = lab.arbiter.service.sessions["other"]
+        eventually(lambda: lab.seen(app="other").jobs)
+        monkeypatch.setattr(sessions, "LEAST_SECONDS", 2.0)
+        session._next_turn = 0.0
+        again = pb.AllocateRequest(app="other", attempt=1)
+        calls = [master.stub().Allocate.future(again, metadata=master.token, timeout=90.0) for _ in range(2)]
+        eventually(lambda: session.calls == 2)  # one of the two took over; the other waits for its turn
+        holder.beat(jobs_finished=["first/1"])
+        for call in calls:
+            answer = call.result()
+            if answer.response_id:  # else it was overtaken
+                assert answer.allocated_leases
+        waiting.join(lab_module.PATIENCE_SECONDS)
 
 
 def test_who_is_not_registered_is_told_so_and_a_former_attempt_to_end(lab: Any) -> None:
@@ -325,24 +353,22 @@ def test_a_container_of_no_lease_is_revoked(lab: Any) -> None:
     assert (revoked[0].epoch, revoked[0].deadline_seconds) == (5, 0.0)
 
 
-def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(tmp_path: Path) -> None:
-    with lab_module.lab(tmp_path, node_silence=0.6) as lab:
-        lab.ready()
-        master = running(lab)
-        lab.quiet()
-        eventually(lambda: lab.slots("down") == [0, 1, 2, 3])
-        master.beat_until(lambda: master.ended)
-        assert code_of(lab.launcher.beat)[0] is grpc.StatusCode.FAILED_PRECONDITION
-        lab.launcher.busy = {0}
-        lab.launcher.register()
-        lab.beating = lab_module.Beating(lab.launcher)
-        eventually(lambda: set(lab.launcher.fenced) == {0, 1, 2, 3})
-        for _ in range(3):
-            master.beat()
-        assert lab.slots("down") == [0, 1, 2, 3]
-        lab.launcher.busy = set()
-        master.beat_until(lambda: master.leases)
-        assert min(lease.epoch for lease in master.leases.values()) > max(lab.launcher.fenced.values())
+def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(lab: Any) -> None:
+    master = running(lab)
+    lab.lose()
+    assert lab.slots("down") == [0, 1, 2, 3]
+    master.beat_until(lambda: master.ended)
+    assert code_of(lab.launcher.beat)[0] is grpc.StatusCode.FAILED_PRECONDITION
+    lab.launcher.busy = {0}
+    lab.launcher.register()
+    lab.beating = lab_module.Beating(lab.launcher)
+    eventually(lambda: set(lab.launcher.fenced) == {0, 1, 2, 3})
+    for _ in range(3):
+        master.beat()
+    assert lab.slots("down") == [0, 1, 2, 3]
+    lab.launcher.busy = set()
+    master.beat_until(lambda: master.leases)
+    assert min(lease.epoch for lease in master.leases.values()) > max(lab.launcher.fenced.values())
 
 
 def test_a_node_must_come_back_as_the_journal_knows_it(lab: Any) -> None:
@@ -425,9 +451,8 @@ def test_what_was_to_be_given_back_is_revoked_by_the_next_arbiter(lab: Any) -> N
     lab.restart()
     lab.launcher.revoked.clear()
     lab.ready()
-    revoked = eventually(lambda: lab.launcher.revoked)
-    assert {order.slot for order in revoked} == {0, 1}
-    assert all(order.deadline_seconds < 30.0 for order in revoked)
+    eventually(lambda: {order.slot for order in lab.launcher.revoked} == {0, 1})
+    assert all(order.deadline_seconds < 30.0 for order in lab.launcher.revoked)
     lab.launcher.busy = set()
     eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
 

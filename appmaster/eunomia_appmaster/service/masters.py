@@ -91,14 +91,15 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         command = _command(app, session, request)
         if command is not None or session is None:
             return command or pb.AllocateResponse(a_m_command=pb.AM_RESYNC)
-        repeated = session.last is not None and request.response_id == session.response_id - 1
-        if not repeated and request.response_id != session.response_id:
-            why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         if session.waiting >= MOST_CALLS:
             rule = f"at most {MOST_CALLS} heartbeats of an app master may be on their way, but got more"
             await exhausted(context, rule, app.name, MOST_CALLS * LEAST_SECONDS)
         await session.take_turn()
+        # Only now, for an earlier call may have been answered while this one waited for its turn.
+        repeated = session.last is not None and request.response_id == session.response_id - 1
+        if not repeated and request.response_id != session.response_id:
+            why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         session.calls += 1
         session.changed.set()  # an earlier call that still waits is answered now
         call = session.calls
