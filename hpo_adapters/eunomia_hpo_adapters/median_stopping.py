@@ -43,8 +43,8 @@ class _Averages:
         self.best: float | None = None
 
     def add(self, iteration: int, cost: float) -> None:
-        """Take a metric as a cost, lower is better; what is not finite is left out."""
-        if not math.isfinite(cost):
+        """Take a metric as a cost, lower is better; what is not finite, or repeated by a resumed script, is left out."""
+        if not math.isfinite(cost) or (self.iterations and iteration <= self.iterations[-1]):
             return
         self.total, self.count = self.total + cost, self.count + 1
         self.best = cost if self.best is None else min(self.best, cost)

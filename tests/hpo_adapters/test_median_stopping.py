@@ -45,6 +45,15 @@ def test_its_own_average_may_be_what_counts() -> None:
     assert tell(tuner, 4, 0.6, 0.3) == [Action.CONTINUE, Action.STOP]  # the average is 0.45, the best 0.6
 
 
+def test_what_a_resumed_trial_repeats_counts_once() -> None:
+    tuner = median_stopping(judged_by="average")
+    for trial in (1, 2, 3):
+        tell(tuner, trial, 0.5, 0.5, 0.5)
+    tell(tuner, 4, 0.9, 0.15)
+    tell(tuner, 4, 0.9, 0.15)
+    assert tuner.on_result(4, 3, 0.15) is Action.STOP  # the average is 0.4; with the repeated 0.9 it would be 0.504
+
+
 def test_smaller_is_better_with_mode_min() -> None:
     tuner = make("median_stopping", {}, search(4, mode="min"))
     for trial in (1, 2, 3):
