@@ -26,7 +26,7 @@ def test_whoever_is_killed_every_app_finishes_and_no_slot_has_two_holders(tmp_pa
     left = kinds = share_out(3, 1, luck)[0]
     killed: list[str] = []
     for number in range(1 + MORE_RUNS):
-        done = kill_run(tmp_path / str(number), left, luck, length=2.0**number)
+        done = kill_run(tmp_path / str(number), left, luck)
         # An arbiter, a master or a worker that did not come back would leave an app unfinished.
         assert not done.wrong, done
         assert Counter([*(kill.kind for kill in done.kills), *done.left]) == Counter(left)

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=9, help="in all: the kinds in turn")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kinds", type=_kinds, default=",".join(KINDS), help=f"of {', '.join(ALL_KINDS)}")
-    parser.add_argument("--length", type=float, default=1.0, help="of the apps; more of them come while kills are left")
+    parser.add_argument("--length", type=float, default=None, help="of the apps; default: by the number of kills")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the profile")
     parser.add_argument("--seed", type=int, default=None, help="of victims and moments; default: a new one, printed")
     parser.add_argument("--out", type=Path, default=None, help="where to leave the runs' folders; default: nowhere")

@@ -36,6 +36,8 @@ PAUSE = (1.0, 3.0)
 """Seconds between two kills, and between the first training step and the first kill."""
 LIMIT_SECONDS = (600.0, 20.0)
 """For a run, and for each kill."""
+SHORTEST, KILLS_A_LENGTH = 0.5, 50.0
+"""Length of the apps without kills, and how many kills ask for one more length, as far as 1."""
 LEAST_LIVE = 2
 """Apps that live while kills are left: where they end, more are submitted."""
 MORE_FOR = 0.5
@@ -76,7 +78,7 @@ def kill_run(
     luck: random.Random,
     *,
     tell: Callable[[Kill], None] = lambda _: None,
-    length: float = 1.0,
+    length: float | None = None,
     settings: Sequence[str] = (),
 ) -> KillRun:
     """Run the small apps, and as many more of them as it takes, and kill one process of each kind.
@@ -86,7 +88,7 @@ def kill_run(
         kinds: of ``victims.ALL_KINDS``; one of which nobody lives waits for its turn.
         luck: chooses victims and moments.
         tell: hears of each kill.
-        length: of the apps; with 1 they are done within half a minute on two idle cores.
+        length: of the apps; with 1 they are done within half a minute on two idle cores. None: by the number of kills.
         settings: ``KEY=VALUE`` for the profile.
 
     Raises:
@@ -94,7 +96,7 @@ def kill_run(
     """
     began = time.time()
     limit = LIMIT_SECONDS[0] + LIMIT_SECONDS[1] * len(kinds)
-    sources = small_apps(length)
+    sources = small_apps(min(1.0, SHORTEST + len(kinds) / KILLS_A_LENGTH) if length is None else length)
     run = LiveRun(folder, sources, settings=settings, seed=luck.randrange(2**31), cpu_only=True)
     killer, more = Killer(run, kinds, luck, tell), itertools.cycle(sources)
     try:
