@@ -78,19 +78,21 @@ class Books:
         self._jobs = jobs
         self._job_accounts, self._app_accounts = accounts
         self._job_ledger, self._app_ledger = ledgers
+        self._kinds = self._job_accounts.live.on.shape[1]
         self._jobs_shown_at = self._apps_shown_at = math.nan
 
     def job(self, row: int, at: Seconds) -> None:
         """Enter what a job ran or waited until ``at``."""
-        kept = self._job_accounts.live
+        kept = self._job_accounts.cells
         elapsed = at - kept.booked_at[row]
         if elapsed:  # NaN: the first entry
-            state = self._jobs.live.state[row]
+            state = self._jobs.cells.state[row]
             if state == _RUNNING:
                 if elapsed == elapsed:
                     kept.attained[row] += elapsed
-                    kept.received[row] += elapsed * kept.on[row]
-                self._job_ledger.live.last_ran[row] = at
+                    for kind in range(self._kinds):
+                        kept.received[row, kind] += elapsed * kept.on[row, kind]
+                self._job_ledger.cells.last_ran[row] = at
             elif state == _WAITING and elapsed == elapsed:
                 kept.waited[row] += elapsed
             kept.booked_at[row] = at
@@ -98,7 +100,7 @@ class Books:
 
     def app(self, row: int, at: Seconds) -> None:
         """Enter the GPU-seconds that an app was leased until ``at``."""
-        kept = self._app_accounts.live
+        kept = self._app_accounts.cells
         elapsed = at - kept.booked_at[row]
         if elapsed:
             gpus = kept.gpus[row]

@@ -68,6 +68,7 @@ def _open(state: State, offer: Offer) -> None:
 
 _START = TransitionKind.START
 _STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
+_AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 
 
@@ -125,9 +126,10 @@ def _start(state: State, order: Transition) -> None:
     state.last_lease = max(state.last_lease, lease.id)
     state.last_epoch = max(state.last_epoch, lease.epoch)
     if job != NONE:
-        state.job_accounts.live.lease[job] = lease.id
+        accounts = state.job_accounts.cells
+        accounts.lease[job] = lease.id
         state.turn(job, _STARTING)
-        state.job_accounts.live.reason[job] = int(Reason.AWAITING_RELEASE) if order.after.size else 0
+        accounts.reason[job] = _AWAITING_RELEASE if order.after.size else 0
     _settle(state, lease, order)
 
 
@@ -153,24 +155,26 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
 
 def _settle(state: State, lease: Lease, order: Transition) -> None:
     """Take the GPUs that are free, and become the successor on the others."""
-    held = state.holdings.live
-    free = order.gpus[held.lease[order.gpus] == NONE]
-    if free.size:
-        state.standing.space.take(free.tolist())
+    held, gpus = state.holdings.cells, order.gpus.tolist()
+    free = [gpu for gpu in gpus if held.lease[gpu] == NONE]
+    if free:
+        state.standing.space.take(free)
         state.occupy(free, lease)
-    for gpu in order.gpus.tolist() if free.size < order.gpus.size else ():
+    for gpu in gpus if len(free) < len(gpus) else ():
         if held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
             held.successor[gpu] = lease.id
             held.next_app[gpu], held.next_job[gpu] = lease.app, lease.job
         else:
             held.epoch[gpu] = lease.epoch
             held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
-    held.cpus[order.gpus], held.memory_gib[order.gpus] = order.cpus, order.memory_gib
+    for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
+        held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
     if state.knows_parts and not state.standing.uneven:
-        cpus, memory_gib = state.proportional()
-        even = np.array_equal(order.cpus, cpus[order.gpus]) and np.array_equal(order.memory_gib, memory_gib[order.gpus])
+        every, all_memory = state.proportional()
+        even = np.array_equal(order.cpus, every[order.gpus])
+        even &= np.array_equal(order.memory_gib, all_memory[order.gpus])
         state.standing.uneven = not even
-    if free.size == order.gpus.size:
+    if len(free) == len(gpus):
         lease.state = _ORDERED
     else:
         state.refresh(lease)

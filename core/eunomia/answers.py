@@ -94,6 +94,8 @@ def verdicts_of(
     """
     if offer is None and fault is None and not answers and not plan.transitions:
         return ()
+    if offer is not None and fault is None and not opened and _all_start(state, offer, answers, plan):
+        return ()
     if offer is not None and fault is None and not _anything(state, offer):
         # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
@@ -103,12 +105,35 @@ def verdicts_of(
     return _all_verdicts(state, offer, answers, plan, opened=opened, fault=fault)
 
 
+def _all_start(state: State, offer: Offer, answers: Sequence[tuple[Stage, str, Answer]], plan: Plan) -> bool:
+    """Say whether there is nobody to be told anything: no stage turned a job down, and who is new starts."""
+    standing, told_by = state.standing, ""
+    if offer.apps is not None or not plan.transitions or standing.standard is None:
+        return False
+    for stage, name, answer in answers:
+        if answer.verdicts is not NO_VERDICTS:
+            return False
+        if stage is _ALLOCATING:
+            told_by = name
+            if answer.claims.unit is not _JOB:  # type: ignore[union-attr]
+                return False
+    rows, started = state.job_rows, set()
+    for order in plan.transitions:
+        if order.kind is not _START or order.job is None:
+            return False
+        started.add(rows[order.job])
+    plugins = state.plugins
+    standard = _OUTRANKED, _NUMBER[_ALLOCATING], plugins.get(told_by, len(plugins))
+    return standard == standing.standard and standing.unjudged <= started
+
+
 def _anything(state: State, offer: Offer) -> bool:
     """Say whether there was a GPU on the offer."""
     return (offer.whole and any(state.standing.space.free)) or offer.gpus.size > 0
 
 
 _NUMBER = {stage: number for number, stage in enumerate(STAGES)}
+_ALLOCATING, _OUTRANKED = Stage.ALLOCATION, int(Reason.OUTRANKED)
 
 FEW = 64
 """Verdicts that are gone through one by one; more of them are gone through as columns."""
@@ -142,7 +167,7 @@ def _few_verdicts(
     standard = None
     if offer is not None:
         name = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
-        standard = (int(Reason.OUTRANKED), _NUMBER[Stage.ALLOCATION], names.setdefault(name, len(names)))
+        standard = (_OUTRANKED, _NUMBER[Stage.ALLOCATION], names.setdefault(name, len(names)))
         look_at |= standing.judge_by(standard)
     if not look_at:
         return ()

@@ -35,6 +35,7 @@ from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, 
 from eunomia.valuations import Valuations
 
 NO_GPUS = np.empty(0, np.int64)
+_ELASTICITY, _VALUATION, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT
 
 
 class Arbiter:
@@ -218,11 +219,11 @@ class Arbiter:
         return self._allocate(asking, result, snapshot, menus, offer, valuations)
 
     def _menus(self, asking: Asking, result: Round, snapshot: Snapshot) -> Menus:
-        stage, stages = Stage.ELASTICITY, self._serving
+        stage, stages = _ELASTICITY, self._serving
         return asking.answer(result, stage, asking.name(stage), Menus, stages.elasticity, snapshot)
 
     def _valuations(self, asking: Asking, result: Round, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        stage, call = Stage.VALUATION, self._serving.valuation
+        stage, call = _VALUATION, self._serving.valuation
         return asking.answer(result, stage, asking.name(stage), Valuations, call, snapshot, menus, offer)
 
     def _narrow(self, asking: Asking, snapshot: Snapshot, menus: Menus, everything: Offer) -> Offer:
@@ -247,7 +248,7 @@ class Arbiter:
     def _allocate(
         self, asking: Asking, result: Round, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations
     ) -> Round:
-        state, stages, stage = self.state, self._serving, Stage.ALLOCATION
+        stages, stage = self._serving, _ALLOCATION
         allocation = asking.answer(
             result, stage, asking.name(stage), Allocation, stages.allocation, snapshot, menus, offer, valuations
         )
@@ -255,26 +256,39 @@ class Arbiter:
             allocation = asking.answer(
                 result, Stage.REFINE, name, Allocation, refine, snapshot, menus, offer, allocation
             )
-        giver = Stage.REFINE if stages.refiners else Stage.ALLOCATION
-        result.wake_at = asking.held(giver, self._wake_at, asking, allocation, valuations)
-        asking.held(giver, check_allocation, state, menus, offer, allocation)
-        stage = Stage.PLACEMENT
+        giver = Stage.REFINE if stages.refiners else stage
+        result.wake_at = asking.held(giver, self._check_allocation, asking, menus, offer, allocation, valuations)
+        stage = _PLACEMENT
         placement = asking.answer(
             result, stage, asking.name(stage), Placement, stages.placement, snapshot, menus, offer, allocation
         )
-        asking.held(stage, check_placement, state, menus, offer, allocation, placement)
-        made = asking.held(stage, plan, state, offer, allocation, placement, stages.rounds)
+        made = asking.held(stage, self._plan, menus, offer, allocation, placement)
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
-        result.starts_at = asking.held(giver, planned, allocation)
+        if allocation.starts_at is not None:
+            result.starts_at = asking.held(giver, planned, allocation)
         return result
+
+    def _check_allocation(
+        self, asking: Asking, menus: Menus, offer: Offer, allocation: Allocation, valuations: Valuations
+    ) -> Seconds:
+        """Refuse what no placement could serve; return when a stage wants the next round."""
+        wake_at = self._wake_at(asking, allocation, valuations)
+        check_allocation(self.state, menus, offer, allocation)
+        return wake_at
+
+    def _plan(self, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> Plan:
+        """Refuse what breaks an invariant; return what is to change."""
+        check_placement(self.state, menus, offer, allocation, placement)
+        return plan(self.state, offer, allocation, placement, self._serving.rounds)
 
     def _wake_at(self, asking: Asking, allocation: Allocation, valuations: Valuations) -> Seconds:
         """When a stage wants the next round: later than now, or this one would never end."""
-        for stage, time in ((Stage.VALUATION, valuations.wake_at), (Stage.ALLOCATION, allocation.wake_at)):
-            if not time > self.state.now:
+        now, ranks, gives = self.state.now, valuations.wake_at, allocation.wake_at
+        for stage, time in ((_VALUATION, ranks), (_ALLOCATION, gives)):
+            if not time > now:
                 raise StageFaultError(asking.name(stage), stage, f"wake_at must be later than now, but got {time}")
-        return min(allocation.wake_at, valuations.wake_at)
+        return min(gives, ranks)
 
     def _asking(self) -> Asking:
         known, stages = self._asked, self._serving

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from eunomia.allocations import Allocation
 from eunomia.answers import Answer, StageFaultError, ask
+from eunomia.claims import Claims
 from eunomia.decisions import Fault
 from eunomia.invariants import PlanError, check_verdicts
 from eunomia.memos import Memo
@@ -19,6 +20,8 @@ from eunomia.units import NEVER, Seconds, Stage, Unit
 from eunomia.valuations import Valuations
 from eunomia.verdicts import NO_VERDICTS
 
+_ALLOCATION: type[Answer] = Allocation
+_VALUATIONS: type[Answer] = Valuations
 A = TypeVar("A")
 B = TypeVar("B", bound=Answer)
 
@@ -79,9 +82,9 @@ class Asking:
         answer = ask(name, stage, kind, call, *given)
         if answer.memo is not None:
             result.memos[name, stage] = answer.memo
-        if isinstance(answer, Allocation) and answer.record is not None:
-            result.records.append((name, answer.record))
-        if answer.verdicts is not NO_VERDICTS or kind is Valuations:
+        if kind is _ALLOCATION and answer.record is not None:  # type: ignore[union-attr]
+            result.records.append((name, answer.record))  # type: ignore[union-attr]
+        if answer.verdicts is not NO_VERDICTS or (kind is _VALUATIONS and type(answer.claims) is not Claims):  # type: ignore[union-attr]
             self.held(stage, self._check_verdicts, result, stage, answer)
         result.answers.append((stage, name, answer))
         return answer

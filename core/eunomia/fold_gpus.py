@@ -36,16 +36,15 @@ def released(fold: Folding, event: Released) -> None:
 
 def _all_back(state: State, lease: Lease, event: Released) -> bool:
     """Say whether a lease ends with this: its job has left all that it had, told to or by itself."""
-    held, gpus, leaving = state.holdings.live, sorted(event.gpus), state.leaving.get(lease.id)
+    held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
     if lease.state is _LEAVING:
-        theirs = leaving == set(gpus) and (lease.job != NONE or all(held.job[gpu] == NONE for gpu in gpus))
+        theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
         theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
     if not theirs or not gpus:
         return False
     # Nothing that was overtaken: no newer order has gone to any of them, and none has another holder.
-    newest: int = max(held.epoch[gpus].tolist())
-    return newest <= event.epoch and held.lease[gpus].tolist() == [lease.id] * len(gpus)
+    return {held.lease[gpu] for gpu in gpus} == {lease.id} and max([held.epoch[gpu] for gpu in gpus]) <= event.epoch
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
@@ -55,7 +54,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     lease.gpus = lease.gpus[:0]
     state.vacate(gpus, at)
     state.drop_lease(lease.id)
-    if job != NONE and state.jobs.live.state[job] in _ON_GPUS and state.job_id(job) not in fold.ending:
+    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and state.job_id(job) not in fold.ending:
         stop_clock(state, job, at)
         await_round(state, job, stopped=True, at=at)
 
@@ -124,18 +123,17 @@ def started(fold: Folding, event: Started) -> None:
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)
-    jobs, accounts = state.jobs.live, state.job_accounts.live
-    if not math.isnan(jobs.since[job]):
-        stop_clock(state, job, at)  # one that grew ran until its newcomers were ready
-    accounts.gpus[job] = lease.gpus.size
+    jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.gpus.size
+    stop_clock(state, job, at)  # one that grew ran until its newcomers were ready
+    accounts.gpus[job] = gpus
     accounts.reason[job] = 0
     state.turn(job, _RUNNING, at)
     jobs.since[job] = at
     jobs.starts[job] += 1
-    state.tables_of_jobs[2].live.starts[job] += 1
-    seconds = jobs.seconds_per_iteration[job]
+    state.tables_of_jobs[2].cells.starts[job] += 1
+    seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
     if seconds == seconds:  # NaN: not declared
-        jobs.rate[job] = min(int(lease.gpus.size), int(jobs.most[job])) / seconds
+        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
     state.touch(job=job, app=lease.app)
 
 

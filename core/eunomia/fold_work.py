@@ -173,7 +173,7 @@ def _user(state: State, user: UserId, weight: float) -> int:
     row = state.user_rows.get(user)
     if row is None:
         row = state.user_rows[user] = state.users.add(id=user)
-    state.users.live.weight[row] = weight
+    state.users.cells.weight[row] = weight
     return row
 
 
@@ -192,7 +192,7 @@ def job_added(fold: Folding, event: JobAdded) -> None:
         job_kind=state.kind(event.kind if event.kind is not None else event.app),
         least=event.least,
         most=event.most,
-        gpu_type=types.index(event.gpu_type) if event.gpu_type in types else (-1 if event.gpu_type is None else -2),
+        gpu_type=-1 if event.gpu_type is None else types.index(event.gpu_type) if event.gpu_type in types else -2,
         cpus=event.cpus_per_gpu,
         memory_gib=event.memory_gib_per_gpu,
         arrived=state.now,

@@ -41,7 +41,7 @@ class Folding:
     def app(self, app: AppId) -> int:
         """Row of an app that is here and not over; EventError otherwise."""
         row = self.state.app_row(app)
-        if row == NONE or self.state.app_accounts.live.ended[row]:
+        if row == NONE or self.state.app_accounts.cells.ended[row]:
             raise EventError("an event must name an app that is here", value=f'"{app}"')
         return row
 
@@ -64,8 +64,7 @@ class Folding:
 
     def leave_all(self, job: int) -> None:
         """Have the job's own lease give everything back."""
-        number = int(self.state.job_accounts.live.lease[job])
-        lease = self.state.leases.get(number)
+        lease = self.state.leases.get(self.state.job_accounts.cells.lease[job])
         if lease is not None and lease.state is not LeaseState.LEAVING:
             self.leave(lease, lease.gpus)
 
@@ -79,13 +78,15 @@ class Folding:
         """Forget a job; its GPUs have to come back."""
         state = self.state
         stop_clock(state, job)
-        self.leave_all(job)
+        held = state.job_accounts.cells.lease
+        if held[job] != NONE:
+            self.leave_all(job)
         state.clear(job)
         state.forget_job(job)
-        number = int(state.job_accounts.live.lease[job])
-        if number in state.leases:
-            state.leases[number].job = NONE
-        app = int(state.jobs.live.app[job])
+        lease = state.leases.get(held[job]) if held[job] != NONE else None
+        if lease is not None:
+            lease.job = NONE
+        app = state.jobs.cells.app[job]
         state.touch(job=job, app=app)
         state.standing.backing_off.pop(job, None)
         state.standing.jobs_of[app].discard(job)
@@ -108,7 +109,7 @@ class Folding:
             state.open.bids.pop(app, None)
         state.outcomes[state.app_id(app)] = outcome
         state.books.app(app, state.now)
-        state.app_accounts.live.ended[app] = 1
+        state.app_accounts.cells.ended[app] = 1
         state.standing.present -= 1
         state.touch(app=app)
         state.cause(_LEFT)
@@ -133,8 +134,8 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     """
     state.turn(job, _WAITING, at)
     state.standing.backing_off.pop(job, None)
-    accounts = state.job_accounts.live
-    if stopped and int(accounts.reason[job]) not in _OVER:
+    accounts = state.job_accounts.cells
+    if stopped and accounts.reason[job] not in _OVER:
         state.touch(job=job)
         state.cause(_ARRIVED)
         return

@@ -16,6 +16,9 @@ from eunomia.units import NONE, Ints, Rest, Stage, Unit
 from eunomia.verdicts import Reason, Verdicts
 from eunomia.workload import JobState
 
+_JOB = Unit.JOB
+_FREE = int(GpuState.FREE)
+
 
 class PlanError(EunomiaError):
     """A plan that breaks an invariant; says which stage's answer did."""
@@ -36,7 +39,7 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         kind = type(allocation.amount).__name__
         raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
     claims, gpus = allocation.claims, allocation.amount.gpus
-    if claims.unit not in (Unit.JOB, Unit.APP):
+    if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
     if gpus.shape != claims.rows.shape:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {claims.rows.size}")
@@ -46,13 +49,13 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if len(set(rows)) != len(rows):
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is Unit.JOB else state.apps
-    ids, used = table.live.id, table.used
-    if any(not 0 <= row < used or ids[row] is None for row in rows):
+    ids, used = table.cells.id, table.used
+    if [row for row in rows if not 0 <= row < used or ids[row] is None]:
         raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
     order = allocation.order.tolist()
     if order and not 0 <= min(order) <= max(order) < len(rows):
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
-    if claims.unit is Unit.JOB:
+    if claims.unit is _JOB:
         for row, size in zip(rows, sizes, strict=True):
             if size:
                 _check_size(state, menus, offer, row, size, stage)
@@ -60,8 +63,8 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
 
 def _check_size(state: State, menus: Menus, offer: Offer, job: int, gpus: int, stage: Stage) -> None:
     """A gang runs whole, at a size on its menu; GPUs that it holds beyond the offer count."""
-    lease = state.leases.get(int(state.job_accounts.live.lease[job]))
-    size = gpus + (0 if lease is None else int(without(lease.gpus, offer.gpus).size))
+    lease = state.leases.get(state.job_accounts.cells.lease[job])
+    size = gpus if lease is None else gpus + int(without(lease.gpus, offer.gpus).size)
     if not menus.has(job, size):
         rule = "a gang must run whole, at a size on its menu"
         raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=state.job_id(job))
@@ -105,17 +108,20 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     if gpus and not _on_offer(state, offer, placement.gpus, gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    for index, claim in enumerate(placement.claim.tolist()):
+    for index, claim in enumerate(claims):
         _check_claim(state, menus, offer, allocation, claim, placement.of(index))
-    _check_machines(state, offer, allocation, placement)
+    if placement.cpus is not None or placement.memory_gib is not None:
+        _check_machines(state, offer, allocation, placement)
 
 
 def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
     """Say whether all these GPUs are on the offer."""
     if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
         return False
-    if offer.whole and not state.holdings.live.state[gpus].any():
-        return True  # all of them are free
+    if offer.whole:
+        states = state.holdings.cells.state
+        if {states[gpu] for gpu in numbers} == {_FREE}:
+            return True
     return bool(reached(state, offer, gpus).all())
 
 
@@ -128,7 +134,7 @@ def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocatio
             raise PlanError(Stage.PLACEMENT, rule, value=str(gpus.size))
         if grants.pins is not None and gpus.size:
             _check_pins(state, grants, claim, gpus)
-    if allocation.claims.unit is Unit.JOB and gpus.size:
+    if gpus.size and allocation.claims.unit is _JOB:
         _check_job(state, menus, offer, row, gpus)
 
 
@@ -152,15 +158,13 @@ def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -
         standing = JobState(int(state.jobs.live.state[job])).name.lower()
         raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=name)
     _check_size(state, menus, offer, job, int(gpus.size), Stage.PLACEMENT)
-    wanted = int(state.jobs.live.gpu_type[job])
+    wanted = state.jobs.cells.gpu_type[job]
     if wanted != NONE and np.any(state.cluster.gpu_type[gpus] != wanted):
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=name)
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
     """CPUs and memory of the machines touched, those of other holders who stay included."""
-    if placement.cpus is None and placement.memory_gib is None:
-        return
     cluster, held = state.cluster, state.holdings.live
     others = held.lease[: cluster.gpus] != NONE
     others[placement.gpus] = False

@@ -1,6 +1,7 @@
 """A placement held against the present: the transitions and renewals that lead there, as values."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -18,6 +19,8 @@ from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Second
 
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING = int(GpuState.LEAVING)
+_JOB, _KEEP, _START = Unit.JOB, Rest.KEEP, TransitionKind.START
+_NO_FENCE = Epoch(0)
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,7 +41,19 @@ def plan(state: State, offer: Offer, allocation: Allocation, placement: Placemen
         placement: checked before.
         rounds: the profile's: how long what is granted is protected, and the time from a warning to the kill.
     """
-    return _Planner(state, offer, allocation, placement, rounds).run()
+    planner = _Planner(state, offer, allocation, placement, rounds)
+    return planner.starts() if _only_start(state, allocation, placement) else planner.run()
+
+
+def _only_start(state: State, allocation: Allocation, placement: Placement) -> bool:
+    """Say whether all there is to do is to start jobs that hold nothing on GPUs that nobody holds."""
+    if allocation.claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
+        return False
+    held, leases = state.holdings.cells, state.job_accounts.cells.lease
+    for gpu in placement.gpus.tolist():
+        if held.lease[gpu] != NONE or held.successor[gpu] != NONE:
+            return False
+    return {leases[row] for row in allocation.claims.rows.tolist()} <= {NONE}
 
 
 def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
@@ -71,17 +86,49 @@ class _Planner:
         self.offer = offer
         self.allocation = allocation
         self.placement = placement
-        self.deadline = Seconds(state.now + rounds.suspend_grace)
         self.rounds = rounds
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
         self.lease = state.last_lease
         self.is_job = allocation.claims.unit is Unit.JOB
-        self.named = {row: index for index, row in enumerate(allocation.claims.rows.tolist())}
+        self.rows: list[int] = allocation.claims.rows.tolist()
         self.placed: dict[int, Ints] = {
             claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
         }
         self._owner: dict[int, int] | None = None
+
+    def starts(self) -> Plan:
+        """As ``run``, where nobody who is named holds anything, and nobody holds what they get."""
+        state, number = self.state, self.lease
+        jobs, epoch = state.jobs.cells, state.last_epoch
+        made = []
+        for claim, gpus in self.placed.items():
+            if not gpus.size:
+                continue
+            number, epoch, row = number + 1, epoch + 1, self.rows[claim]
+            ends_at, protected_until = self.ends(claim)
+            order = Transition(
+                kind=_START,
+                lease=number,  # type: ignore[arg-type]
+                epoch=epoch,  # type: ignore[arg-type]
+                fence=_NO_FENCE,
+                app=state.app_id(jobs.app[row]),
+                job=jobs.id[row],
+                gpus=gpus,
+                cpus=self.amount(gpus, 0, self.placement.cpus),
+                memory_gib=self.amount(gpus, 1, self.placement.memory_gib),
+                ends_at=ends_at,
+                protected_until=protected_until,
+                leaving=NO_GPUS,
+                after=NO_GPUS,
+            )
+            made.append(order)
+        return Plan(transitions=made, renewals=[])
+
+    @functools.cached_property
+    def named(self) -> dict[int, int]:
+        """Claims by row."""
+        return {row: index for index, row in enumerate(self.rows)}
 
     def run(self) -> Plan:
         served: dict[int, Ints] = {}
@@ -252,13 +299,15 @@ class _Planner:
             protected_until=draft.protected_until,
             leaving=draft.leaving,
             after=draft.after,
-            deadline=self.deadline if draft.leaving.size else NEVER,
+            deadline=Seconds(state.now + self.rounds.suspend_grace) if draft.leaving.size else NEVER,
         )
 
     def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
         """CPUs or memory by GPU: what the placement says, else in proportion."""
+        if given is None:
+            return self.state.part(gpus, which)
         amount: Reals = self.state.proportional()[which][gpus]
-        if given is not None and gpus.size:
+        if gpus.size:
             order = np.argsort(self.placement.gpus)
             at = np.searchsorted(self.placement.gpus, gpus, sorter=order).clip(max=max(order.size - 1, 0))
             if order.size:

@@ -60,13 +60,13 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
 
 def stop_clock(state: State, job: int, at: float | None = None) -> None:
     """Book the progress that a job made until now, or until ``at``; it makes none from here on."""
-    jobs = state.jobs.live
+    jobs = state.jobs.cells
     since = jobs.since[job]
     if since != since:
         return  # it stands
-    jobs.done[job] += max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
-    if not math.isnan(jobs.iterations[job]):
-        jobs.done[job] = min(jobs.done[job], jobs.iterations[job])
+    done = jobs.done[job] + max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
+    iterations = jobs.iterations[job]
+    jobs.done[job] = iterations if done > iterations else done  # NaN: not known
     jobs.since[job] = math.nan
 
 

@@ -50,7 +50,7 @@ def _filled_at_once(cls: type[T]) -> type[T]:
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     made.__annotations__ = dict(cls.__init__.__annotations__)
     made.__doc__ = cls.__init__.__doc__
-    cls.__init__ = made  # type: ignore[misc]
+    cls.__init__ = made  # type: ignore[method-assign]
     return cls
 
 

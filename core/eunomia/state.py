@@ -55,9 +55,10 @@ class OpenOffer:
 
 STAGES = tuple(Stage)
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
-_HELD, _FREED = GpuState.HELD, Cause.FREED
-_RUNS, _STARTS = JobState.RUNNING, JobState.STARTING
-_WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
+_FREED = Cause.FREED
+_RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
+_WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
+_HELD = int(GpuState.HELD)
 
 
 class State:
@@ -116,7 +117,10 @@ class State:
         self._ends: list[tuple[float, int]] = []
         self._guards: list[tuple[float, int]] = []
         self._parts: tuple[Reals, Reals] | None = None
+        self._nothing: Reals = np.zeros(cluster.gpus)
+        self._nothing.flags.writeable = False
         self._types: list[int] = cluster.gpu_type.tolist()
+        self._one_type = len(cluster.gpu_types) == 1
 
     # --- names -----------------------------------------------------------------------------------------------------
 
@@ -130,11 +134,13 @@ class State:
 
     def app_id(self, row: int) -> AppId:
         """Id of an app."""
-        return AppId(self.apps.live.id[row])
+        found: AppId = self.apps.cells.id[row]
+        return found
 
     def job_id(self, row: int) -> JobId:
         """Id of a job."""
-        return JobId(self.jobs.live.id[row])
+        found: JobId = self.jobs.cells.id[row]
+        return found
 
     def kind(self, name: str) -> int:
         """Number of a kind of job."""
@@ -189,8 +195,8 @@ class State:
 
     def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
         """Have a job wait, start, run or stop from now on, or from ``at``; its books are written up to then."""
-        jobs = self.jobs.live
-        before = int(jobs.state[job])
+        jobs = self.jobs.cells
+        before = jobs.state[job]
         self.books.job(job, self.now if at is None else at)
         jobs.state[job] = to
         standing = self.standing
@@ -198,16 +204,15 @@ class State:
             self.sized(job)
         elif standing.short:
             standing.short.discard(job)
-        if (before == _WAITING) != (to == _WAITING):
-            most = int(jobs.most[job])
-            if to == _WAITING:
+        if to is _WAITS:
+            if before != _WAITING:
                 standing.waiting.add(job)
                 standing.unjudged.add(job)
-                standing.asked += most
-            else:
-                standing.waiting.discard(job)
-                standing.unjudged.discard(job)
-                standing.asked -= most
+                standing.asked += jobs.most[job]
+        elif before == _WAITING:
+            standing.waiting.discard(job)
+            standing.unjudged.discard(job)
+            standing.asked -= jobs.most[job]
 
     def forget_job(self, job: int) -> None:
         """A job is about to go: it neither waits nor runs."""
@@ -216,34 +221,33 @@ class State:
         if job in standing.waiting:
             standing.waiting.discard(job)
             standing.unjudged.discard(job)
-            standing.asked -= int(self.jobs.live.most[job])
+            standing.asked -= self.jobs.cells.most[job]
 
     def sized(self, job: int) -> None:
         """A job has another size, or starts: note whether it runs on less than it could."""
-        jobs, short = self.jobs.live, self.standing.short
-        if jobs.state[job] in (_RUNNING, _STARTING) and self.size_of(job) < jobs.most[job]:
+        jobs, short = self.jobs.cells, self.standing.short
+        if jobs.state[job] in _ON and self.size_of(job) < jobs.most[job]:
             short.add(job)
-        else:
+        elif short:
             short.discard(job)
 
     def size_of(self, job: int) -> int:
         """GPUs that a job runs on, or is about to."""
-        accounts = self.job_accounts.live
-        lease = self.leases.get(int(accounts.lease[job]))
-        return int(accounts.gpus[job]) if lease is None else int(lease.gpus.size)
+        accounts = self.job_accounts.cells
+        lease = self.leases.get(accounts.lease[job])
+        return int(accounts.gpus[job]) if lease is None else lease.gpus.size
 
     def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
         """GPUs come to a job as its own, or leave it."""
         if job == NONE:
             return
         self.books.job(job, self.now)
-        on, types = self.job_accounts.live.on, self._types
-        kind, many = types[gpus[0]], len(gpus)
-        if many == 1 or on.shape[1] == 1:
-            on[job, kind] += many if come else -many
+        on, many = self.job_accounts.cells.on, len(gpus)
+        if many == 1 or self._one_type:
+            on[job, self._types[gpus[0]]] += many if come else -many
             return
         for gpu in gpus:
-            on[job, types[gpu]] += 1 if come else -1
+            on[job, self._types[gpu]] += 1 if come else -1
 
     def put(self, gpu: int, job: int) -> None:
         """Have another job run on a GPU, or none."""
@@ -254,7 +258,8 @@ class State:
 
     def clear(self, job: int) -> None:
         """Have a job run nowhere."""
-        if any(self.job_accounts.live.on[job].tolist()):
+        on = self.job_accounts.cells.on
+        if {on[job, kind] for kind in range(on.shape[1])} != {0}:
             for gpu in np.flatnonzero(self.holdings.live.job == job).tolist():
                 self.put(gpu, NONE)
 
@@ -349,11 +354,21 @@ class State:
     def vacate(self, gpus: Sequence[int], at: Seconds | None = None) -> None:
         """Let GPUs of one lease come back, now or at ``at``: to their successors, or free."""
         at = self.now if at is None else at
-        held, first = self.holdings.live, gpus[0]
-        app = int(held.app[first])
+        cells = self.holdings.cells
+        app, owner = cells.app[gpus[0]], cells.job[gpus[0]]
         self.books.app(app, at)
-        self.app_accounts.live.gpus[app] -= len(gpus)
-        where = list(gpus)
+        self.app_accounts.cells.gpus[app] -= len(gpus)
+        if {cells.successor[gpu] for gpu in gpus} != {NONE} or {cells.job[gpu] for gpu in gpus} != {owner}:
+            self._pass_on(gpus, at)
+            return
+        self.own(gpus, owner, come=False)
+        self.holdings.clear(gpus)
+        self.standing.space.give(gpus)
+        self.cause(_FREED)
+
+    def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
+        """The same for GPUs on which several jobs run, or some of which have successors."""
+        held, where = self.holdings.live, list(gpus)
         jobs, next_leases = held.job[where].tolist(), held.successor[where].tolist()
         for job in {*jobs} - {NONE}:
             self.own([gpu for gpu, on in zip(gpus, jobs, strict=True) if on == job], job, come=False)
@@ -375,18 +390,14 @@ class State:
 
     def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
         """Make the lease the holder of GPUs that nobody holds."""
-        held, where = self.holdings.live, gpus if len(gpus) > 1 else gpus[0]
-        held.app[where], held.job[where], held.lease[where], held.epoch[where] = (
-            lease.app,
-            lease.job,
-            lease.id,
-            lease.epoch,
-        )
+        many, app, job = len(gpus), lease.app, lease.job
+        held, where = (self.holdings.cells, gpus[0]) if many == 1 else (self.holdings.live, gpus)
+        held.app[where], held.job[where], held.lease[where], held.epoch[where] = app, job, lease.id, lease.epoch
         held.ends_at[where], held.protected_until[where] = lease.ends_at, lease.protected_until
         held.state[where] = _HELD
-        self.books.app(lease.app, self.now if at is None else at)
-        self.app_accounts.live.gpus[lease.app] += len(gpus)
-        self.own(gpus, lease.job, come=True)
+        self.books.app(app, self.now if at is None else at)
+        self.app_accounts.cells.gpus[app] += many
+        self.own(gpus, job, come=True)
 
     def capacity(self) -> Ints:
         """GPUs by type, those that are down left out."""
@@ -414,6 +425,12 @@ class State:
             self._parts = cpus[cluster.machine], memory[cluster.machine]
         return self._parts
 
+    def part(self, gpus: Ints, which: int) -> Reals:
+        """GPUs' parts of their machines' CPUs (0) or memory (1); not to be changed."""
+        if self.knows_parts:
+            return self.proportional()[which][gpus]
+        return self._nothing[: gpus.size]
+
     def down(self, gpu: int) -> None:
         """A GPU that nobody holds any more is of no use until its machine comes back."""
         states = self.holdings.live.state
@@ -435,7 +452,7 @@ class State:
         """Keep a new lease."""
         standing = self.standing
         self.leases[lease.id] = lease
-        self.app_accounts.live.leases[lease.app] += 1
+        self.app_accounts.cells.leases[lease.app] += 1
         standing.leases_of.setdefault(lease.app, set()).add(lease.id)
         if lease.job == NONE:
             standing.shared.add(lease.id)
@@ -448,14 +465,16 @@ class State:
         standing.overdue.discard(lease)
         standing.shared.discard(lease)
         standing.leases_of[gone.app].discard(lease)
-        if gone.job != NONE and self.job_accounts.live.lease[gone.job] == lease:
-            self.job_accounts.live.lease[gone.job] = NONE
-        self.app_accounts.live.leases[gone.app] -= 1
-        self.drop_app_if_over(gone.app)
+        of_job, of_app = self.job_accounts.cells.lease, self.app_accounts.cells
+        if gone.job != NONE and of_job[gone.job] == lease:
+            of_job[gone.job] = NONE
+        of_app.leases[gone.app] -= 1
+        if of_app.ended[gone.app]:
+            self.drop_app_if_over(gone.app)
 
     def drop_app_if_over(self, app: int) -> None:
         """Forget an app that ended and has given everything back."""
-        accounts = self.app_accounts.live
+        accounts = self.app_accounts.cells
         if accounts.ended[app] and accounts.leases[app] == 0:
             self.app_rows.pop(self.app_id(app), None)
             self.forecasts.pop(app, None)
@@ -495,7 +514,7 @@ class State:
 
     def verdict(self, job: int, waiting: Waiting) -> None:
         """Keep why a job waits."""
-        kept = self.job_accounts.live
+        kept = self.job_accounts.cells
         reason = 0 if waiting.reason is None else int(waiting.reason)
         stage = -1 if waiting.stage is None else _STAGE_NUMBER[waiting.stage]
         plugin = self.plugin(waiting.plugin)
@@ -510,7 +529,7 @@ class State:
 
     def reason(self, job: int) -> Reason | None:
         """Why a job waits."""
-        code = int(self.job_accounts.live.reason[job])
+        code = self.job_accounts.cells.reason[job]
         return Reason(code) if code else None
 
     # --- views -----------------------------------------------------------------------------------------------------
