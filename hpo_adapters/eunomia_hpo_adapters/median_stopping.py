@@ -43,7 +43,7 @@ class _Averages:
         self.best: float | None = None
 
     def add(self, iteration: int, cost: float) -> None:
-        """Take a metric as a cost, lower is better; what is not finite, or repeated by a resumed script, is left out."""
+        """Take a metric as a cost, lower is better; not one that is not finite, or that a resumed script repeats."""
         if not math.isfinite(cost) or (self.iterations and iteration <= self.iterations[-1]):
             return
         self.total, self.count = self.total + cost, self.count + 1
