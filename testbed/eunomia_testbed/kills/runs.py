@@ -7,7 +7,7 @@ import signal
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from eunomia.errors import EunomiaError
@@ -36,8 +36,10 @@ PAUSE = (1.0, 3.0)
 """Seconds between two kills, and between the first training step and the first kill."""
 LIMIT_SECONDS = (600.0, 20.0)
 """For a run, and for each kill."""
-SHORTEST, KILLS_A_LENGTH = 0.5, 50.0
+SHORTEST, KILLS_A_LENGTH = 0.3, 50.0
 """Length of the apps without kills, and how many kills ask for one more length, as far as 1."""
+GROWTH, LONGEST = 1.5, 2.0
+"""Each round of further apps is so many times as long as the one before it, for the machine is fast, as far as this."""
 LEAST_LIVE = 2
 """Apps that live while kills are left: where they end, more are submitted."""
 MORE_FOR = 0.5
@@ -96,9 +98,9 @@ def kill_run(
     """
     began = time.time()
     limit = LIMIT_SECONDS[0] + LIMIT_SECONDS[1] * len(kinds)
-    sources = small_apps(min(1.0, SHORTEST + len(kinds) / KILLS_A_LENGTH) if length is None else length)
-    run = LiveRun(folder, sources, settings=settings, seed=luck.randrange(2**31), cpu_only=True)
-    killer, more = Killer(run, kinds, luck, tell), itertools.cycle(sources)
+    length = min(1.0, SHORTEST + len(kinds) / KILLS_A_LENGTH) if length is None else length
+    run = LiveRun(folder, small_apps(length), settings=settings, seed=luck.randrange(2**31), cpu_only=True)
+    killer, more = Killer(run, kinds, luck, tell), _more_apps(length)
     try:
         run.start()
         run.submit()
@@ -116,6 +118,13 @@ def kill_run(
         run.stop()
         left = end_those_left(folder, LEFT_SECONDS)
     return _outcome(run, killer, time.time() - began, left)
+
+
+def _more_apps(length: float) -> Iterator[AppSource]:
+    """Further apps without end."""
+    while True:
+        length = max(length, min(GROWTH * length, LONGEST))
+        yield from small_apps(length)
 
 
 def _wants_more(run: LiveRun) -> bool:
