@@ -34,6 +34,7 @@ from eunomia_testbed.simulator.reporting import Reporter
 from eunomia_testbed.simulator.rounds import RuledRun
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.saves import PeriodicSaves
 from eunomia_testbed.simulator.states import AWAITED, FINISHED, OVER, REJECTED, RUNNING, WAITING, JobStates
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
@@ -96,7 +97,14 @@ class Engine:
         self.logs = Logs(options.keep, cluster, workload.size, batches)
         self.jobs = JobStates(jobs.most.tolist(), self.logs.waits)
         saved = math.inf if options.failures is None else options.failures.checkpoint_every_seconds
-        self.work = Work(workload, self.speeds, self.agenda, checkpoint_every=saved, segments=self.logs.segments)
+        self.work = Work(
+            workload,
+            self.speeds,
+            self.agenda,
+            checkpoint_every=saved,
+            saves=_saves(options, workload.size),
+            segments=self.logs.segments,
+        )
         self.executor = Executor(
             self.arbiter,
             self.work,
@@ -413,3 +421,11 @@ class Engine:
         self.jobs.state[job] = REJECTED
         said = "no reason" if reason is None else reason.word
         self.dropped.append(Unfit(job=job, rule=f"{self.profile.name} must be able to start a job", value=said))
+
+
+def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
+    """Checkpoints that take time, where they were asked for; a peer's rules have none."""
+    costs = options.costs
+    if math.isinf(costs.checkpoint_every) or options.rules is not None:
+        return None
+    return PeriodicSaves(jobs, costs.checkpoint_every, costs.checkpoint)

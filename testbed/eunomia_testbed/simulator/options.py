@@ -28,6 +28,9 @@ class Costs:
     """A job that grows or shrinks makes no step while its gang is put together anew."""
     release: float = 0.0
     """From the end of a job's processes until its GPUs can be used by others."""
+    checkpoint_every: float = math.inf
+    """Seconds of steps after which a running job stands for ``checkpoint`` to save; what it did since then is lost with
+    a machine, whatever ``Failures`` says. inf: such checkpoints take no time."""
 
 
 @value
@@ -69,7 +72,8 @@ class Failures:
     outages: tuple[Outage, ...] = ()
     """What is known to happen, such as from a file."""
     checkpoint_every_seconds: float = 1800.0
-    """What a job did since its last checkpoint is lost with a machine; inf: saved only when it leaves its GPUs."""
+    """What a job did since its last checkpoint is lost with a machine; inf: saved only when it leaves its GPUs. These
+    checkpoints take no time; ``Costs.checkpoint_every`` has others in their place."""
 
 
 Knowledge = Literal["declared", "oracle", "measured"]
@@ -143,10 +147,13 @@ class SimulationOptions:
         Raises:
             InputError: a negative time, or a part that is not between 0 and 1.
         """
-        for group, times in ((self.costs, None), (self.delays, ("order", "again"))):
-            for field in dataclasses.fields(group):
-                if times is None or field.name in times:
-                    _at_least_zero(field.name, getattr(group, field.name))
+        for field in dataclasses.fields(self.costs):
+            if field.name != "checkpoint_every":
+                _at_least_zero(field.name, getattr(self.costs, field.name))
+        if not self.costs.checkpoint_every > 0.0:
+            raise InputError("checkpoint_every must be positive", value=str(self.costs.checkpoint_every))
+        for name, seconds in (("order", self.delays.order), ("again", self.delays.again)):
+            _at_least_zero(name, seconds)
         for name, part in (("jitter", self.delays.jitter), ("lost", self.delays.lost), ("error", self.reports.error)):
             if not 0.0 <= part < 1.0:
                 raise InputError(f"{name} must be at least 0 and less than 1", value=str(part))
@@ -155,9 +162,16 @@ class SimulationOptions:
             if not 0.0 < factor < math.inf:
                 raise InputError("a lie must be a positive factor", value=str(factor), place=app)
         if self.failures is not None:
-            for name in ("between_seconds", "repair_seconds", "checkpoint_every_seconds"):
-                if not getattr(self.failures, name) > 0.0:
-                    raise InputError(f"{name} must be positive", value=str(getattr(self.failures, name)))
+            self._check_failures(self.failures)
+
+    def _check_failures(self, failures: Failures) -> None:
+        for name in ("between_seconds", "repair_seconds", "checkpoint_every_seconds"):
+            if not getattr(failures, name) > 0.0:
+                raise InputError(f"{name} must be positive", value=str(getattr(failures, name)))
+        free, paid = failures.checkpoint_every_seconds, self.costs.checkpoint_every
+        if paid < math.inf and free not in (paid, Failures().checkpoint_every_seconds):
+            rule = "checkpoint_every must be the same among costs and failures, or stand among one of them"
+            raise InputError(rule, value=f"{paid:g} s and {free:g} s")
 
 
 def _at_least_zero(name: str, seconds: float) -> None:

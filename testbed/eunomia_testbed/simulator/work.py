@@ -4,6 +4,7 @@ import math
 
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.logs import SegmentLogger
+from eunomia_testbed.simulator.saves import PeriodicSaves
 from eunomia_testbed.simulator.truth import Speeds
 from eunomia_testbed.workload import Workload
 
@@ -17,7 +18,8 @@ class Work:
         workload: whose jobs.
         speeds: the truth.
         agenda: where the ends of runs are put down.
-        checkpoint_every: seconds between two checkpoints of a job that runs.
+        checkpoint_every: seconds between two checkpoints of a job that runs, which cost nothing.
+        saves: checkpoints that take time, in the place of these; None: there are none.
         segments: where runs are logged; None: they are not.
     """
 
@@ -28,6 +30,7 @@ class Work:
         agenda: Agenda,
         *,
         checkpoint_every: float = math.inf,
+        saves: PeriodicSaves | None = None,
         segments: SegmentLogger | None = None,
     ) -> None:
         count = workload.size
@@ -51,7 +54,7 @@ class Work:
         """Whether the rules of a peer say what is done in a round: no run then ends by itself."""
         self._told: dict[int, float] = {}
         self._agenda = agenda
-        self._every = checkpoint_every
+        self._every, self._saves = checkpoint_every, saves
         self._segments = segments
         for job in workload.regimes:
             self._set_border(job)
@@ -65,24 +68,35 @@ class Work:
         self.since[job] = now
         self.pace[job] = pace
         turn = self.turn[job] = self.turn[job] + 1
+        saves = self._saves
+        if saves is not None:
+            saves.go(job, now, gpus, self.done[job])
         if pace < math.inf and not self.by_rules:
-            self._agenda.end(now + (self.border[job] - self.done[job]) * pace, job, turn)
+            seconds = (self.border[job] - self.done[job]) * pace
+            self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
         regimes = self.speeds.regimes(job)
         regime = regimes[self.regime[job]] if regimes else None
         return self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus, memory_gib=memory_gib)
 
-    def stop(self, job: int, now: float, *, at_border: bool = False) -> None:
-        """Let a job that runs stand; what it did is booked."""
+    def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
+        """Let a job that runs stand; what it did is booked. One that leaves, or is put together anew, is saved."""
         ran = now - self.since[job]
+        pace, steps = self.pace[job], ran
+        if self._saves is not None:
+            steps = self._saves.stop(job, now, self.on[job], ran=ran, pace=pace, done=self.done[job])
+            if leaves and not at_border:
+                self._saves.forget(job)
         if at_border:
             self.done[job] = self.border[job]
         elif ran > 0.0:
-            self.done[job] = min(self.border[job], self.done[job] + ran / self.pace[job])
-        self.run_seconds[job] += ran
+            self.done[job] = min(self.border[job], self.done[job] + steps / pace)
+        self.run_seconds[job] += steps
         if self._segments is not None and ran > 0.0:
-            self._segments.add(job, self.since[job], now, self.on[job], self.pace[job], self.regime[job])
+            # Over the whole stretch, what it saved in between included.
+            mean = pace if steps == ran or steps <= 0.0 else pace * ran / steps
+            self._segments.add(job, self.since[job], now, self.on[job], mean, self.regime[job])
         self.on[job] = NOWHERE
         self.turn[job] += 1
 
@@ -93,10 +107,16 @@ class Work:
         self.stop(job, now)
         if math.isinf(pace):
             return
-        unsaved = ran if math.isinf(self._every) else ran % self._every
-        lost = min(self.done[job] - before, unsaved / pace)
+        lost = self._unsaved(job, before, ran, pace)
         self.done[job] -= lost
         self.lost[job] += lost
+
+    def _unsaved(self, job: int, before: float, ran: float, pace: float) -> float:
+        """Iterations that no checkpoint of a job holds, after a run that began with so many done."""
+        if self._saves is not None:
+            return max(0.0, self.done[job] - self._saves.saved(job))
+        seconds = ran if math.isinf(self._every) else ran % self._every
+        return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
         """Book what a running job did in a round of a peer's rules."""
@@ -120,19 +140,22 @@ class Work:
         """Iterations that a job has done by now."""
         if not self.on[job] or self.by_rules:
             return self.done[job]
-        return min(self.border[job], self.done[job] + (now - self.since[job]) / self.pace[job])
+        ran = now - self.since[job]
+        steps = ran if self._saves is None else self._saves.steps(job, ran)
+        return min(self.border[job], self.done[job] + steps / self.pace[job])
 
     def rate(self, job: int) -> float:
-        """Iterations a second of a job that runs."""
+        """Iterations a second of a job that runs, over a time that is long beside its checkpoints."""
         pace = self.pace[job]
-        return 1.0 / pace if pace > 0.0 else 0.0
+        rate = 1.0 / pace if pace > 0.0 else 0.0
+        return rate if self._saves is None else rate * self._saves.part
 
     def aim(self, job: int, iterations: float, now: float) -> None:
         """Have a job run to so many iterations; one that runs goes on at once."""
         self.goal[job] = min(iterations, self.total[job])
         gpus = self.on[job]
         if gpus:
-            self.stop(job, now)
+            self.stop(job, now, leaves=False)
         self._set_border(job)
         if gpus:
             self.go(job, now, gpus)
@@ -142,7 +165,9 @@ class Work:
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
-        """Enter the next regime; return its batch size."""
+        """Enter the next regime, which begins from a checkpoint; return its batch size."""
+        if self._saves is not None:
+            self._saves.forget(job)
         self.regime[job] += 1
         self._set_border(job)
         return self.speeds.regimes(job)[self.regime[job]].batch_size
