@@ -145,8 +145,8 @@ class Table(Generic[C]):
 
 
 def _cells(column: Any) -> Any:
-    """A column by its cells; one of objects is read and written by itself."""
-    return column if column.dtype == object else memoryview(column)
+    """A column by its cells; one of objects is read and written by itself, and so is a matrix, a row at a time."""
+    return column if column.dtype == object or column.ndim > 1 else memoryview(column)
 
 
 def _shut(column: Any) -> Any:
