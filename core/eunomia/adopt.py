@@ -21,8 +21,11 @@ def adopt(state: State, decision: Decision) -> None:
     state.round = decision.round
     if decision.closed is not None:
         close_offer(state)
-    if decision.transitions:
-        _carry_out(state, decision.transitions)
+    transitions = decision.transitions
+    if len(transitions) == 1 and transitions[0].kind is _START:
+        _start(state, transitions[0])
+    elif transitions:
+        _carry_out(state, transitions)
     for renewal in decision.renewals:
         _renew(state, renewal)
     for waiting in decision.waiting:
@@ -123,8 +126,10 @@ def _start(state: State, order: Transition) -> None:
         granted_at=state.now,
     )
     state.add_lease(lease)
-    state.last_lease = max(state.last_lease, lease.id)
-    state.last_epoch = max(state.last_epoch, lease.epoch)
+    if lease.id > state.last_lease:
+        state.last_lease = lease.id
+    if lease.epoch > state.last_epoch:
+        state.last_epoch = lease.epoch
     if job != NONE:
         accounts = state.job_accounts.cells
         accounts.lease[job] = lease.id

@@ -43,10 +43,20 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given
     except StageFaultError:
         raise
     except (Exception, SystemExit) as error:
-        raise StageFaultError(plugin, stage, f"{type(error).__name__}: {error}") from error
+        raise fault_of(plugin, stage, error) from error
     if not isinstance(answer, kind):
-        raise StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")
+        raise mistyped(plugin, stage, kind, answer)
     return answer
+
+
+def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
+    """What a plugin raised, as a fault of its stage."""
+    return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}")
+
+
+def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:
+    """An answer that is no ``kind``, as a fault of its stage."""
+    return StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")
 
 
 @dataclasses.dataclass(slots=True)

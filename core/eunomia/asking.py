@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from eunomia.allocations import Allocation
-from eunomia.answers import Answer, StageFaultError, ask
+from eunomia.answers import Answer, StageFaultError, ask, fault_of, mistyped
 from eunomia.claims import Claims
 from eunomia.decisions import Fault
 from eunomia.invariants import PlanError, check_verdicts
@@ -79,7 +79,14 @@ class Asking:
         self.calls += 1
         if self.told is not None:
             self.told(name, stage)
-        answer = ask(name, stage, kind, call, *given)
+        try:
+            answer = call(*given)
+        except StageFaultError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise fault_of(name, stage, error) from error
+        if not isinstance(answer, kind):
+            raise mistyped(name, stage, kind, answer)
         if answer.memo is not None:
             result.memos[name, stage] = answer.memo
         if kind is _ALLOCATION and answer.record is not None:  # type: ignore[union-attr]

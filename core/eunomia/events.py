@@ -5,7 +5,6 @@ step's; there is no event for the end of a lease, which follows from the time.
 """
 
 import dataclasses
-import itertools
 import math
 from typing import Final
 
@@ -281,9 +280,15 @@ _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
     """Events of one instant in the fixed order; a kind's events by id, reports of one id as they came."""
-    ranks = [_RANK[type(event)] for event in events]
-    if all(rank < after for rank, after in itertools.pairwise(ranks)):
+    before = -1
+    for event in events:
+        rank = _RANK[type(event)]
+        if rank <= before:
+            break
+        before = rank
+    else:
         return list(events)  # one of each kind, as they are to be folded
+    ranks = [_RANK[type(event)] for event in events]
     if len(set(ranks)) == len(ranks):
         by_rank = dict(zip(ranks, events, strict=True))
         return [by_rank[rank] for rank in sorted(ranks)]

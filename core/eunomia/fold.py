@@ -50,27 +50,26 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         events: of this instant.
         grace: seconds that a job has between its warning and its end.
     """
-    state.standing  # noqa: B018 -- is built from the tables before they change, and follows every change from here on
+    standing = state.standing  # is built from the tables before they change, and follows every change from here on
     state.advance(now)
-    folded = Folded(orders=[], refused=[])
+    folded = Folded([], [])
     ordered = in_order(list(events))
-    folding = Folding(state, folded, grace, ending={event.job for event in ordered if type(event) is JobFinished})
+    folding = Folding(state, folded, grace, ordered)
     for event in ordered:
         try:
             FOLDS[type(event)](folding, event)
         except EventError as error:
             folded.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
-    if state.take_ended():
+    if state.has_ends and state.take_ended():
         state.cause(Cause.LEASE_ENDED)
-    _wake_retries(state)
+    if standing.backing_off:
+        _wake_retries(state)
     return folded
 
 
 def _wake_retries(state: State) -> None:
     """Jobs whose pause after a failure is over wait again."""
     backing = state.standing.backing_off
-    if not backing:
-        return
     accounts, jobs = state.job_accounts.live, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and accounts.lease[job] == NONE:

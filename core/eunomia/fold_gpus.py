@@ -54,7 +54,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     lease.gpus = lease.gpus[:0]
     state.vacate(gpus, at)
     state.drop_lease(lease.id)
-    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and state.job_id(job) not in fold.ending:
+    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
         stop_clock(state, job, at)
         await_round(state, job, stopped=True, at=at)
 

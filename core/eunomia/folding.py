@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Set
+from collections.abc import Sequence
 
 from eunomia.decisions import Fault, Transition, TransitionKind
 from eunomia.errors import InputError
+from eunomia.events import Event, JobFinished
 from eunomia.leases import Lease, LeaseState
 from eunomia.revoking import revoke, stop_clock
 from eunomia.state import State
@@ -29,25 +30,28 @@ class EventError(InputError):
 class Folding:
     """The fold of a step's events: the state, and what follows for executors."""
 
-    __slots__ = ("ending", "folded", "grace", "state")
+    __slots__ = ("_events", "folded", "grace", "state")
 
-    def __init__(self, state: State, folded: Folded, grace: Seconds, ending: Set[JobId]) -> None:
+    def __init__(self, state: State, folded: Folded, grace: Seconds, events: Sequence[Event]) -> None:
         self.state = state
         self.folded = folded
         self.grace = grace
-        self.ending = ending
-        """Jobs that end in this step: they wait for nothing any more."""
+        self._events = events
+
+    def ends(self, job: JobId) -> bool:
+        """Say whether a job ends in this step: it waits for nothing any more."""
+        return job in [event.job for event in self._events if type(event) is JobFinished]
 
     def app(self, app: AppId) -> int:
         """Row of an app that is here and not over; EventError otherwise."""
-        row = self.state.app_row(app)
+        row = self.state.app_rows.get(app, NONE)
         if row == NONE or self.state.app_accounts.cells.ended[row]:
             raise EventError("an event must name an app that is here", value=f'"{app}"')
         return row
 
     def job(self, job: JobId) -> int:
         """Row of a job that is here; EventError otherwise."""
-        row = self.state.job_row(job)
+        row = self.state.job_rows.get(job, NONE)
         if row == NONE:
             raise EventError("an event must name a job that is here", value=f'"{job}"')
         return row
@@ -88,11 +92,12 @@ class Folding:
             lease.job = NONE
         app = state.jobs.cells.app[job]
         state.touch(job=job, app=app)
-        state.standing.backing_off.pop(job, None)
-        state.standing.jobs_of[app].discard(job)
-        state.job_rows.pop(state.job_id(job))
-        state.measured.pop(job, None)
-        state.starts_at.pop(job, None)
+        standing = state.standing
+        standing.jobs_of[app].discard(job)
+        del state.job_rows[state.job_id(job)]
+        for beside in (standing.backing_off, state.measured, state.starts_at):
+            if beside:
+                beside.pop(job, None)
         for table in state.tables_of_jobs:
             table.drop(job)
         state.cause(_LEFT)
@@ -133,7 +138,8 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
         at: since when it waits; None: now.
     """
     state.turn(job, _WAITING, at)
-    state.standing.backing_off.pop(job, None)
+    if state.standing.backing_off:
+        state.standing.backing_off.pop(job, None)
     accounts = state.job_accounts.cells
     if stopped and accounts.reason[job] not in _OVER:
         state.touch(job=job)

@@ -37,12 +37,12 @@ def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
         forecasts=state.forecasts,
         measured=state.measured,
         ledger=later.ledger,  # type: ignore[arg-type]
-        memos=Memos(state.memos),
+        memos=later.memos,
         kinds=later.kinds,  # type: ignore[arg-type]
         seed=state.seed,
         find_changes=state.changed,
         narrow=lambda app: _narrowed(state, app, causes),
-        sets=state.sets,
+        sets=later,
     )
 
 
@@ -51,12 +51,14 @@ class Sets:
 
     Attributes:
         active, active_apps, ledger, kinds: how these fields of a snapshot are made when they are first asked for.
+        memos: the memos of now, as stages see them.
     """
 
-    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger")
+    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos")
 
     def __init__(self, state: "State") -> None:
         self._state = state
+        self.memos = Memos(state.memos)
         self.active = Later(state.active)
         self.active_apps = Later(lambda: _active_apps(state))
         self.ledger = Later(lambda: Ledger(jobs=state.job_ledger.view, apps=state.app_ledger.view))

@@ -81,10 +81,11 @@ class Space:
         return (self.bits, self.free, self.machines) == (other.bits, other.free, other.machines)
 
     def _by_machine(self, gpus: Iterable[int]) -> Iterable[tuple[int, int]]:
-        found: dict[int, int] = {}
+        machine_of, start, found = self._machine, self._start, dict[int, int]()
         for gpu in gpus:
-            machine = self._machine[gpu]
-            found[machine] = found.get(machine, 0) | 1 << (gpu - self._start[machine])
+            machine = machine_of[gpu]
+            bit = 1 << (gpu - start[machine])
+            found[machine] = found[machine] | bit if machine in found else bit
         return found.items()
 
     def _set(self, machine: int, bits: int) -> None:

@@ -292,8 +292,9 @@ class State:
 
     def watch_end(self, lease: Lease) -> None:
         """Note when the lease ends, and when its protected part does."""
-        if lease.ends_at > self.now:
-            self.standing.overdue.discard(lease.id)
+        overdue = self.standing.overdue
+        if overdue and lease.ends_at > self.now:
+            overdue.discard(lease.id)
         if math.isfinite(lease.ends_at):
             heapq.heappush(self._ends, (lease.ends_at, lease.id))
         if lease.protected_until > self.now:
@@ -461,7 +462,8 @@ class State:
         """Forget a lease that has no GPUs left; an app that is over goes with its last one."""
         standing = self.standing
         gone = self.leases.pop(lease)
-        self.leaving.pop(lease, None)
+        if self.leaving:
+            self.leaving.pop(lease, None)
         standing.overdue.discard(lease)
         standing.shared.discard(lease)
         standing.leases_of[gone.app].discard(lease)
@@ -477,7 +479,8 @@ class State:
         accounts = self.app_accounts.cells
         if accounts.ended[app] and accounts.leases[app] == 0:
             self.app_rows.pop(self.app_id(app), None)
-            self.forecasts.pop(app, None)
+            if self.forecasts:
+                self.forecasts.pop(app, None)
             self.standing.jobs_of.pop(app, None)
             self.standing.leases_of.pop(app, None)
             for table in self.tables_of_apps:

@@ -45,7 +45,7 @@ class Timing:
 
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: none is."""
-        triggers = self._known(state)
+        triggers = self._triggers or self._known(state)
         if state.has_guards and state.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
         if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
@@ -63,11 +63,10 @@ class Timing:
 
     def next(self, state: State) -> Seconds:
         """When the next step is due without news."""
-        triggers, now, standing = self._known(state), state.now, state.standing
-        wake_at = NEVER
+        triggers, now, standing = self._triggers or self._known(state), state.now, state.standing
+        wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
         if state.has_ends:
             wake_at = _sooner(state.next_end(), now, wake_at)
-        wake_at = _sooner(state.stage_wake_at, now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
@@ -77,10 +76,11 @@ class Timing:
                 wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
             if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
-            if standing.waiting:
+            if standing.waiting and state.has_guards:
                 wake_at = _sooner(state.next_guard(), now, wake_at)
-        for time in standing.backing_off.values():
-            wake_at = _sooner(Seconds(time), now, wake_at)
+        if standing.backing_off:
+            for time in standing.backing_off.values():
+                wake_at = _sooner(Seconds(time), now, wake_at)
         return wake_at
 
     def _known(self, state: State) -> Triggers:
