@@ -12,6 +12,8 @@ from eunomia_plugins.allocations.queue import Fits, Grant, Queue, contest, conte
 from eunomia_plugins.allocations.ranking import in_turn
 
 NOBODY: Final = np.empty(0, np.int32)
+FIRST: Final = np.zeros(1, np.int32)
+FIRST.flags.writeable = False
 
 
 def can_follow(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: bool) -> bool:
@@ -101,19 +103,22 @@ def _allocation(
     stop: bool,
     beyond: Verdicts = NO_VERDICTS,
 ) -> Allocation:
-    rows: Rows = np.array([*losers, *(grant.row for grant in grants)], np.int32)
-    gpus: Ints = np.array([*(0 for _ in losers), *(grant.gpus for grant in grants)], np.int64)
+    rows: Rows = np.array([*losers, *[grant.row for grant in grants]], np.int32)
+    gpus: Ints = np.array([*[0 for _ in losers], *[grant.gpus for grant in grants]], np.int64)
     kinds = None
     if offer.capacity.size > 1:
-        kinds = np.array([*(-1 for _ in losers), *(grant.kind for grant in grants)], np.int32)
-    order = np.arange(len(losers), rows.size)
+        kinds = np.array([*[-1 for _ in losers], *[grant.kind for grant in grants]], np.int32)
+    if rows.size == 1 and grants:
+        order = FIRST
+    else:
+        order = in_turn(snapshot, rows, gpus, np.arange(len(losers), rows.size), stop=stop)
     wake_at = NEVER
     if keys.holds is not None and offer.contended and grants:
         wake_at = Seconds(snapshot.now + max(float(keys.holds(rows[len(losers) :]).min()), 1e-3))
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
         amount=Grants(gpus=gpus, gpu_type=kinds),
-        order=in_turn(snapshot, rows, gpus, order, stop=stop),
+        order=order,
         on_misfit=Misfit.STOP if stop else Misfit.SKIP,
         verdicts=beyond,
         wake_at=wake_at,

@@ -84,9 +84,11 @@ class Ordered:
         Where jobs have one size each and the order gives keys, only what changes is answered, by jobs kept sorted;
         the same comes out as of everybody ranked anew.
         """
-        keys = next((form.keys for form in valuations.forms if isinstance(form, Scores)), None)
-        stop, books = self.options.on_misfit == "stop", self.options.on_misfit in ("easy", "conservative")
-        if keys is not None and not books and can_follow(snapshot, menus, offer, stop=stop):
+        form, misfit = valuations.forms[0] if valuations.forms else None, self.options.on_misfit
+        if not isinstance(form, Scores):
+            form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
+        keys, stop = None if form is None else form.keys, misfit == "stop"
+        if keys is not None and misfit in ("skip", "stop") and can_follow(snapshot, menus, offer, stop=stop):
             return follow(self._queue, snapshot, offer, keys, stop=stop)
         return self._ranked(snapshot, menus, offer, valuations)
 

@@ -41,20 +41,32 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     ):
         return None
     rows, order = allocation.claims.rows.tolist(), allocation.order.tolist()
-    held = {claim: sets.gpus_of(row) for claim, row in enumerate(rows)}
-    leave = {claim: gpus for claim, gpus in held.items() if gpus.size}
+    leave = {claim: gpus for claim, row in enumerate(rows) if (gpus := sets.gpus_of(row)).size}
     if (leave or offer.scope is not Scope.FREE) and not sets.plain:
         return None  # GPUs that are being left are on offer too
     kinds = [_kind(snapshot, grants, claim, row) for claim, row in enumerate(rows)]
-    if any(kinds[claim] < 0 for claim in order):
+    if order and min([kinds[claim] for claim in order]) < 0:
         return None
+    if len(order) == 1 and not leave:
+        only = _one(snapshot.cluster, sets.space, order[0], kinds, grants)
+        if only is not None:
+            return only
     types = snapshot.cluster.gpu_type
-    if any(grants.gpus[claim] and (types[gpus] == kinds[claim]).any() for claim, gpus in leave.items()):
+    if leave and any(grants.gpus[claim] and (types[gpus] == kinds[claim]).any() for claim, gpus in leave.items()):
         return None
     space = sets.space.copy()
     for gpus in leave.values():
         space.give(gpus.tolist())
     return _packed(snapshot.cluster, space, allocation, kinds, leave)
+
+
+def _one(cluster: Cluster, space: Space, claim: int, kinds: list[int], grants: Grants) -> Placement | None:
+    """As ``_packed`` of one claim that holds nothing; None: it is granted nothing, or there is no room."""
+    size = int(grants.gpus[claim])
+    gpus = _choose(cluster, space, kinds[claim], size) if size else None
+    if gpus is None:
+        return None
+    return Placement(claim=np.array([claim], np.int32), gpus=np.array(gpus), start=np.array([0, size]))
 
 
 def _packed(
@@ -119,7 +131,8 @@ def _rooms(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
 def _kind(snapshot: Snapshot, grants: Grants, claim: int, row: int) -> int:
     """The GPU type that a claim gets; negative: it is to be chosen, or there is none."""
     if len(snapshot.cluster.gpu_types) == 1:
-        return min(0, int(snapshot.jobs.gpu_type[row]) + 1)  # any, or the one that there is
+        wanted = int(snapshot.jobs.gpu_type[row])
+        return wanted + 1 if wanted < NONE else 0  # any, or the one that there is
     if grants.gpu_type is not None and grants.gpu_type[claim] >= 0:
         return int(grants.gpu_type[claim])
     return int(snapshot.jobs.gpu_type[row]) if snapshot.jobs.gpu_type[row] >= 0 else NONE
