@@ -47,17 +47,23 @@ APP = """
 [app]
 name = "{name}"
 [job]
-command = "python tiny_worker.py --seconds 0.02"
+command = "python wait_for_end.py"
 slots = 1
-max_iterations = 250
 """
 
 
-@pytest.mark.timeout(120)
+SCRIPT = """
+import os, time
+while not os.path.exists("end"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(280)
 def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    (work / "tiny_worker.py").write_bytes((HERE / "tiny_worker.py").read_bytes())
+    (work / "wait_for_end.py").write_text(SCRIPT)
     (work / "tired.py").write_text(PLUGIN)
     for name in ("ana", "ben"):
         (work / f"{name}.toml").write_text(APP.format(name=name))
@@ -73,7 +79,7 @@ def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: py
             slots=2,
             cpu_only=True,
             log_dir=tmp_path,
-            arbiter_options=["--step-limit-seconds", "2"],
+            arbiter_options=["--step-limit-seconds", "4"],
             launcher_options=["--no-zygote"],
         ) as town,
         Client(town.address, token_file=town.token_file) as client,
@@ -81,6 +87,8 @@ def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: py
         client.submit("ana.toml")
         await_true(lambda: client.app("ana").running == 1)
         client.submit("ben.toml")
+        await_true(lambda: client.health().fallback)
+        (work / "end").touch()
         await_true(lambda: [app.state for app in client.list().apps] == ["finished", "finished"])
         health = client.health()
         assert health.fallback
@@ -94,7 +102,7 @@ def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: py
     assert not any(decision.transitions for decision in faulty)
 
 
-def await_true(look: Callable[[], bool], seconds: float = 80.0) -> None:
+def await_true(look: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait; an arbiter that is just being restarted is asked again."""
     deadline = time.monotonic() + seconds
     while True:

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 
-from eunomia.units import Seconds
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.jobs import Gang, Job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -48,7 +47,7 @@ def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
             thread = threading.Thread(target=lambda name=f"more{number}": waiting.append(made.submit(name)))
             thread.start()
             threads.append(thread)
-            thread.join(0.3)
+            eventually(lambda on=thread: not on.is_alive() or made.arbiter.service.away is not None, "taken or refused")
             assert number < 39
         steps = journal.last_step
         with pytest.raises(grpc.RpcError) as refused:
@@ -56,14 +55,14 @@ def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
         told = "the journal's disk must take what is written, but got database or disk is full"
         assert told in str(refused.value.details())
-        health = made.client().Health(pb.HealthRequest(), metadata=made.operator, timeout=20.0)
+        health = made.client().Health(pb.HealthRequest(), metadata=made.operator, timeout=service_lab.PATIENCE_SECONDS)
         assert not health.ready
         assert told in health.faults[-1]
         assert journal.last_step == steps
         assert {app for app, _ in made.launcher.started} <= {app.name for app in made.arbiter.service.apps}
         made.arbiter.run(raise_limit(made))
         for thread in threads:
-            thread.join(20.0)
+            thread.join(service_lab.PATIENCE_SECONDS)
         assert len(waiting) == len(threads)
         made.submit("late")
         eventually(lambda: ("late", 1) in made.launcher.started, "the master of an app that came when there was room")
@@ -89,10 +88,9 @@ def test_a_journal_that_knows_less_than_the_machines_fences_them_first(tmp_path:
 
 
 def test_a_machine_that_was_lost_before_its_first_lease_can_be_leased_afterwards(tmp_path: Path) -> None:
-    with lab(tmp_path, node_silence=Seconds(0.5)) as made:
+    with lab(tmp_path) as made:
         made.ready()
-        made.quiet()
-        eventually(lambda: made.slots("down"), "lost")
+        made.lose()
         made.ready()
         eventually(lambda: len(made.slots("free")) == 4, "back")
         master = made.master("ana", "2")

@@ -116,7 +116,7 @@ def test_nobody_sends_a_token_beyond_loopback_without_tls(tmp_path: Path) -> Non
 
 
 def _finished(client: Client, name: str) -> Any:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while (app := client.app(name)).state not in ("finished", "failed"):
         assert time.monotonic() < deadline, app
         time.sleep(0.1)

@@ -15,7 +15,7 @@ import pytest
 
 from eunomia_testbed.results import RunData
 
-LIMIT_SECONDS = 420.0
+LIMIT_SECONDS = 900.0
 pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 30)
 
 
@@ -102,19 +102,20 @@ def test_it_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str
     assert "auction" in progress and "hyperband finished" in progress
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(500)
 def test_ctrl_c_stops_everything_and_still_writes_the_report(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     process = subprocess.Popen(
         command("--out", str(folder)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        deadline = time.monotonic() + 60.0
-        while not list(folder.glob("apps/*/*/containers/*/worker.json")) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 180.0
+        while not list(folder.glob("apps/*/*/containers/*/worker.json")):
+            assert time.monotonic() < deadline, "no worker ever started"
             time.sleep(0.1)
         time.sleep(2.0)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        out, err = process.communicate(timeout=45.0)
+        out, err = process.communicate(timeout=180.0)
     finally:
         if process.poll() is None:
             process.kill()

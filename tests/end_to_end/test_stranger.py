@@ -110,7 +110,7 @@ APP = """
 [app]
 name = "pair"
 [job]
-command = "sleep 4"
+command = "python wait.py"
 slots = 1
 max_iterations = 10
 [space]
@@ -118,6 +118,11 @@ lr = { type = "float", low = 0.01, high = 0.1 }
 [tuner]
 kind = "none"
 trials = 2
+"""
+WAIT = """
+import os, time
+while not os.path.exists("go"):
+    time.sleep(0.05)
 """
 
 
@@ -136,9 +141,11 @@ def test_real_jobs_run_by_it_and_one_that_waits_is_explained(place: Place) -> No
         assert server.stdout is not None
         assert json.loads(server.stdout.readline())["policy"] == "lottery"
         (place.folder / "pair.toml").write_text(APP)
+        (place.folder / "wait.py").write_text(WAIT)
         place.eunomia("submit", "pair.toml", "--quiet", "--state-dir", str(state))
         said = until(lambda: outranked(place, state))
         assert (said["plugin"], said["stage"], said["state"]) == ("lottery", "allocation", "waiting")
+        (place.folder / "go").touch()
         until(lambda: "finished" in place.eunomia("explain", "pair", "--json", "--state-dir", str(state)) or None)
     finally:
         server.send_signal(signal.SIGTERM)
