@@ -52,15 +52,23 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
         InputError: as ``load_cluster``.
     """
     path = Path(text)
-    if not str(text).endswith(".toml") and not (isinstance(text, Path) or path.is_file()):
+    if not str(text).endswith(".toml") and not (isinstance(text, Path) or _is_file(path)):
         return ClusterFile(cluster=Cluster.parse(str(text), place=place), bandwidth_gib={})
-    if not path.is_file():
+    if not _is_file(path):
         raise InputError("a cluster file must exist", value=shown(str(text)), place=place)
     content = read_text(path)
     if path.suffix != ".toml" and is_machine_list(content):
         listed = parse_machine_list(content, place=path.name)
         return ClusterFile(cluster=listed.cluster, bandwidth_gib={}, left_out=listed.left_out)
     return parse_cluster(content, place=path.name)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file; a short form that no file could be called by is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def parse_cluster(text: str, *, place: str) -> ClusterFile:

@@ -249,3 +249,24 @@ def test_a_curve_stays_between_its_neighbours(points, gpus, of_times):
     else:
         ends = (below[-1], above[0] if above else below[-1])
         assert min(ends) * (1 - 1e-9) <= rate <= max(ends) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"V100":' * 100_000, "throughputs must be tables in tables"),
+        (gzip.compress(bytes(range(256)) * 40)[:200] + b"\x00" * 40, "a file of measured speeds must be readable"),
+        (b"model,global_batch,num_gpus,step_time_s\n" + b"1" * 200_000, "a file of measured speeds must be CSV"),
+    ],
+)
+def test_damaged_files_are_refused(content: bytes, said: str, tmp_path):
+    path = tmp_path / "speeds"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_performance(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
+    path = tmp_path / "speeds.csv"
+    path.write_bytes(b"\xef\xbb\xbfmodel,global_batch,num_gpus,step_time_s\r\nm,8,1,0.5\r\n")
+    assert read_performance(path).models == ("m",)

@@ -157,6 +157,17 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--failures", "no.csv"], "--failures must be between=DURATION"),
         (["--cluster", "2x2 V100", "--until", "soon"], "until must be a positive duration"),
         (["--cluster", "2x2 V100", "--set", "trace.first=3"], "--set trace must be KEY=VALUE with one of"),
+        (["--cluster", "1x2 V100, " * 60], "a cluster must be written like"),
+        (["--cluster", "2x2 V100", "--seed", str(2**63)], "Input should be less than or equal to"),
+        (["--cluster", "2x2 V100", "--seeds", f"0,{2**63}"], "a seed must be at most 9223372036854775807"),
+        (["--cluster", "2x2 V100", "--seeds", "0-5999,6000-11999"], "seeds must be at most 10000"),
+        (["--cluster", "2x2 V100", "--load", "1e-300"], "load must be from 1e-06 to 1e+06"),
+        (["--cluster", "2x2 V100", "--cost", "start=1s", "--cost", "start=2s"], "start must be given once"),
+        (["--cluster", "2x2 V100", "--cost", "start"], 'checkpoint_every, but got "start" (--cost)'),
+        (["--cluster", "2x2 V100", "--cost", "checkpoint_every=0"], "checkpoint_every must be positive"),
+        (["--cluster", "2x2 V100", "--lie", "j111=2"], 'a lie must be of an app of the workload, but got "j111"; did'),
+        (["--cluster", "2x2 V100", "--unfair", "nan"], "unfair must be a positive number, but got nan (--unfair)"),
+        (["--cluster", "2x2 V100", "--failures", "x" * 300], "--failures must be between=DURATION"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -326,3 +337,62 @@ def test_failures_are_read_from_a_file(tmp_path: Path) -> None:
     path.write_text("when,machine\n")
     with pytest.raises(InputError, match="a file of failures must have the columns"):
         failures_of(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", r"a file of failures must have the columns .*, but got nothing \(down.csv, line 1\)"),
+        (b"\xff\xfe\x00", r"a file of failures must be text in UTF-8"),
+        (b"time_seconds,machine,state\n1,m01\n", r'as many fields as the header, but got "1,m01" \(down.csv, line 2\)'),
+        (b"time_seconds,machine,state\n1,m01,down,x\n", r"as many fields as the header"),
+        (
+            b"time_seconds,machine,state\n\n1,m01,down\n",
+            r'as many fields as the header, but got "" \(down.csv, line 2\)',
+        ),
+        (b"time_seconds,machine,state\n" + b"1" * 200_000, r"a file of failures must be CSV"),
+        (b"time_seconds,machine,state\nnan,m01,down\n", r"time_seconds must be at least 0"),
+        (b"time_seconds,machine,state\n1,m01,broken\n", r'state must be down or up, but got "broken"'),
+    ],
+)
+def test_a_bad_file_of_failures_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "down.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        failures_of(str(path))
+
+
+def test_a_file_of_failures_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
+    path = tmp_path / "down.csv"
+    path.write_bytes(b"\xef\xbb\xbftime_seconds,machine,state\r\n10,m01,down\r\n")
+    assert [each.machine for each in failures_of(str(path)).outages] == ["m01"]
+
+
+def test_failures_of_machines_that_are_not_there_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("down.csv").write_text("time_seconds,machine,state\n1,m9,down\n")
+    assert simulate("--failures", "down.csv", "--out", "out") == 2
+    assert 'machine must be one of the cluster, but got "m9"' in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ({"tuner": "halving"}, 'kind must name a tuner: .*, but got "halving"'),
+        ({"tuner": "successive_halving"}, "trials must be at least 2 for successive_halving, but got 1"),
+        ({"tuner": "none", "curves": [[1, 2, 3], [1, 2, 3]]}, "a search must have a curve for each trial, but got 2"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_by_its_app(
+    search: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = json.dumps(search).replace('"', '""')
+    Path("jobs.csv").write_text(TRACE.splitlines()[0] + f',search\nj/0,j,ana,0,1,20,1,"{text}"\n')
+    assert simulate("--policy", "fifo", "--out", "out") == 2
+    assert re.search(rf"error: {said}.* \(jobs.csv, app j\)", capsys.readouterr().err)
+    assert not Path("out").exists()
+
+
+def test_a_folder_that_no_file_system_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--out", "x" * 300) == 3
+    assert "--out must be a folder that can be made, but got File name too long" in capsys.readouterr().err

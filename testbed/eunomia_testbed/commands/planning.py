@@ -11,7 +11,8 @@ from eunomia.errors import InputError
 from eunomia.profiles import Profile
 from eunomia.shapes import value
 from eunomia.units import parse_duration
-from eunomia_testbed.commands.outages import failures_of
+from eunomia.words import did_you_mean, shown
+from eunomia_testbed.commands.outages import check_machines, failures_of
 from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
 from eunomia_testbed.commands.source import Request, Source, read_source
 from eunomia_testbed.metrics.fairness import KINDS
@@ -94,6 +95,10 @@ def plan_of(flags: Flags) -> tuple[Plan, list[str]]:
         command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate"),
     )
     plan.check()
+    if flags.failures is not None:
+        check_machines(plan.options.failures, (machine.name for machine in where.cluster.machines), flags.failures)
+    _check_lies(plan)
+    _check_searches(plan)
     if flags.strict:
         _refuse_unfit(plan)
     notes = [*source.notes, *_left_out(where)]
@@ -160,6 +165,8 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
         until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),
     )
     options.check()
+    if not 0.0 < flags.unfair < float("inf"):
+        raise InputError("unfair must be a positive number", value=str(flags.unfair), place="--unfair")
     return options
 
 
@@ -170,6 +177,25 @@ def _kind(rho: str | None, *, by_rules: bool) -> str:
     if rho not in KINDS:
         raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{rho}"', place="--rho")
     return rho
+
+
+def _check_lies(plan: Plan) -> None:
+    """A lie of an app that is in no workload would be of no effect."""
+    lies = plan.options.reports.lies
+    known = {app for workload in plan.workloads.values() for app in workload.apps.id} if lies else set()
+    for app in lies:
+        if app not in known:
+            value = f"{shown(app)}{did_you_mean(app, known)}"
+            raise InputError("a lie must be of an app of the workload", value=value, place="--lie")
+
+
+def _check_searches(plan: Plan) -> None:
+    workloads = {id(each): each for each in plan.workloads.values() if each.searches}
+    if workloads:
+        from eunomia_testbed.simulator.searches import check_searches
+
+        for workload in workloads.values():
+            check_searches(workload)
 
 
 def _refuse_unfit(plan: Plan) -> None:

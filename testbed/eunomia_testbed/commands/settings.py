@@ -13,6 +13,9 @@ from eunomia.words import did_you_mean, shown
 T = TypeVar("T")
 
 MOST_SEEDS: Final = 10_000
+LARGEST_SEED: Final = 2**63 - 1
+"""Tables hold seeds as 64-bit integers."""
+LOADS: Final = (1e-6, 1e6)
 _SECONDS: Final = "_seconds"
 _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
@@ -35,7 +38,11 @@ def filled(kind: type[T], texts: Sequence[str], flag: str) -> T:
         key = key.strip().replace("-", "_").removesuffix(_SECONDS)
         if not equals or key not in names:
             rule = f"{flag} must be KEY=VALUE with one of {', '.join(names)}"
-            errors.append(InputError(rule, value=f"{shown(text)}{did_you_mean(key, names)}", place=flag))
+            meant = did_you_mean(key, names) if equals else ""
+            errors.append(InputError(rule, value=f"{shown(text)}{meant}", place=flag))
+            continue
+        if names[key] in given:
+            errors.append(InputError(f"{key} must be given once", value=shown(text), place=flag))
             continue
         try:
             given[names[key]] = _value(key, word.strip(), hints[names[key]], flag)
@@ -90,7 +97,7 @@ def seed_list(text: str) -> tuple[int, ...]:
     """``0-4`` or ``0,3,5-7`` as numbers, each once.
 
     Raises:
-        InputError: not of that form, a range that runs backwards, or more than ten thousand.
+        InputError: not of that form, a range that runs backwards, more than ten thousand, or one that no table holds.
     """
     rule = "seeds must be numbers and ranges such as 0-4 or 0,3,5-7"
     found: dict[int, None] = {}
@@ -99,7 +106,11 @@ def seed_list(text: str) -> tuple[int, ...]:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if high < low or high - low >= MOST_SEEDS:
             raise InputError(rule, value=shown(text), place="--seeds")
+        if high > LARGEST_SEED:
+            raise InputError(f"a seed must be at most {LARGEST_SEED}", value=str(high), place="--seeds")
         found |= dict.fromkeys(range(low, high + 1))
+        if len(found) > MOST_SEEDS:
+            raise InputError(f"seeds must be at most {MOST_SEEDS}", value=shown(text), place="--seeds")
     return tuple(found)
 
 
@@ -107,12 +118,14 @@ def load_list(text: str) -> tuple[float, ...]:
     """``1,2`` as factors, each once.
 
     Raises:
-        InputError: no positive numbers.
+        InputError: no positive numbers, or such as no trace bears.
     """
     found: dict[float, None] = {}
     for part in text.split(","):
         word = part.strip().removesuffix("x")
         if not _NUMBER.fullmatch(word) or not 0.0 < float(word) < float("inf"):
             raise InputError("load must be positive factors such as 1,2", value=shown(text), place="--load")
+        if not LOADS[0] <= float(word) <= LOADS[1]:
+            raise InputError(f"load must be from {LOADS[0]:g} to {LOADS[1]:g}", value=shown(text), place="--load")
         found[float(word)] = None
     return tuple(found)

@@ -38,7 +38,7 @@ def simulate(
             help="Another value in each profile; trace.KEY is the reader's, WORKLOAD.KEY the generator's.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="All randomness follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="All randomness follows from it.")] = 0,
     seeds: Annotated[str | None, typer.Option(metavar="0-4", help="Several seeds, such as 0-4 or 0,3.")] = None,
     load: Annotated[str, typer.Option(metavar="1,2", help="How many times as fast jobs arrive.")] = "1",
     trace_format: Annotated[str | None, typer.Option("--format", help="Of the trace, where it cannot be told.")] = None,

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from eunomia.errors import InputError
 from eunomia.units import Seconds
 from eunomia_testbed.generators.options import Count, Duration, GeneratorOptions
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
@@ -34,7 +35,13 @@ class IdenticalOptions(GeneratorOptions):
 
 
 def generate(options: IdenticalOptions, seed: int) -> Workload:
-    """Lay identical apps out; the seed is of no matter."""
+    """Lay identical apps out; the seed is of no matter.
+
+    Raises:
+        InputError: jobs that take no time.
+    """
+    if options.time <= 0.0:
+        raise InputError("time must be positive", value=str(options.time), place="--set identical.time")
     count = options.apps * options.jobs
     ids = [f"app{row:0{len(str(options.apps - 1))}d}" for row in range(options.apps)]
     most = np.full(count, options.gpus, dtype=np.int64)

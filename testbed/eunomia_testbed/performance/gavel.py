@@ -169,6 +169,10 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
         content = json.loads(read_text(Path(place)))
     except json.JSONDecodeError as error:
         raise InputError("throughputs must be JSON", value=str(error), place=place) from error
+    except RecursionError as error:
+        raise InputError(
+            "throughputs must be tables in tables", value="thousands in each other", place=place
+        ) from error
     return GavelThroughputs.from_mapping(content, place=place)
 
 

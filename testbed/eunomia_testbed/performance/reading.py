@@ -5,6 +5,7 @@ import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,8 +20,8 @@ def read_text(path: Path) -> str:
     """
     try:
         content = path.read_bytes()
-        return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8")
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError("a file of measured speeds must be readable", value=str(error), place=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError("a file of measured speeds must be UTF-8 text", value=str(error), place=str(path)) from error
@@ -30,9 +31,17 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[s
     """Walk the rows of a CSV file with their places; the header is line 1.
 
     Raises:
-        InputError: a column of ``columns`` is missing, or a row has fewer fields than the header.
+        InputError: a column of ``columns`` is missing, a row has fewer fields than the header, or it is no CSV.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
+    try:
+        yield from _rows(reader, path, columns)
+    except csv.Error as error:
+        place = f"{path}, line {reader.line_num}"
+        raise InputError("a file of measured speeds must be CSV", value=str(error), place=place) from error
+
+
+def _rows(reader: "csv.DictReader[str]", path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
         raise InputError(

@@ -46,9 +46,9 @@ class ResultFolder:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
             DiskError: it cannot be made.
         """
-        if path.exists():
-            _refuse_or_empty(path, overwrite=overwrite)
         try:
+            if path.exists():
+                _refuse_or_empty(path, overwrite=overwrite)
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             rule = "--out must be a folder that can be made"

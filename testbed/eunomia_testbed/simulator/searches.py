@@ -16,7 +16,7 @@ from eunomia.forecasts import Forecast, JobForecast, LossCurve, Phase
 from eunomia.units import JobId
 from eunomia_appmaster.tuner import Action, JobInfo, Run, Search, Speed, Tuner, demand, forecast, load_tuner
 from eunomia_testbed.simulator.desk import Desk
-from eunomia_testbed.workload import SimulatedSearch
+from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005
 """Part of the whole work that has to be done, or known otherwise, before a forecast is reported anew; as live."""
@@ -68,6 +68,35 @@ def _options(kind: type, given: object, place: str) -> object:
         raise InputError(
             f"tuner option {where} must be valid: {first['msg']}", value=str(first["input"]), place=place
         ) from error
+
+
+def check_searches(workload: Workload) -> None:
+    """Refuse a workload one of whose searches no tuner can make.
+
+    Raises:
+        InputError: it names the app.
+    """
+    rows: dict[int, list[int]] = {app: [] for app in workload.searches}
+    for job, app in enumerate(workload.jobs.app.tolist()):
+        if app in rows:
+            rows[app].append(job)
+    seen = set()
+    for app, search in workload.searches.items():
+        jobs = rows[app]
+        alike = (search.tuner, search.mode, repr(search.options), len(search.curves), len(jobs))
+        if jobs and alike not in seen:
+            seen.add(alike)
+            _check_search(workload, app, jobs)
+
+
+def _check_search(workload: Workload, app: int, jobs: Sequence[int]) -> None:
+    columns = workload.jobs
+    gangs = [(int(columns.least[job]), int(columns.most[job])) for job in jobs]
+    try:
+        make_tuner(workload.searches[app], gangs, [float(columns.iterations[job]) for job in jobs], 0)
+    except InputError as error:
+        place = f"{workload.name}, app {workload.apps.id[app]}"
+        raise InputError(error.rule, value=error.value, place=place) from error
 
 
 class SearchAppMaster:
