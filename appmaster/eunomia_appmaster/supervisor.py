@@ -215,6 +215,8 @@ class Supervisor:
             EunomiaError: one of them gave up, or it took too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
+        # Else gRPC's own threads begin anew in the child before its exec, which then closes their files under them.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         Journal.open(self.state_dir / "journal.sqlite").close()
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)

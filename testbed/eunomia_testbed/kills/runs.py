@@ -12,7 +12,7 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.journal_check import check_folder
-from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES
+from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
 from eunomia_testbed.demo.outcome import held_twice
@@ -52,6 +52,8 @@ AIM_SECONDS = (8.0, 16.0)
 """How long a kill waits for its own moment, and for any."""
 INTO_START = 0.25
 """The most seconds from the sight of a start to the kill."""
+LASTING_SECONDS = HEALTHY_SECONDS + MOST_PAUSE_SECONDS + 2.0
+"""Between two kills of a process that its supervisor restarts after a pause and then counts as healthy."""
 MOST_OF_ONE = {WORKER: 2, APP_MASTER: 3}
 """What one job and one app's master survive by default: retries without a new checkpoint, and restarts."""
 KNOWN_SECONDS = 0.3
@@ -269,8 +271,8 @@ class Killer:
         ends = [kill.at for kill in self.kills if kill.kind == kind]
         in_row = 0
         for before, after in itertools.pairwise([*ends, time.time()]):
-            in_row = 0 if after - before > HEALTHY_SECONDS + 2.0 else in_row + 1
-        return in_row >= MOST_FAILURES - 2
+            in_row = 0 if after - before > LASTING_SECONDS else in_row + 1
+        return in_row >= MOST_FAILURES // 2
 
     def _may(self, kind: str, container: Container) -> bool:
         return self._killed[_life(kind, container.id)] < MOST_OF_ONE[kind]
