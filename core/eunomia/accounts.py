@@ -112,10 +112,11 @@ class Books:
     def idle(self, row: int, seconds: float, at: Seconds) -> None:
         """Take off what a job held its GPUs and did not run."""
         self.job(row, at)
-        kept = self._job_accounts.live
-        gone = min(seconds, float(kept.attained[row]))
+        kept = self._job_accounts.cells
+        gone = min(seconds, kept.attained[row])
         kept.attained[row] -= gone
-        kept.received[row] = np.maximum(kept.received[row] - gone * kept.on[row], 0.0)
+        for kind in range(self._kinds):
+            kept.received[row, kind] = max(kept.received[row, kind] - gone * kept.on[row, kind], 0.0)
 
     def show_jobs(self, now: Seconds) -> None:
         """Write the ledger of jobs as it is at ``now``."""
@@ -127,9 +128,9 @@ class Books:
         rows = np.flatnonzero(~np.isnan(kept.booked_at[:used]))
         ledger.attained[rows], ledger.waited[rows] = kept.attained[rows], kept.waited[rows]
         ledger.received[rows] = kept.received[rows]
-        waits = rows[states[rows] == JobState.WAITING]
+        waits = rows[states[rows] == _WAITING]
         ledger.waited[waits] += now - kept.booked_at[waits]
-        runs = rows[states[rows] == JobState.RUNNING]
+        runs = rows[states[rows] == _RUNNING]
         ran = now - kept.booked_at[runs]
         ledger.attained[runs] += ran
         ledger.received[runs] += ran[:, None] * kept.on[runs]

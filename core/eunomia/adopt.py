@@ -8,7 +8,7 @@ from eunomia.decisions import Decision, Renewal, Transition, TransitionKind, Wai
 from eunomia.gpu_sets import without
 from eunomia.leases import GpuState, Lease, LeaseState
 from eunomia.offers import Offer
-from eunomia.revoking import revoke, stop_clock
+from eunomia.revoking import stop_clock, take
 from eunomia.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
 from eunomia.verdicts import Reason
@@ -92,7 +92,7 @@ def _leave(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
     lost = without(lease.gpus, order.gpus)
     job = lease.job
-    revoke(state, lease, lost, kind=order.kind, deadline=order.deadline)
+    take(state, lease, lost, state.next_epoch())
     lease.epoch = order.epoch
     state.last_epoch = max(state.last_epoch, int(order.epoch))
     state.holdings.live.epoch[order.leaving] = order.fence

@@ -29,6 +29,8 @@ from eunomia.units import NONE, Cause, UserId
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
+_RUNNING = int(JobState.RUNNING)
+
 
 def job_finished(fold: Folding, event: JobFinished) -> None:
     """A job leaves, and its GPUs with it."""
@@ -64,13 +66,13 @@ def app_cancelled(fold: Folding, event: AppCancelled) -> None:
 
 def job_reported(fold: Folding, event: JobReported) -> None:
     """Take progress and rate as they were reported."""
-    job, jobs = fold.job(event.job), fold.state.jobs.live
+    job, jobs = fold.job(event.job), fold.state.jobs.cells
     if not (math.isfinite(event.iterations_done) and math.isfinite(event.rate)):
         raise EventError("a report must be a number", value=f"{event.iterations_done}, {event.rate}", place=event.job)
     if event.iterations_done < 0.0 or event.rate < 0.0:
         raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
     jobs.done[job], jobs.rate[job] = event.iterations_done, event.rate
-    if jobs.state[job] == JobState.RUNNING:
+    if jobs.state[job] == _RUNNING:
         jobs.since[job] = fold.time(event.at)
     fold.state.touch(job=job)
 

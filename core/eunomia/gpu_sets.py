@@ -11,6 +11,8 @@ def without(gpus: Ints, others: Ints) -> Ints:
     """Those of the first that are not among the others."""
     if gpus.size == 0 or others.size == 0:
         return gpus
+    if gpus is others:
+        return NO_GPUS
     gone = set(others.tolist())
     return _kept(gpus, [gpu not in gone for gpu in gpus.tolist()])
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from eunomia.allocations import Allocation, Grants
 from eunomia.errors import EunomiaError
-from eunomia.gpu_sets import without
 from eunomia.leases import GpuState, LeaseState
 from eunomia.menus import Menus
 from eunomia.offering import reached
@@ -56,18 +55,32 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if order and not 0 <= min(order) <= max(order) < len(rows):
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
-        for row, size in zip(rows, sizes, strict=True):
-            if size:
-                _check_size(state, menus, offer, row, size, stage)
+        granted = [row for row, size in zip(rows, sizes, strict=True) if size]
+        _check_sizes(state, menus, offer, granted, [size for size in sizes if size], stage)
 
 
-def _check_size(state: State, menus: Menus, offer: Offer, job: int, gpus: int, stage: Stage) -> None:
-    """A gang runs whole, at a size on its menu; GPUs that it holds beyond the offer count."""
-    lease = state.leases.get(state.job_accounts.cells.lease[job])
-    size = gpus if lease is None else gpus + int(without(lease.gpus, offer.gpus).size)
-    if not menus.has(job, size):
-        rule = "a gang must run whole, at a size on its menu"
-        raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=state.job_id(job))
+def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
+    """Gangs run whole, at sizes on their menus; GPUs that they hold beyond the offer count."""
+    sizes = _with_beyond(state, offer, jobs, gpus)
+    if menus.have(jobs, sizes):
+        return
+    for job, size in zip(jobs, sizes, strict=True):
+        if not menus.has(job, size):
+            rule, place = "a gang must run whole, at a size on its menu", state.job_id(job)
+            raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=place)
+
+
+def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -> list[int]:
+    """By job, its GPUs and those that it holds beyond the offer."""
+    number = state.job_accounts.cells.lease
+    leases = [state.leases.get(number[job]) for job in jobs]
+    if not any(leases):
+        return gpus
+    offered = set(offer.gpus.tolist())
+    return [
+        size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
+        for size, lease in zip(gpus, leases, strict=True)
+    ]
 
 
 def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
@@ -108,8 +121,15 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     if gpus and not _on_offer(state, offer, placement.gpus, gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
+    placed: dict[int, int] = {}
+    rows = allocation.claims.rows
     for index, claim in enumerate(claims):
-        _check_claim(state, menus, offer, allocation, claim, placement.of(index))
+        gpus_of = placement.of(index)
+        _check_claim(state, offer, allocation, claim, gpus_of)
+        if gpus_of.size:
+            placed[int(rows[claim])] = int(gpus_of.size)
+    if allocation.claims.unit is _JOB:
+        _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)
     if placement.cpus is not None or placement.memory_gib is not None:
         _check_machines(state, offer, allocation, placement)
 
@@ -125,7 +145,7 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
     return bool(reached(state, offer, gpus).all())
 
 
-def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
+def _check_claim(state: State, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
     row = int(allocation.claims.rows[claim])
     grants = allocation.amount
     if isinstance(grants, Grants):
@@ -135,7 +155,7 @@ def _check_claim(state: State, menus: Menus, offer: Offer, allocation: Allocatio
         if grants.pins is not None and gpus.size:
             _check_pins(state, grants, claim, gpus)
     if gpus.size and allocation.claims.unit is _JOB:
-        _check_job(state, menus, offer, row, gpus)
+        _check_job(state, offer, row, gpus)
 
 
 def _check_pins(state: State, grants: Grants, claim: int, gpus: Ints) -> None:
@@ -151,16 +171,16 @@ def _check_pins(state: State, grants: Grants, claim: int, gpus: Ints) -> None:
         raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(placed))
 
 
-def _check_job(state: State, menus: Menus, offer: Offer, job: int, gpus: Ints) -> None:
-    name = state.job_id(job)
-    waits = job in state.standing.waiting
-    if not waits and state.job_accounts.live.lease[job] == NONE and job not in offer.candidates:
+def _check_job(state: State, offer: Offer, job: int, gpus: Ints) -> None:
+    waits = job in state.standing.waiting or state.job_accounts.cells.lease[job] != NONE
+    if not waits and job not in offer.candidates:
         standing = JobState(int(state.jobs.live.state[job])).name.lower()
-        raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=name)
-    _check_size(state, menus, offer, job, int(gpus.size), Stage.PLACEMENT)
+        raise PlanError(
+            Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=state.job_id(job)
+        )
     wanted = state.jobs.cells.gpu_type[job]
     if wanted != NONE and np.any(state.cluster.gpu_type[gpus] != wanted):
-        raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=name)
+        raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=state.job_id(job))
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:

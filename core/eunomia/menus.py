@@ -94,6 +94,15 @@ class Menus:
             return bool(points.gpus[start] == gpus)
         return gpus in points.gpus[start:end]
 
+    def have(self, jobs: list[int], gpus: list[int]) -> bool:
+        """Say whether every job can run at its size."""
+        curve, points = self.curve[jobs], self.points
+        if curve.size and curve.min() >= 0:
+            start = points.start[curve]
+            if (points.start[curve + 1] == start + 1).all():
+                return bool((points.gpus[start] == gpus).all())
+        return all(map(self.has, jobs, gpus))
+
     def largest_at_most(self, job: int, gpus: int) -> int:
         """The largest size on the job's menu that is at most ``gpus``; 0: none fits."""
         sizes = self.sizes(job)

@@ -96,6 +96,7 @@ class _Planner:
             claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
         }
         self._owner: dict[int, int] | None = None
+        self._on: dict[int, Ints] = {}
 
     def starts(self) -> Plan:
         """As ``run``, where nobody who is named holds anything, and nobody holds what they get."""
@@ -179,18 +180,31 @@ class _Planner:
         if not numbers:
             return []
         leases = [state.leases[number] for number in sorted(numbers)]
-        return [lease for lease in leases if lease.state is not LeaseState.LEAVING and self.reaches(lease)]
+        leases = [lease for lease in leases if lease.state is not LeaseState.LEAVING]
+        self._on = self.on_offer(leases)
+        return [lease for lease in leases if self.reaches(lease)]
+
+    def on_offer(self, leases: list[Lease]) -> dict[int, Ints]:
+        """By lease, those of its GPUs that are on the offer; looked up for all leases at once."""
+        if not leases:
+            return {}
+        here = reached(self.state, self.offer, np.concatenate([lease.gpus for lease in leases]))
+        if here.all():
+            return {lease.id: lease.gpus for lease in leases}
+        ends = np.cumsum([lease.gpus.size for lease in leases])[:-1]
+        parts = np.split(here, ends)
+        return {lease.id: lease.gpus[mask] for lease, mask in zip(leases, parts, strict=True)}
 
     def reaches(self, lease: Lease) -> bool:
         """Say whether some GPU of a lease is on the offer."""
-        if lease.gpus.size and reached(self.state, self.offer, lease.gpus).any():
+        if self.on(lease).size:
             return True
         leaving = sorted(self.state.leaving.get(lease.id, ()))
         return bool(leaving) and bool(reached(self.state, self.offer, np.array(leaving)).any())
 
     def on(self, lease: Lease) -> Ints:
         """Those GPUs of a lease that are on the offer."""
-        return lease.gpus[reached(self.state, self.offer, lease.gpus)]
+        return self._on[lease.id]
 
     def numbered(self) -> list[Transition]:
         """Give out epochs: whoever leaves a GPU before whoever gets it, so those who leave come first."""
@@ -274,13 +288,11 @@ class _Planner:
     def order(
         self, kind: TransitionKind, lease: Lease, gpus: Ints, lost: Ints, ends_at: Seconds, protected_until: Seconds
     ) -> None:
-        held = self.state.holdings.live
-        holder, after = held.lease[gpus], NO_GPUS
-        if max(holder.tolist(), default=NONE) != NONE:
-            others = (holder != NONE) & (holder != lease.id)
-            again = (holder == lease.id) & (held.state[gpus] == _LEAVING)
-            after = gpus[others | again]
-        leaving = lost[held.lease[lost] == lease.id] if lost.size else lost
+        holder, number, states = self.state.holdings.cells.lease, lease.id, self.state.holdings.cells.state
+        after = _chosen(
+            gpus, [holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING) for gpu in gpus.tolist()]
+        )
+        leaving = _chosen(lost, [holder[gpu] == number for gpu in lost.tolist()])
         self.drafts.append(_Draft(kind, lease.id, lease.app, lease.job, gpus, ends_at, protected_until, leaving, after))
 
     def made(self, draft: _Draft, epoch: int) -> Transition:
@@ -314,3 +326,10 @@ class _Planner:
                 found = self.placement.gpus[order[at]] == gpus
                 amount[found] = given[order[at]][found]
         return amount
+
+
+def _chosen(gpus: Ints, those: list[bool]) -> Ints:
+    """Some of a few GPUs."""
+    if all(those):
+        return gpus
+    return gpus[those] if any(those) else NO_GPUS

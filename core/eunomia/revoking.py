@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from eunomia.decisions import Transition, TransitionKind
-from eunomia.gpu_sets import without
+from eunomia.gpu_sets import NO_GPUS, without
 from eunomia.leases import GpuState, Lease
 from eunomia.state import State
-from eunomia.units import NONE, Ints, LeaseId, Seconds
+from eunomia.units import NONE, Epoch, Ints, LeaseId, Seconds
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
 
@@ -22,24 +22,11 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
     Returns:
         The order for executors, with a new epoch; None where nothing was held.
     """
-    held = state.holdings.live
     epoch = state.next_epoch()
-    mine = gpus[held.lease[gpus] == lease.id]
-    promised = gpus[held.successor[gpus] == lease.id]
-    held.successor[promised] = NONE
-    held.state[mine] = _LEAVING
-    held.epoch[mine] = epoch
-    lease.gpus = without(lease.gpus, gpus)
-    lease.epoch = epoch
-    if mine.size:
-        state.leaving.setdefault(lease.id, set()).update(mine.tolist())
-    if lease.gpus.size == 0:
-        state.leave(lease)
-    _stop_job(state, lease)
-    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
-        state.drop_lease(lease.id)
+    mine = take(state, lease, gpus, epoch)
     if mine.size == 0:
         return None
+    held = state.holdings.live
     return Transition(
         kind=kind if lease.gpus.size == 0 else TransitionKind.SHRINK,
         lease=LeaseId(lease.id),
@@ -53,9 +40,38 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
         protected_until=lease.protected_until,
         leaving=mine,
         fence=epoch,
-        after=np.empty(0, np.int64),
+        after=NO_GPUS,
         deadline=deadline,
     )
+
+
+def take(state: State, lease: Lease, gpus: Ints, epoch: Epoch) -> Ints:
+    """The same without an order: return those of the GPUs that the lease held."""
+    numbers = gpus.tolist()
+    holder = state.holdings.cells.lease
+    those = [gpu for gpu in numbers if holder[gpu] == lease.id]
+    mine = gpus if len(those) == len(numbers) else np.array(those, dtype=np.int64)
+    _mark(state, lease, numbers, those, epoch)
+    lease.gpus = without(lease.gpus, gpus)
+    lease.epoch = epoch
+    if those:
+        state.leaving.setdefault(lease.id, set()).update(those)
+    if lease.gpus.size == 0:
+        state.leave(lease)
+    _stop_job(state, lease)
+    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
+        state.drop_lease(lease.id)
+    return mine
+
+
+def _mark(state: State, lease: Lease, gpus: list[int], mine: list[int], epoch: int) -> None:
+    """What a lease holds is LEAVING; what it was only promised is promised to nobody."""
+    held = state.holdings.cells
+    for gpu in mine:
+        held.state[gpu], held.epoch[gpu] = _LEAVING, epoch
+    for gpu in gpus:
+        if held.successor[gpu] == lease.id:
+            held.successor[gpu] = NONE
 
 
 def stop_clock(state: State, job: int, at: float | None = None) -> None:

@@ -59,6 +59,7 @@ _FREED = Cause.FREED
 _RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
 _HELD = int(GpuState.HELD)
+_LEAVING = int(GpuState.LEAVING)
 
 
 class State:
@@ -374,17 +375,20 @@ class State:
         for job in {*jobs} - {NONE}:
             self.own([gpu for gpu, on in zip(gpus, jobs, strict=True) if on == job], job, come=False)
         successors = [(gpu, lease) for gpu, lease in zip(gpus, next_leases, strict=True) if lease != NONE]
-        beside = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu, _ in successors]
+        theirs: dict[int, list[int]] = {}
+        for gpu, successor in successors:
+            theirs.setdefault(successor, []).append(gpu)
+        beside = [(held.cpus[taken], held.memory_gib[taken]) for taken in theirs.values()]
         self.holdings.clear(gpus)
-        taken = set()
-        for (gpu, successor), (cpus, memory_gib) in zip(successors, beside, strict=True):
+        taken_over = set()
+        for (successor, taken), (cpus, memory_gib) in zip(theirs.items(), beside, strict=True):
             lease = self.leases.get(successor)
             if lease is not None:
-                held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
-                taken.add(gpu)
-                self.occupy([gpu], lease, at)
+                held.cpus[taken], held.memory_gib[taken] = cpus, memory_gib
+                taken_over.update(taken)
+                self.occupy(taken, lease, at)
                 self.refresh(lease)
-        free = [gpu for gpu in gpus if gpu not in taken] if taken else gpus
+        free = [gpu for gpu in gpus if gpu not in taken_over] if taken_over else gpus
         if free:
             self.standing.space.give(free)
             self.cause(_FREED)
@@ -444,10 +448,12 @@ class State:
         """A pending lease whose GPUs are all its own is ready to be started."""
         if lease.state is not LeaseState.PENDING:
             return
-        held, gpus = self.holdings.live, lease.gpus
-        # A GPU that the lease itself is giving back is not its own until it has come back.
-        if np.all((held.lease[gpus] == lease.id) & (held.state[gpus] != GpuState.LEAVING)):
-            lease.state = LeaseState.ORDERED
+        held, number = self.holdings.cells, lease.id
+        for gpu in lease.gpus.tolist():
+            # A GPU that the lease itself is giving back is not its own until it has come back.
+            if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
+                return
+        lease.state = LeaseState.ORDERED
 
     def add_lease(self, lease: Lease) -> None:
         """Keep a new lease."""
