@@ -146,6 +146,13 @@ class _Tables:
         with reading(self.path):
             return {key: json.loads(value) for key, value in self._database.execute(query, (kind,))}
 
+    def note_of(self, kind: str, key: str) -> Json | None:
+        """One note; None: there is none."""
+        query = "SELECT value FROM notes WHERE kind = ? AND key = ?"
+        with reading(self.path):
+            row = self._database.execute(query, (kind, key)).fetchone()
+        return None if row is None else json.loads(row[0])
+
     def checkpoints(self) -> Iterator[SavedState]:
         """Yield the checkpoints that are whole, newest first; one that is not is logged and passed over."""
         crc = "crc" if self._version > 1 else "NULL"

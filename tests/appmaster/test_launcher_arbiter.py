@@ -1,5 +1,6 @@
 """The launcher as a client of the arbiter: registration, heartbeats, revocations, fences, app masters."""
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -12,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from eunomia_appmaster import local_machine
+from eunomia_appmaster.launcher import app_masters
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.nursery import Nursery
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RuntimeAwayError
@@ -235,6 +241,24 @@ def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> 
     assert not alive(second[1])
     time.sleep(0.3)  # longer than any pause before a restart
     assert len(attempts(lab)) == 2
+
+
+def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_masters, "MOST_ENDED", 2)
+    node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
+    node.secret = SECRET
+    command = [sys.executable, "-c", ""]
+
+    async def run() -> list[str]:
+        masters = app_masters.AppMasters(node, Containers(node, Nursery(node.folder, enabled=False)), "127.0.0.1:1")
+        for app in ("ana", "bob", "cid"):
+            masters.start(pb.AppMasterOrder(app=app, attempt=1, command=command, folder=str(tmp_path)))
+            while any(master.status.state != pb.APP_MASTER_COMPLETED for master in masters):
+                await asyncio.sleep(0.01)
+        return [master.order.app for master in masters]
+
+    assert asyncio.run(asyncio.wait_for(run(), 60.0)) == ["bob", "cid"]
+    assert sorted(path.stem for path in (node.folder / "app_masters").iterdir()) == ["bob", "cid"]
 
 
 def test_app_masters_are_adopted(lab: Any) -> None:

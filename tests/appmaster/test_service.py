@@ -342,6 +342,59 @@ def test_a_master_that_ended_with_its_launcher_is_started_again(lab: Any) -> Non
     assert lab.app("ana").state == "running"
 
 
+def ended(lab: Any, name: str, **more: Any) -> Any:
+    """An app that has come and gone, with its master."""
+    assert lab.submit(name, **more).app == name
+    master = Master(lab, name)
+    eventually(lambda: (name, 1) in lab.launcher.started)
+    master.register()
+    master.beat(jobs_added=[job(f"{name}/1")])
+    master.finish(diagnostics="done")
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+    return master
+
+
+def kept(lab: Any) -> list[str]:
+    """Apps in the service's memory."""
+    return lab.arbiter.call(lambda: [app.name for app in lab.arbiter.service.apps])  # type: ignore[no-any-return]
+
+
+def test_apps_that_ended_long_ago_are_left_to_the_journal(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, keep_apps=1) as lab:
+        lab.ready()
+        masters = {name: ended(lab, name, request_id=f"id of {name}") for name in ("ana", "bob", "cid")}
+        live = running(lab, "dan")
+        service = lab.arbiter.service
+        for _ in range(3):
+            lab.arbiter.call(service.forget)
+        assert kept(lab) == ["ana", "bob", "cid", "dan"]  # their masters have not ended yet
+        for name in masters:
+            lab.launcher.master(name, 1, lpb.APP_MASTER_COMPLETED, exit=lpb.Exit(code=0))
+        eventually(lambda: kept(lab) == ["cid", "dan"])
+        assert set(service.sessions) == {"dan"}
+        (node,) = service.nodes
+        eventually(lambda: lab.arbiter.call(service.forget) or "ana" not in node.app_masters)
+        for _ in range(2):
+            assert [(app.app, app.state) for app in lab.seen().apps] == [
+                ("ana", "finished"), ("bob", "finished"), ("cid", "finished"), ("dan", "running")
+            ]  # fmt: skip
+            assert [one.job for one in lab.seen(app="ana").jobs] == ["ana/1"]
+            ana = masters["ana"]
+            told = ana.call()
+            assert (told.a_m_command, told.diagnostics) == (pb.AM_SHUTDOWN, "ana is over: finished, done")
+            code, why = code_of(ana.register)
+            assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "ana is over: finished, done")
+            assert ana.finish().is_unregistered
+            again = lab.client().Cancel(pb.CancelRequest(app="ana"), metadata=lab.operator)
+            assert (again.was_over, again.state) == (True, "finished")
+            assert lab.submit("ana", request_id="id of ana").app == "ana"  # the same submission, once more
+            assert kept(lab) == ["cid", "dan"]
+            lab.restart(keep_apps=1)
+            lab.ready()
+        assert lab.submit("bob").app == "bob-2"
+        assert live.call().a_m_command == pb.AM_RESYNC
+
+
 # --- machines -------------------------------------------------------------------------------------------------------
 
 

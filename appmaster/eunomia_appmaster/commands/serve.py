@@ -12,7 +12,7 @@ import typer
 from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import AsJson
-from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import Certificates
@@ -50,6 +50,9 @@ def serve(
     journal_segment_steps: Annotated[
         int, typer.Option("--journal-segment-steps", metavar="N", help="Steps that leave the journal at once.")
     ] = DEFAULT_RETENTION.segment_steps,
+    keep_apps: Annotated[
+        int, typer.Option("--keep-apps", metavar="N", min=0, help="Apps that are over and kept in memory.")
+    ] = KEPT_APPS,
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -83,7 +86,7 @@ def serve(
         address=address,
         seed=seed,
         certificates=certificates,
-        arbiter_options=_arbiter_options(metrics, retention),
+        arbiter_options=(*_arbiter_options(metrics, retention), "--keep-apps", str(keep_apps)),
     )
     with supervisor:
         facts: dict[str, Any] = {

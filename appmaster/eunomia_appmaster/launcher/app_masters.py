@@ -22,6 +22,9 @@ from eunomia_appmaster.protocol.tokens import node_token
 log = structlog.get_logger()
 
 MAX_RESTARTS = 3
+MOST_ENDED = 1000
+"""App masters that have ended and are remembered: as many as an arbiter has apps at once, so that it hears of each end,
+however long it was away."""
 
 
 class AppMaster:
@@ -50,6 +53,10 @@ class AppMaster:
             "restarts": self.restarts,
         }
         write_json(self._path, record)
+
+    def drop(self) -> None:
+        """Take the record away."""
+        self._path.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> "AppMaster | None":
@@ -148,6 +155,15 @@ class AppMasters:
             await self._pause(master)
         self._changed(master, pb.APP_MASTER_COMPLETED)
         log.info("app_master.completed", app=master.order.app, attempt=master.status.attempt)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget who ended longest ago, with its record."""
+        ended = [master for master in self if master.status.state == pb.APP_MASTER_COMPLETED]
+        ended.sort(key=lambda master: master.status.ended_at)
+        for master in ended[:-MOST_ENDED]:
+            del self._all[master.order.app]
+            master.drop()
 
     async def _attempt(self, master: AppMaster, container: Container) -> None:
         master.container = container

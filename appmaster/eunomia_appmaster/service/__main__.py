@@ -23,7 +23,7 @@ from eunomia.units import Seconds
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.server import check_address, publish, start_server
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, Settings, run_dir
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
 from eunomia_appmaster.service.tokens import write_private
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--checkpoint-steps", type=int, default=200)
     options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
     options.add_argument("--journal-segment-steps", type=int, default=DEFAULT_RETENTION.segment_steps)
+    options.add_argument("--keep-apps", type=int, default=KEPT_APPS, help="apps that are over and kept in memory")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
     return options
 
@@ -70,6 +71,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         step_limit=Seconds(options.step_limit_seconds),
         checkpoint_steps=options.checkpoint_steps,
         retention=Retention(keep=Keep(options.journal_keep), segment_steps=options.journal_segment_steps),
+        keep_apps=options.keep_apps,
         durable=not options.not_durable,
     )
 

@@ -5,18 +5,25 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eunomia.errors import InputError
 from eunomia.journal import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.settings import KEPT_APPS
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.forgotten import Forgotten
 
 NOTE = "app"
 MOST_APPS = 1000
 """Apps that may be here at once."""
+MOST_REQUESTS = 10_000
+"""Submissions that are known again when they are repeated, the last ones."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -86,24 +93,62 @@ class App:
 
 
 class Apps:
-    """All apps by name, in order of submission.
+    """Apps by name, in order of submission: all that live, and those that ended last.
 
     Args:
         folder: of all apps' folders.
         notes: the journal's, from an earlier arbiter.
+        keep: how many that are over stay in memory.
+        forgotten: where the others are looked up; None: nowhere.
+
+    Raises:
+        InputError: a number to keep below 0.
     """
 
-    def __init__(self, folder: Path, notes: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        notes: Mapping[str, Any],
+        *,
+        keep: int = KEPT_APPS,
+        forgotten: "Forgotten | None" = None,
+    ) -> None:
+        if keep < 0:
+            raise InputError("apps that are kept must be 0 or more", value=str(keep), place="--keep-apps")
         self.folder = folder
+        self._keep = keep
+        self._forgotten = forgotten
         self._apps = {name: App(**values) for name, values in notes.items()}
+        self._requests: OrderedDict[str, str] = OrderedDict()
+        for app in self:
+            self._note_request(app)
         self._complete()
+        for app in self.surplus():
+            self.forget(app)
 
     def __iter__(self) -> Iterator[App]:
         return iter(self._apps.values())
 
     def get(self, name: str) -> App | None:
-        """An app by name."""
-        return self._apps.get(name)
+        """An app by name, also one that was forgotten; what is changed on such a one is lost."""
+        found = self._apps.get(name)
+        return found if found is not None or self._forgotten is None else self._forgotten.app(name)
+
+    def forgotten(self) -> list[App]:
+        """Those that are left to the journal; may be called from any thread."""
+        return [] if self._forgotten is None else self._forgotten.besides(frozenset(self._apps.copy()))
+
+    def surplus(self) -> list[App]:
+        """Those that are over and may be forgotten, who ended first first."""
+        over = [app for app in self if app.over]
+        if len(over) <= self._keep:
+            return []
+        over.sort(key=_ended_at)
+        return over[: len(over) - self._keep]
+
+    def forget(self, app: App) -> None:
+        """Leave an app that is over to the journal."""
+        del self._apps[app.name]
 
     @property
     def live(self) -> list[App]:
@@ -112,7 +157,8 @@ class Apps:
 
     def asked_before(self, request_id: str) -> App | None:
         """The app that a request with this id has made."""
-        return next((app for app in self if request_id and app.request_id == request_id), None)
+        name = self._requests.get(request_id)
+        return None if name is None else self.get(name)
 
     def unique(self, name: str) -> str:
         """The name, or the next of ``name-2``, ``name-3`` that no app has or had."""
@@ -124,7 +170,7 @@ class Apps:
         return f"{stem}-{number}"
 
     def _is_new(self, name: str) -> bool:
-        return name not in self._apps and not (self.folder / name).exists()
+        return not (self.folder / name).exists() and self.get(name) is None
 
     def check_room(self) -> None:
         """Refuse more apps at once than the arbiter takes.
@@ -146,10 +192,17 @@ class Apps:
         """Take an app in that is journaled; nobody hears of it before."""
         self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
+        self._note_request(app)
 
     def drop(self, app: App) -> None:
         """Forget an app whose submission came to nothing."""
         shutil.rmtree(self._prepared(app.name))
+
+    def _note_request(self, app: App) -> None:
+        if app.request_id:
+            self._requests[app.request_id] = app.name
+            if len(self._requests) > MOST_REQUESTS:
+                self._requests.popitem(last=False)
 
     def _prepared(self, name: str) -> Path:
         return self.folder / f".{name}.new"
@@ -162,6 +215,19 @@ class Apps:
                 folder.rename(self.folder / name)
             else:
                 shutil.rmtree(folder)
+
+
+def _ended_at(app: App) -> float:
+    return app.ended_at or 0.0
+
+
+def in_order(apps: Iterable[App]) -> list[App]:
+    """By arrival; of one that is told twice, the last record."""
+    return sorted({app.name: app for app in apps}.values(), key=_arrived_at)
+
+
+def _arrived_at(app: App) -> float:
+    return app.arrived_at
 
 
 def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: str) -> App:

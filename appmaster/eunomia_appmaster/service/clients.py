@@ -18,7 +18,7 @@ from eunomia_appmaster.explanations import WAITING, add_reasons
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
-from eunomia_appmaster.service.apps import App, app_of
+from eunomia_appmaster.service.apps import App, app_of, in_order
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.service import Service, host
 from eunomia_appmaster.service.views import Views
@@ -57,12 +57,13 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """Say what apps, jobs and slots there are."""
         await self._ready(request, context)
         service, views = self._service, self._views
+        older = await asyncio.to_thread(service.apps.forgotten) if request.ended and not request.app else []
         async with service.driver.lock:
-            chosen = [app for app in service.apps if (request.ended or not app.over) and request.app in ("", app.name)]
+            here = self._chosen(request)
             return pb.ListResponse(
                 now=service.driver.clock.now(),
-                apps=[views.app(app) for app in chosen],
-                jobs=[job for app in chosen for job in views.jobs(app)] if request.jobs else [],
+                apps=[views.app(app) for app in in_order((*older, *here))],
+                jobs=[job for app in here for job in views.jobs(app)] if request.jobs else [],
                 slots=views.slots() if request.slots else [],
                 serving=service.driver.arbiter.serving.profile,
                 round=service.state.round,
@@ -145,6 +146,13 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await _refuse(context, error)
         if (why := self._service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+
+    def _chosen(self, request: pb.ListRequest) -> list[App]:
+        """The apps that are asked for, but for those that ended long ago and are not named."""
+        apps = self._service.apps
+        named = apps.get(request.app) if request.app else None
+        asked = list(apps) if not request.app else [] if named is None else [named]
+        return [app for app in asked if request.ended or not app.over]
 
     async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:
         async with self._submitting:

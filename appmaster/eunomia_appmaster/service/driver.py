@@ -131,6 +131,10 @@ class Driver:
         self.wake_at = decision.wake_at
         self._note(decision)
 
+    def holds(self, note: Note) -> bool:
+        """Whether a note of this kind and key waits to be written."""
+        return (note.kind, note.key) in self._notes
+
     # --- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

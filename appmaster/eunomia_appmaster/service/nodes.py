@@ -7,7 +7,7 @@ shows that it was given back. So a lost answer, a restarted launcher and a resta
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 import structlog
@@ -103,6 +103,14 @@ class Node:
             self._order_keys = keys
             self.response_id += 1
             self.changed.set()
+
+    def forget_masters(self, known: Collection[str]) -> None:
+        """Forget masters that have ended, but for those of the known apps."""
+        ended = [app for app, status in self.app_masters.items() if status.state == pb.APP_MASTER_COMPLETED]
+        for app in ended:
+            if app not in known:
+                del self.app_masters[app]
+                self.revived.pop(app, None)
 
     def given_back(self, slot: int, epoch: int) -> bool:
         """Whether nothing of this epoch or an older one is or can come on a slot."""

@@ -29,6 +29,7 @@ from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.apps import NOTE, App, Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
+from eunomia_appmaster.service.forgotten import Forgotten
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import Session, Teller
@@ -80,7 +81,7 @@ class Service:
         self._served_before = meta.get("profile")
         layout = Layout.decoded(meta["layout"]) if "layout" in meta else None
         self.nodes = Nodes(layout, settings.node_silence)
-        self.apps = Apps(settings.apps, journal.notes(NOTE))
+        self.apps = Apps(settings.apps, journal.notes(NOTE), keep=settings.keep_apps, forgotten=Forgotten(journal.path))
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter)
@@ -248,6 +249,8 @@ class Service:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
+            async with self.driver.lock:
+                self.forget()
 
     # --- orders to machines ----------------------------------------------------------------------------------------
 
@@ -352,6 +355,25 @@ class Service:
         if state == "cancelled":
             event = AppCancelled(app=name)
         self.driver.put([event] if row != NONE else [], [app.note()])
+
+    def forget(self) -> None:
+        """Let go of apps that ended long ago; whoever asks for them finds them in the journal."""
+        for app in self.apps.surplus():
+            if not self._is_busy(app):
+                self.apps.forget(app)
+                self.sessions.pop(app.name, None)
+        known = {app.name for app in self.apps}
+        for node in self.nodes:
+            node.forget_masters(known)
+
+    def _is_busy(self, app: App) -> bool:
+        """Whether something of an app that is over is still there: slots that it leaves, its master, an unkept word."""
+        statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
+        return (
+            self.state.app_row(AppId(app.name)) != NONE
+            or self.driver.holds(app.note())
+            or any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
+        )
 
     def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
         """The plugin of a stage as the profile sets it, for agents."""

@@ -9,6 +9,8 @@ from eunomia.units import Seconds
 from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
+KEPT_APPS = 1000
+"""Apps that are over and kept in memory, unless it is said otherwise."""
 
 
 @value
@@ -39,6 +41,8 @@ class Settings:
     """Steps between two checkpoints of the state."""
     retention: Retention = DEFAULT_RETENTION
     """What becomes of the journal's old steps."""
+    keep_apps: int = KEPT_APPS
+    """Apps that are over and kept in memory; those that ended before are looked up in the journal."""
     durable: bool = True
     """See ``Journal.open``."""
 
