@@ -94,6 +94,10 @@ class Child:
             self._signal(signal.SIGKILL)
             self._thread.join(5.0)
 
+    def hang_up(self) -> None:
+        """Have it read its files anew."""
+        self._signal(signal.SIGHUP)
+
     def _signal(self, number: signal.Signals) -> None:
         process = self.process
         if process is not None and process.poll() is None:
@@ -241,6 +245,11 @@ class Supervisor:
             if child is not None:
                 child.stop()
         (self.run_dir / "address").unlink(missing_ok=True)
+
+    def reload(self) -> None:
+        """Have the arbiter read its certificates anew."""
+        if self.arbiter is not None:
+            self.arbiter.hang_up()
 
     def _left_address(self) -> str | None:
         """Where an arbiter that was killed with its supervisor was reached: app masters still look for it there."""

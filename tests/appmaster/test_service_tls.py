@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +18,7 @@ import pytest
 from eunomia import cli
 from eunomia.errors import InputError, UnreachableError
 from eunomia_appmaster import Client
+from eunomia_appmaster.commands import serve
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.service.certificates import Certificates, make, names_of, own_names
 from eunomia_appmaster.service.server import check_address
@@ -188,3 +191,76 @@ def test_a_client_with_a_ca_tells_an_arbiter_that_speaks_without(tmp_path: Path)
         unreachable = pytest.raises(UnreachableError, match="an arbiter must be reachable")
         with Client(token_file=tmp_path / "token", timeout_seconds=1.0) as client, unreachable:
             client.health()
+
+
+def _shown(address: str) -> bytes:
+    """The certificate that an arbiter shows to whoever connects now."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)), timeout=30.0).encode()
+
+
+def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused(tmp_path: Path) -> None:
+    files = make(tmp_path / "tls")
+    log_dir = tmp_path / "log"
+    options = {"slots": 1, "cpu_only": True, "address": "0.0.0.0:0", "certificates": files, "log_dir": log_dir}
+
+    def said(event: str) -> int:
+        return (log_dir / "arbiter.log").read_text().count(event)
+
+    with Supervisor(
+        tmp_path / "state",
+        arbiter_options=("--not-durable", "--metrics", "127.0.0.1:0"),
+        launcher_options=("--no-zygote",),
+        **options,  # type: ignore[arg-type]
+    ) as made:
+        assert made.arbiter is not None
+        metrics = (made.run_dir / "metrics").read_text().strip()
+        before, pid = _shown(made.address), made.arbiter.pid
+        with Client(token_file=made.token_file) as client:
+            assert client.health().ready
+            shutil.copy(make(tmp_path / "other").key, files.key)  # of another certificate
+            made.reload()
+            _eventually(lambda: said("certificates.refused") == 1)
+            assert "must be of the key beside it" in (log_dir / "arbiter.log").read_text()
+            assert _shown(made.address) == _shown(metrics) == before
+            for name in ("cert", "key", "ca"):
+                shutil.copy(getattr(Certificates.inside(tmp_path / "other"), name), getattr(files, name))
+            made.reload()
+            _eventually(lambda: said("certificates.reloaded") == 1)
+            new = files.cert.read_bytes()
+            assert new != before
+            assert _shown(made.address).strip() == _shown(metrics).strip() == new.strip()
+            assert client.health().ready  # over the connection that was there
+        with Client(token_file=made.token_file) as client:
+            assert client.health().ready  # by the new CA beside the address
+        assert (made.arbiter.pid, made.arbiter.restarts) == (pid, 0)
+
+
+def _eventually(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120.0
+    while not look():
+        assert time.monotonic() < deadline, "never came true"
+        time.sleep(0.1)
+
+
+def test_serve_hands_sighup_on() -> None:
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    class Town:
+        reloads = 0
+
+        def check(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM if self.reloads else signal.SIGHUP)
+
+        def reload(self) -> None:
+            self.reloads += 1
+
+    town = Town()
+    try:
+        stop = serve._Stop(reloads=True)
+        stop.wait(town)
+        assert (town.reloads >= 1, stop.exit_code) == (True, 0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

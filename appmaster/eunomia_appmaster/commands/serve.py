@@ -76,7 +76,7 @@ def serve(
     Profile.load(chosen, settings=settings or ())
     retention = Retention(keep=journal_keep, segment_steps=journal_segment_steps)
     machine = local_machine.detect(slots, use_gpus=not cpu_only)
-    stop = _Stop()
+    stop = _Stop(reloads=certificates is not None)
     supervisor = Supervisor(
         home,
         policy=chosen,
@@ -129,13 +129,16 @@ def _lines(machine: str, facts: dict[str, Any]) -> list[str]:
 
 
 class _Stop:
-    """Hears Ctrl-C and SIGTERM, from its making on."""
+    """Hears Ctrl-C and SIGTERM, from its making on, and SIGHUP where there are certificates to read anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reloads: bool) -> None:
         self.exit_code = 0
         self._heard = threading.Event()
+        self._anew = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._hear)
+        if reloads:
+            signal.signal(signal.SIGHUP, lambda *_: self._anew.set())
 
     def _hear(self, number: int, _: object) -> None:
         if self._heard.is_set():
@@ -147,3 +150,6 @@ class _Stop:
         """Wait for a signal, or for a process that cannot be kept running."""
         while not self._heard.wait(0.2):
             supervisor.check()
+            if self._anew.is_set():
+                self._anew.clear()
+                supervisor.reload()

@@ -1,7 +1,7 @@
 """``python -m eunomia_appmaster.service``: the arbiter's process; its supervisor starts it again when it dies.
 
-SIGTERM and SIGINT end it with a checkpoint; containers and app masters run on. Exit codes: 0 told to end; 2 bad input;
-70 the arbiter itself failed, or a step took too long.
+SIGTERM and SIGINT end it with a checkpoint; containers and app masters run on. SIGHUP has it read certificates anew.
+Exit codes: 0 told to end; 2 bad input; 70 the arbiter itself failed, or a step took too long.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.journal import Journal
 from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
 from eunomia.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.service.certificates import Certificates
-from eunomia_appmaster.service.server import check_address, publish, start_server
+from eunomia_appmaster.service.server import check_address, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
 from eunomia_appmaster.service.tokens import write_private
@@ -86,6 +86,7 @@ async def run(settings: Settings, folder: Path) -> None:
     server, service.address = await start_server(service, settings.address)
     publish(service, folder)
     metrics = _metrics(service, folder)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service, metrics, folder)
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())
     told = asyncio.create_task(_signalled())
@@ -113,6 +114,22 @@ def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
     served = MetricsServer(service, service.meters, service.settings.metrics)
     write_private(folder / "metrics", f"{served.address}\n")
     return served
+
+
+def _reload(service: Service, metrics: "MetricsServer | None", folder: Path) -> None:
+    """Show the certificates that the files hold now; where they are no good, those before them."""
+    served = service.certificates
+    if served is None:
+        log.info("certificates.none")
+        return
+    try:
+        served.reload()
+        publish_ca(served.files, folder)
+        if metrics is not None:
+            metrics.reload()
+        log.info("certificates.reloaded", until=served.files.holds_until.isoformat(timespec="seconds"))
+    except (InputError, OSError) as error:
+        log.error("certificates.refused", why=str(error))
 
 
 async def _signalled() -> None:

@@ -80,15 +80,57 @@ class Certificates:
         names = names_of(_certificates(self.cert)[0])
         return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
 
-    def server_credentials(self) -> "grpc.ServerCredentials":
-        """What a server needs.
+    def configuration(self) -> "grpc.ServerCertificateConfiguration":
+        """What a server shows to whoever connects.
 
         Raises:
             InputError: a file cannot be read.
         """
         import grpc
 
-        return grpc.ssl_server_credentials([(_read(self.key), _read(self.cert))])
+        return grpc.ssl_server_certificate_configuration([(_read(self.key), _read(self.cert))])
+
+    @property
+    def holds_until(self) -> datetime:
+        """When the certificate runs out.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return _certificates(self.cert)[0].not_valid_after_utc
+
+
+class ServedCertificates:
+    """The certificate that a running server shows, and how another takes its place.
+
+    Args:
+        files: read now, and again at each ``reload``.
+        host: that is served.
+
+    Raises:
+        InputError: the files would keep every client away.
+    """
+
+    def __init__(self, files: Certificates, host: str) -> None:
+        self.files = files
+        self._host = host
+        files.check(host)
+        self._shown = files.configuration()
+
+    def reload(self) -> None:
+        """Show what the files hold now to everybody who connects from now on; connections that are there stay.
+
+        Raises:
+            InputError: the files would keep every client away; the certificate before them is shown on.
+        """
+        self.files.check(self._host)
+        self._shown = self.files.configuration()
+
+    def credentials(self) -> "grpc.ServerCredentials":
+        """What a gRPC server needs; it asks at each new connection what to show."""
+        import grpc
+
+        return grpc.dynamic_ssl_server_credentials(self._shown, lambda: self._shown)
 
 
 def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certificates:

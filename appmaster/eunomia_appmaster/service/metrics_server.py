@@ -51,15 +51,22 @@ class MetricsServer:
         except OSError as error:
             raise InputError("an address must be free to be served", value=f'"{address}"', place=PLACE) from error
         self._server.daemon_threads = True
+        self._tls: ssl.SSLContext | None = None
         if certificates is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(certificates.cert, certificates.key)
-            self._server.socket = context.wrap_socket(
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(certificates.cert, certificates.key)
+            self._server.socket = self._tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         self.address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
         log.info("metrics.listening", address=self.address)
+
+    def reload(self) -> None:
+        """Show what the certificate's files hold now."""
+        certificates = self._service.settings.certificates
+        if self._tls is not None and certificates is not None:
+            self._tls.load_cert_chain(certificates.cert, certificates.key)
 
     def close(self) -> None:
         """Answer no more."""

@@ -8,7 +8,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
-from eunomia_appmaster.service.certificates import CA_FILE, Certificates
+from eunomia_appmaster.service.certificates import CA_FILE, Certificates, ServedCertificates
 from eunomia_appmaster.service.clients import ClientProtocol
 from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
@@ -68,11 +68,17 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
         if certificates is None:
             bound = server.add_insecure_port(f"{host}:{port}")
         else:
-            bound = server.add_secure_port(f"{host}:{port}", certificates.server_credentials())
+            service.certificates = ServedCertificates(certificates, host)
+            bound = server.add_secure_port(f"{host}:{port}", service.certificates.credentials())
     except RuntimeError as error:
         raise InputError("an address must be free to be served", value=f'"{address}"', place="--address") from error
     await server.start()
     return server, f"{host if certificates is None else certificates.reached_at(host)}:{bound}"
+
+
+def publish_ca(certificates: Certificates, folder: Path) -> None:
+    """Write what clients check the certificate with beside the address."""
+    write_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
 
 
 def publish(service: Service, folder: Path) -> None:
@@ -84,7 +90,7 @@ def publish(service: Service, folder: Path) -> None:
     """
     certificates = service.settings.certificates
     if certificates is not None:
-        write_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
+        publish_ca(certificates, folder)
         service.ca_file = (folder / CA_FILE).resolve()
     for name, text in (("token", service.tokens.operator), ("launcher.token", service.tokens.launcher)):
         write_private(folder / name, text)

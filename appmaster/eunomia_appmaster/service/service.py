@@ -39,6 +39,7 @@ from eunomia_appmaster.service.tokens import Tokens, new_secret
 from eunomia_appmaster.service.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from eunomia_appmaster.service.certificates import ServedCertificates
     from eunomia_appmaster.service.metrics import Meters
 
 log = structlog.get_logger()
@@ -69,6 +70,8 @@ class Service:
         self.address = settings.address
         self.ca_file: Path | None = None
         """What app masters check the arbiter's certificate with."""
+        self.certificates: ServedCertificates | None = None
+        """What is shown under TLS; set once it is served."""
         self.meters: Meters | None = None
         """What is counted for ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
