@@ -60,7 +60,7 @@ def test_a_job_that_is_preempted_saves_and_begins_a_new_cycle() -> None:
 
 def test_a_trial_that_is_looked_at_goes_on_in_its_cycle() -> None:
     base = several([(0.0, [(1, 1, 20.0)] * 2)])
-    search = SimulatedSearch(tuner="none", options={}, curves=((0.1, 1.0, 0.5), (0.2, 1.0, 0.5)), every=2)
+    search = SimulatedSearch(tuner="median_stopping", options={}, curves=((0.1, 1.0, 0.5),) * 2, every=2)
     work = dataclasses.replace(base, searches={0: search})
     options = SimulationOptions(costs=Costs(checkpoint=1.0, checkpoint_every=5.0))
     run = watched(work, "1x2 V100", "fifo", options)

@@ -111,7 +111,7 @@ class Apps:
             if work.done[job] >= work.goal[job]:
                 rule = "an app master must pause or end a job that has reached its goal, or set another"
                 raise EunomiaError(rule, value=str(work.goal[job]), place=engine.job_id(job))
-            work.go(job, now, gpus)
+            work.go_on(job, now, gpus)
         self._report(app, now, events)
 
     def act(self, app: int, said: Iterable[Event], now: Seconds, events: list[Event]) -> None:

@@ -277,7 +277,7 @@ class Engine:
         work.stop(job, now, at_border=True)
         if not work.is_whole(job):
             events.append(Adapted(job=self._ids[job], batch_size=work.next_regime(job)))
-            work.go(job, now, gpus)
+            work.go_on(job, now, gpus)
             if self._follows_up:
                 events.append(self.reporter.progress(job, now))
             return False

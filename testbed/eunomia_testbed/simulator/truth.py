@@ -46,6 +46,8 @@ class Speeds:
         self._settings: dict[tuple[object, ...], float] = {}
         self.plain = models is None
         """Whether speed depends on nothing but the number of GPUs."""
+        self._cpus = _Shares(cluster, cluster.machine_cpus, jobs.cpus_per_gpu)
+        self._memory = _Shares(cluster, cluster.machine_memory_gib, jobs.memory_gib_per_gpu)
 
     def regimes(self, job: int) -> tuple[Regime, ...]:
         """The job's regimes; empty: one, of its whole work."""
@@ -71,7 +73,7 @@ class Speeds:
             job: row.
             gpus: of the cluster.
             regime: which it is in; None: it has one.
-            cpus: that each GPU brings; None: the machine's share.
+            cpus: that each GPU brings; None: its machine's share, of several machines the least.
             memory_gib: likewise.
         """
         if self.plain:
@@ -79,7 +81,10 @@ class Speeds:
         cluster = self._cluster
         rows = np.asarray(gpus)
         locality = cluster.locality(rows)
-        machines = int(np.unique(cluster.machine[rows]).size)
+        on = np.unique(cluster.machine[rows])
+        machines = int(on.size)
+        cpus = self._cpus.of(on) if cpus is None else cpus
+        memory_gib = self._memory.of(on) if memory_gib is None else memory_gib
         types: list[int] = np.unique(cluster.gpu_type[rows]).tolist()
         # A synchronous gang is as fast as its slowest member.
         return max(
@@ -107,7 +112,11 @@ class Speeds:
         cpus: float | None = None,
         memory_gib: float | None = None,
     ) -> float:
-        """Seconds an iteration in a setting; inf: it does not run so. ``gpu_type`` indexes the cluster's types."""
+        """Seconds an iteration in a setting; inf: it does not run so. ``gpu_type`` indexes the cluster's types.
+
+        CPUs and memory of None are what the job asks for, else the share of the best machine of the type, else as many
+        as the performance model's own machines had.
+        """
         kind = self._model[job]
         name = self._workload.models[kind] if kind >= 0 else None
         told = self.by_count(job, gpus, regime)
@@ -115,6 +124,8 @@ class Speeds:
             return told
         batch = self._batch[job] if regime is None else regime.batch_size
         useful = min(gpus, self._most[job])
+        cpus = self._cpus.asked(job, gpu_type) if cpus is None else cpus
+        memory_gib = self._memory.asked(job, gpu_type) if memory_gib is None else memory_gib
         rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib)
         if rate <= 0.0:
             return math.inf
@@ -247,3 +258,34 @@ class Speeds:
                 text = "none" if model < 0 else f'"{self._workload.models[model]}"'
                 found.append(Unfit(job=job, rule="a job must have a known speed on a type of the cluster", value=text))
         return found
+
+
+class _Shares:
+    """What of its machine's CPUs, or of its memory, comes with each GPU.
+
+    Args:
+        cluster: whose machines.
+        amounts: [machine] what each has; NaN: unknown.
+        asked: [job] for each GPU; NaN, or None for all: not told.
+    """
+
+    def __init__(self, cluster: Cluster, amounts: Reals, asked: Reals | None) -> None:
+        each = amounts / np.diff(cluster.machine_start)
+        self._each = None if np.isnan(each).all() else each
+        kinds = range(len(cluster.gpu_types))
+        best = [np.nanmax(np.append(each[cluster.machine_type == kind], -math.inf)) for kind in kinds]
+        self._best: list[float | None] = [float(most) if math.isfinite(most) else None for most in best]
+        self._asked = None if asked is None else asked.tolist()
+
+    def of(self, machines: Ints) -> float | None:
+        """The least share on these machines; None: unknown."""
+        if self._each is None:
+            return None
+        least = float(self._each[machines].min())
+        return least if least == least else None
+
+    def asked(self, job: int, gpu_type: int) -> float | None:
+        """What a job asks for, else the best machine's share; None: neither is known."""
+        if self._asked is not None and self._asked[job] == self._asked[job]:
+            return float(self._asked[job])
+        return self._best[gpu_type]

@@ -53,6 +53,8 @@ class Work:
         self.by_rules = False
         """Whether the rules of a peer say what is done in a round: no run then ends by itself."""
         self._told: dict[int, float] = {}
+        self._beside: dict[int, tuple[float | None, float | None]] = {}
+        """By job, CPUs and memory in GiB a GPU that it last began with, where these are not its machine's share."""
         self._agenda = agenda
         self._every, self._saves = checkpoint_every, saves
         self._segments = segments
@@ -63,6 +65,10 @@ class Work:
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
         """Let a job that stands make steps from now on; ``cpus`` and memory by GPU, None: the machine's share."""
+        if cpus is not None or memory_gib is not None:
+            self._beside[job] = cpus, memory_gib
+        elif self._beside:
+            self._beside.pop(job, None)
         pace = self._told[job] if self._told and job in self._told else self._pace(job, gpus, cpus, memory_gib)
         self.on[job] = gpus
         self.since[job] = now
@@ -74,6 +80,10 @@ class Work:
         if pace < math.inf and not self.by_rules:
             seconds = (self.border[job] - self.done[job]) * pace
             self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
+
+    def go_on(self, job: int, now: float, gpus: tuple[int, ...]) -> None:
+        """Let a job that has just come to a border make steps again, with what it has beside its GPUs."""
+        self.go(job, now, gpus, *self._beside.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
         regimes = self.speeds.regimes(job)
@@ -158,7 +168,7 @@ class Work:
             self.stop(job, now, leaves=False)
         self._set_border(job)
         if gpus:
-            self.go(job, now, gpus)
+            self.go_on(job, now, gpus)
 
     def is_whole(self, job: int) -> bool:
         """Whether a job that came to its border has done all that it was to do."""
