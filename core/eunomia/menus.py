@@ -99,8 +99,8 @@ class Menus:
         curve, points = self.curve[jobs], self.points
         if curve.size and curve.min() >= 0:
             start = points.start[curve]
-            if (points.start[curve + 1] == start + 1).all():
-                return bool((points.gpus[start] == gpus).all())
+            if (points.start[curve + 1] > start).all() and (points.gpus[start] == gpus).all():
+                return True  # all at their smallest
         return all(map(self.has, jobs, gpus))
 
     def largest_at_most(self, job: int, gpus: int) -> int:

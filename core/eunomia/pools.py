@@ -9,6 +9,8 @@ from eunomia.offers import Offer
 from eunomia.snapshot import Snapshot
 from eunomia.units import NONE, Bools, Ints, Reals, Rest, Rows, Unit
 
+_LEAVING = int(GpuState.LEAVING)
+
 
 def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
     """By GPU, the row of the job, app or user to whom it belongs from now on; -1: nobody.
@@ -17,7 +19,7 @@ def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
     """
     held = snapshot.holdings
     promised = held.successor[gpus] != NONE
-    stays = held.state[gpus] != GpuState.LEAVING
+    stays = held.state[gpus] != _LEAVING
     job = unit is Unit.JOB
     now, then = (held.job, held.next_job) if job else (held.app, held.next_app)
     row = np.where(promised, then[gpus], np.where(stays, now[gpus], NONE))

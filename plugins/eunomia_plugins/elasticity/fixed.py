@@ -1,13 +1,15 @@
 """One size a job: its whole gang."""
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eunomia import Contract, Feature, Menus, Snapshot, Stage, hookimpl
 from eunomia.contracts import Contracts
-from eunomia.units import Basis, Version
+from eunomia.snapshot import Measured
+from eunomia.units import Basis, Reals, Version
 from eunomia.workload import Jobs, JobState
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
 
@@ -33,14 +35,24 @@ class Fixed:
 
 def menus_of(snapshot: Snapshot) -> Menus:
     """The menus of every job row, made from nothing."""
-    size = snapshot.jobs.most.size
-    rows = np.arange(size, dtype=np.int32)
-    points = linear_curves(rows, snapshot.jobs.most.copy(), one_gpu_rate(snapshot, rows))
+    rows = np.arange(snapshot.jobs.most.size, dtype=np.int32)
+    declared = _linear(snapshot, one_gpu_rate(snapshot, rows))
+    if not snapshot.measured:
+        return declared
+    return Menus(curve=declared.curve, points=with_measured(declared.points, snapshot, declared.curve))
+
+
+def declared_menus(snapshot: Snapshot) -> Menus:
+    """The same as if nothing had been measured."""
+    return _linear(snapshot, 1.0 / snapshot.jobs.seconds_per_iteration)
+
+
+def _linear(snapshot: Snapshot, one_gpu: Reals) -> Menus:
+    size = one_gpu.size
+    points = linear_curves(np.arange(size, dtype=np.int32), snapshot.jobs.most.copy(), one_gpu)
     curve = np.full(size, -1, np.int32)
     curve[snapshot.active] = snapshot.active
-    if snapshot.measured:
-        points = with_measured(points, snapshot, curve)
-    return Menus(curve=curve, points=points, one_size=not snapshot.measured)
+    return Menus(curve=curve, points=points, one_size=True)
 
 
 class _Cache:
@@ -51,18 +63,35 @@ class _Cache:
         self._menus: Menus | None = None
         self._cells: _Cells | None = None
         self._version = Version(0)
+        self._measured: Mapping[int, tuple[Measured, ...]] = {}
+        self._merged: Menus | None = None
 
     def menus(self, snapshot: Snapshot) -> Menus:
+        measured, seconds = snapshot.measured, snapshot.jobs.seconds_per_iteration
+        if measured and np.isnan(seconds[list(measured)]).any():
+            self._menus = None
+            return menus_of(snapshot)  # the rates of other sizes follow from what was measured
+        declared, changed = self._declared(snapshot)
+        if not measured:
+            return declared
+        if changed or self._merged is None or self._measured != measured:
+            points = with_measured(declared.points, snapshot, declared.curve)
+            self._merged = Menus(curve=declared.curve.copy(), points=points)
+            self._measured = dict(measured)
+        return self._merged
+
+    def _declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
+        """The menus as if nothing had been measured, and whether they are others than in the last round."""
         known, jobs = self._menus, snapshot.jobs
-        same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size and known.one_size
-        changes = snapshot.changed(self._version) if same and not snapshot.measured else None
+        same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
+        changes = snapshot.changed(self._version) if same else None
         if known is None or changes is None or self._cells is None:
-            known = menus_of(snapshot)
+            known, changed = declared_menus(snapshot), True
             self._cells = _Cells(known, jobs)
         else:
-            self._cells.refresh(changes.jobs.tolist())
+            changed = self._cells.refresh(changes.jobs.tolist())
         self._jobs, self._menus, self._version = jobs, known, snapshot.version
-        return known
+        return known, changed
 
 
 class _Cells:
@@ -77,16 +106,25 @@ class _Cells:
 
     def __init__(self, menus: Menus, jobs: Jobs) -> None:
         points = menus.points
-        self._curve, self._gpus = memoryview(menus.curve), memoryview(points.gpus)
-        self._rate, self._basis = memoryview(points.rate), memoryview(points.basis)
-        self._state, self._most = memoryview(jobs.state), memoryview(jobs.most)
-        self._seconds = memoryview(jobs.seconds_per_iteration)
+        self._curve, self._gpus = _cells(menus.curve), _cells(points.gpus)
+        self._rate, self._basis = _cells(points.rate), _cells(points.basis)
+        self._state, self._most = _cells(jobs.state), _cells(jobs.most)
+        self._seconds = _cells(jobs.seconds_per_iteration)
 
-    def refresh(self, rows: list[int]) -> None:
-        """Write the menus of these rows anew, as ``menus_of`` writes them."""
+    def refresh(self, rows: list[int]) -> bool:
+        """Write the menus of these rows anew, as ``declared_menus`` writes them; say whether one is another now."""
+        changed = False
         for row in rows:
             gpus, seconds = self._most[row], self._seconds[row]
             rate = gpus * (1.0 / seconds if seconds else math.inf)
-            self._curve[row] = -1 if self._state[row] in _AWAY else row
-            self._gpus[row], self._rate[row] = gpus, rate
+            curve = -1 if self._state[row] in _AWAY else row
+            if (curve, gpus, rate) == (self._curve[row], self._gpus[row], self._rate[row]):
+                continue
+            changed = True
+            self._curve[row], self._gpus[row], self._rate[row] = curve, gpus, rate
             self._basis[row] = _ASSUMED if rate != rate else _DECLARED
+        return changed
+
+
+def _cells(column: Any) -> Any:
+    return memoryview(column)

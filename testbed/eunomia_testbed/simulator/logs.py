@@ -198,13 +198,21 @@ class SegmentLogger:
         self._rows: list[tuple[int, float, float, int, int, float, float]] = []
         self._cluster = cluster
         self._batch = batch_sizes
+        self._near: dict[tuple[int, ...], int] = {}
 
     def add(self, job: int, start: float, end: float, gpus: tuple[int, ...], pace: float, regime: int) -> None:
         """Log a stretch."""
-        locality = int(self._cluster.locality(np.array(gpus))) if len(gpus) > 1 else 0
+        locality = self._locality(gpus) if len(gpus) > 1 else 0
         sizes = self._batch.get(job, ())
         batch = sizes[regime] if regime < len(sizes) else math.nan
         self._rows.append((job, start, end, len(gpus), locality, pace, batch))
+
+    def _locality(self, gpus: tuple[int, ...]) -> int:
+        """A job stays where it is for many stretches."""
+        known = self._near.get(gpus)
+        if known is None:
+            known = self._near[gpus] = int(self._cluster.locality(np.array(gpus)))
+        return known
 
     def columns(self) -> SegmentLog:
         """The log as columns."""
