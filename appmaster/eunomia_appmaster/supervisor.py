@@ -5,7 +5,6 @@ files, and both find each other through the state folder.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -15,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal import Journal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
+from eunomia_appmaster.tied import tied
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import Certificates
@@ -35,7 +35,6 @@ MOST_FAILURES = 8
 """Restarts in a row, none of which lasted, before it is given up."""
 STOP_SECONDS = 20.0
 BAD_INPUT = 2
-_PR_SET_PDEATHSIG = 1
 
 
 class Child:
@@ -132,13 +131,12 @@ class Child:
                 self._log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 out = stack.enter_context(self._log_file.open("ab"))
             self.process = subprocess.Popen(
-                self.command,
+                tied(self.command, self._orphaned),
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=out if out is not None else sys.stderr.fileno(),
                 stderr=out,
                 start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to hear
-                preexec_fn=_die_with_parent(self._orphaned),
             )
         return self.process.wait()
 
@@ -219,8 +217,6 @@ class Supervisor:
             EunomiaError: one of them gave up, or it took too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
-        # Else gRPC's own threads begin anew in the child before its exec, which then closes their files under them.
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         Journal.open(self.state_dir / "journal.sqlite").close()
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)
@@ -332,13 +328,3 @@ def _unheard() -> contextlib.AbstractContextManager[None]:
 
 def _words(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Have the system signal the child if its parent dies: a killed supervisor leaves no arbiter behind."""
-    prctl: Any = ctypes.CDLL(None, use_errno=True).prctl
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-
-    return ask

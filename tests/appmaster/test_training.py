@@ -201,12 +201,15 @@ def test_checkpoints_are_saved_on_order_and_periodically(job: Any) -> None:
 
 def test_killed_it_goes_on_from_the_periodic_checkpoint(job: Any) -> None:
     expected, _ = unbroken(job, "whole")
+    losses = scalars(Job(job.lab, SCRIPT, job.run_dir.parent / "whole"))["train/loss"]
     for number in (9, 11, 14, 24):  # after a step, in an evaluation, between epochs, after the next loop
         killed = Job(job.lab, SCRIPT, job.run_dir.parent / f"killed-{number}", args=("--kill-at", str(number)))
         assert killed.run(EUNOMIA_CHECKPOINT_EVERY_SECONDS=0.0001) == [-9]
         killed.args = ()
         assert killed.run() == DONE
         assert final_of(killed) == expected
+        # What was logged before the checkpoint is not logged again: it must have been on the disk as well.
+        assert scalars(killed)["train/loss"] == losses
 
 
 def test_a_lost_launcher_does_not_stop_the_training(job: Any) -> None:

@@ -1,0 +1,47 @@
+"""A process that is tied to whoever started it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from eunomia_appmaster import tied as module
+from eunomia_appmaster.tied import tied
+
+STARTER = """
+import os, signal, subprocess, sys
+from eunomia_appmaster.tied import tied
+child = subprocess.Popen(tied([sys.executable, "-c", "print(1, flush=True); import time; time.sleep(600)"],
+                              signal.SIGTERM), stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+def test_it_ends_with_its_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        child = os.pidfd_open(int(starter.stdout.readline()))
+        assert select.select([child], [], [], 0.0)[0] == []
+        starter.communicate(b"\n")
+        assert select.select([child], [], [], 60.0)[0] == [child]
+        os.close(child)
+
+
+def test_a_parent_that_had_died_before_is_noticed() -> None:
+    command = [sys.executable, "-I", "-S", str(Path(module.__file__)), "15", "1", "true"]
+    assert os.getpid() != 1
+    assert subprocess.run(command, check=False).returncode == -signal.SIGTERM
+
+
+def test_the_command_runs_under_the_same_pid_with_its_own_exit_code() -> None:
+    command = tied([sys.executable, "-c", "import os, sys; print(os.getpid()); sys.exit(7)"], signal.SIGHUP)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate()
+    assert int(out) == process.pid
+    assert process.returncode == 7
