@@ -11,6 +11,7 @@ from eunomia.answers import StageFaultError, ask, verdicts_of
 from eunomia.asking import Asking, Round
 from eunomia.bids import Closing, closing_of
 from eunomia.cluster import Cluster
+from eunomia.contracts import Triggers
 from eunomia.decisions import Decision, Fault, MemoChange, RecordTable, Renewal
 from eunomia.errors import EunomiaError
 from eunomia.events import Event
@@ -35,6 +36,7 @@ from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, 
 from eunomia.valuations import Valuations
 
 NO_GPUS = np.empty(0, np.int64)
+_FREE = Scope.FREE
 _ELASTICITY, _VALUATION, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT
 
 
@@ -100,10 +102,11 @@ class Arbiter:
             if closing is None:
                 return self._rest(folded)
             return self._close(folded, closing)
-        causes = self.timing.due(self.state)  # 2. is a round due?
+        timing = self.timing
+        causes = timing.due(self.state)  # 2. is a round due?
         if not causes:
             return self._rest(folded)
-        if self._is_quiet(causes):
+        if timing.known is not None and self._is_quiet(timing.known, causes):
             return self._quiet(folded, causes)
         return self._decide(folded, causes, lambda asking: self._round(asking, causes))  # 3. to 9.
 
@@ -164,19 +167,23 @@ class Arbiter:
         return timing
 
     def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
-        if not now >= self.state.now:
-            raise EunomiaError("time must not go backwards", value=f"{now} after {self.state.now}")
-        folded = fold(self.state, now, events, grace=self.serving.rounds.suspend_grace)
-        self._serving = self.serving
+        state = self.state
+        if not now >= state.now:
+            raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
+        serving = self.fallback if state.fallen_back else self.chosen
+        folded = fold(state, now, events, grace=serving.rounds.suspend_grace)
+        self._serving = self.fallback if state.fallen_back else self.chosen
         return folded
 
-    def _is_quiet(self, causes: frozenset[Cause]) -> bool:
-        """Say whether no stage need be asked: nobody wants more, or there is nothing to give."""
-        triggers, state = self.timing.known, self.state
-        if triggers is None:
-            return False  # the round asks the allocation for them, and may find that it fails
+    def _is_quiet(self, triggers: Triggers, causes: frozenset[Cause]) -> bool:
+        """Say whether no stage need be asked: nobody wants more, or there is nothing to give.
+
+        Where triggers are not known, the round asks the allocation for them, and may find that it fails.
+        """
+        state = self.state
+        standing = state.standing
         free = causes.isdisjoint(triggers.all_on)
-        if (free or not triggers.when_served) and _served(state):
+        if (free or not triggers.when_served) and not standing.waiting and not standing.short:
             return True
         return free and not triggers.when_full and not self._serving.refiners and _full(state)
 
@@ -203,7 +210,7 @@ class Arbiter:
         """Ask the stages in order; nothing is changed but the round's number."""
         state, stages = self.state, self._serving
         triggers = self.timing.declared(state)
-        scope = Scope.ALL if causes & triggers.all_on else Scope.FREE
+        scope = _FREE if causes.isdisjoint(triggers.all_on) else Scope.ALL
         snapshot = state.snapshot(causes)
         result = Round(plan=Plan(transitions=[], renewals=[]))
         menus = self._menus(asking, result, snapshot)
@@ -456,11 +463,6 @@ class Arbiter:
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
         both = (*self.chosen.memo_types, *self.fallback.memo_types)
         return {(plugin, stage): kind for plugin, stage, kind in both}
-
-
-def _served(state: State) -> bool:
-    """Say whether nobody wants more than they hold."""
-    return not state.standing.waiting and not state.standing.short
 
 
 def _full(state: State) -> bool:

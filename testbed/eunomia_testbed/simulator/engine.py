@@ -78,6 +78,7 @@ class Engine:
         options.check()
         check_plugins(profile)
         self.workload, self.cluster, self.profile, self.options, self.seed = workload, cluster, profile, options, seed
+        self._gpus = cluster.gpus
         self.now = Seconds(0.0)
         self.timings = Timings() if options.keep.timings else None
         stages = profile.stages(cluster)
@@ -184,7 +185,11 @@ class Engine:
     def _next_time(self) -> float:
         if self.executor.urgent:
             return self.now
-        soon = min(self.next_arrival, self.agenda.next_time(self.work.turn), self._wake_at)
+        soon = self.agenda.next_time(self.work.turn)
+        if self.next_arrival < soon:
+            soon = self.next_arrival
+        if self._wake_at < soon:
+            soon = self._wake_at
         if self._failures is None or (soon == math.inf and not self.jobs.running and not self._failures.down):
             return soon  # whoever waits now will not be helped by a machine that comes back
         return min(soon, self._failures.next_time())
@@ -214,7 +219,7 @@ class Engine:
         executor.urgent = first
         if self._reports or self._has_masters:
             events = still_said(events, self._app_id_of)
-        free = self.cluster.gpus - executor.busy
+        free = self._gpus - executor.busy
         running, waiting, calls = self.jobs.running, self.jobs.waiting, self.arbiter.calls
         decision = self._ask(now, events)
         self._wake_at = decision.wake_at
@@ -234,7 +239,7 @@ class Engine:
             return self.arbiter.step(now, events)
         began = time.perf_counter_ns()
         decision = self.arbiter.step(now, events)
-        timings.add("step", time.perf_counter_ns() - began)
+        timings.spent["step"] += time.perf_counter_ns() - began
         return decision
 
     # --- what others ask -------------------------------------------------------------------------------------------

@@ -43,15 +43,17 @@ class Patience:
             EunomiaError: the policy makes no progress; it names policy and time.
         """
         self._instant = self._instant + 1 if now == self._now else 0
-        if moves == self._moves:
-            self._stuck += 1
-        else:
+        if moves != self._moves:
             self._stuck, self._moves, self.moved_at = 0, moves, now
+        else:
+            self._stuck += 1
         self._now = now
         if not decision.wake_at > now or self._instant > INSTANT_STEPS or self._stuck > STUCK_STEPS:
             self._refuse(now, decision)
-        idle = not decision.transitions and not decision.offers and all(isinstance(one, _MACHINES) for one in events)
-        self._idle = self._idle + 1 if idle else 0
+        if decision.transitions or decision.offers or [one for one in events if type(one) not in _MACHINES]:
+            self._idle = 0
+        else:
+            self._idle += 1
 
     def _refuse(self, now: Seconds, decision: Decision) -> None:
         place = f"{self._policy} at {now} s"

@@ -6,15 +6,15 @@ it is scaled by the part of the wall time in which the process had a CPU.
 
 import time
 
-from eunomia.clocked import clocked
+from eunomia.clocked import summed
 from eunomia.stages import Stages
 
 
 class Timings:
-    """Nanoseconds of wall time by name."""
+    """Nanoseconds of wall time by name, in ``spent``."""
 
     def __init__(self) -> None:
-        self._spent: dict[str, int] = {"step": 0}
+        self.spent: dict[str, int] = {"step": 0}
         self.begin()
 
     def begin(self) -> None:
@@ -22,18 +22,14 @@ class Timings:
         self._wall = time.perf_counter_ns()
         self._cpu = time.process_time_ns()
 
-    def add(self, name: str, nanoseconds: int) -> None:
-        """Add to a name's sum."""
-        self._spent[name] = self._spent.get(name, 0) + nanoseconds
-
     def seconds(self) -> dict[str, float]:
         """CPU seconds by name so far: by stage, ``step`` (all of the arbiter), ``driver`` (all but the arbiter)."""
         wall, cpu = time.perf_counter_ns() - self._wall, time.process_time_ns() - self._cpu
         scale = cpu / (wall * 1e9) if wall else 0.0
-        seconds = {name: spent * scale for name, spent in sorted(self._spent.items())}
+        seconds = {name: spent * scale for name, spent in sorted(self.spent.items()) if spent or name == "step"}
         return {**seconds, "driver": cpu / 1e9 - seconds["step"]}
 
 
 def timed(stages: Stages, timings: Timings) -> Stages:
     """The same stages, each with a clock around it."""
-    return clocked(stages, timings.add)
+    return summed(stages, timings.spent)
