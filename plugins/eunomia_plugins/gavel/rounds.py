@@ -74,6 +74,7 @@ class GavelRounds:
 
     def __init__(self, options: GavelRoundsOptions) -> None:
         self.options = options
+        self._ledger: _Ledger | None = None
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
@@ -121,34 +122,31 @@ class GavelRounds:
         """By candidate GPUs and their type (-1 with 0 GPUs), and the candidates served, first served first."""
         share, time, deficit = self._ranks(book, served, claims)
         priority = np.divide(share, time, out=share * 1e9, where=time > 0.0)
-        sizes, able = book.gpus[claims], book.able[claims]
+        sizes, able = book.gpus[claims].tolist(), book.able[claims]
         free = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=book.jobs[claims]))
         left = np.bincount(snapshot.cluster.gpu_type[free], minlength=share.shape[1]).tolist()
-        gpus, kinds = np.zeros(claims.size, np.int64), np.full(claims.size, -1, np.int32)
-        order: list[int] = []
+        served_on: dict[int, int] = {}
         for kind in self._walk(snapshot):
             ranked = np.lexsort((-share[:, kind], -deficit[:, kind], -priority[:, kind]))
-            for job in ranked[able[ranked, kind] & (gpus[ranked] == 0)].tolist():
-                if sizes[job] <= left[kind]:
-                    gpus[job], kinds[job] = sizes[job], kind
-                    left[kind] -= int(sizes[job])
-                    order.append(job)
+            for job in ranked[able[ranked, kind]].tolist():
+                if sizes[job] <= left[kind] and job not in served_on:
+                    served_on[job] = kind
+                    left[kind] -= sizes[job]
                     if left[kind] == 0:
                         break
-        return gpus, kinds, np.array(order, np.int32)
+        gpus, kinds = np.zeros(claims.size, np.int64), np.full(claims.size, -1, np.int32)
+        order = np.fromiter(served_on, np.int32, len(served_on))
+        gpus[order], kinds[order] = [sizes[job] for job in served_on], list(served_on.values())
+        return gpus, kinds, order
 
     def _ranks(self, book: "_Book", served: Served, claims: Ints) -> tuple[Reals, Reals, Reals]:
         """[candidate, type] share, time since the solution with the credit, and deficit."""
-        names = [book.names[claim] for claim in claims.tolist()]
-        before = _table(served.received, names, book.share.shape[1])
+        ledger = self._ledger
+        if ledger is None or ledger.served is not served or ledger.names != book.names:
+            ledger = self._ledger = _Ledger.of(served, book)
         credit = self.options.credit * float(self.options.round_length)
-        time = np.maximum(book.time[claims] - before, 0.0) + credit
-        deficit = _table(served.deficit, names, book.share.shape[1])
-        return (
-            _rounded(book.share[claims], SHARE_GRAIN),
-            _rounded(time, GRAIN),
-            _rounded(deficit, GRAIN),
-        )
+        time = np.maximum(book.time[claims] - ledger.received[claims], 0.0) + credit
+        return ledger.share[claims], _rounded(time, GRAIN), ledger.deficit[claims]
 
     def _walk(self, snapshot: Snapshot) -> list[int]:
         types = snapshot.cluster.gpu_types
@@ -173,6 +171,28 @@ class _Book(NamedTuple):
     share: Reals
     time: Reals
     """[claim, type] seconds received at the gang's size since the job came."""
+
+
+class _Ledger(NamedTuple):
+    """What a solution promised to these claims, as tables: it is the same until another is found or another comes."""
+
+    served: Served
+    names: list[str]
+    share: Reals
+    received: Reals
+    deficit: Reals
+
+    @classmethod
+    def of(cls, served: Served, book: _Book) -> "_Ledger":
+        """Sort by claim what is kept by name."""
+        types = book.share.shape[1]
+        return cls(
+            served=served,
+            names=book.names,
+            share=_rounded(book.share, SHARE_GRAIN),
+            received=_table(served.received, book.names, types),
+            deficit=_rounded(_table(served.deficit, book.names, types), GRAIN),
+        )
 
 
 def _read(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _Book:

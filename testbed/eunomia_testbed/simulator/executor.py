@@ -101,6 +101,7 @@ class Executor:
         """Whether GPUs come back at the moment at which they are asked for."""
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if work.speeds.plain else _machine_shares(arbiter.state.cluster)
+        self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
         self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ class Executor:
             self.agenda.call(now + self.delays.again, lambda then: self._tell_gone(order, gpus, then))
             return
         self.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
-        successor = self.arbiter.state.holdings.live.successor
+        successor = self.arbiter.state.holdings.cells.successor
         # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
         if not self.instant or any(successor[gpu] == NONE for gpu in gpus):
             self.urgent = True
@@ -413,6 +414,9 @@ class Executor:
 
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
+        cells, cpus, memory_gib = self.arbiter.state.holdings.cells, *self._share_cells
+        if all(cells.cpus[gpu] == cpus[gpu] and cells.memory_gib[gpu] == memory_gib[gpu] for gpu in gpus):
+            return None, None
         held, rows = self.arbiter.state.holdings.live, list(gpus)
         return _unusual(held.cpus[rows], shares[0][rows]), _unusual(held.memory_gib[rows], shares[1][rows])
 
@@ -491,7 +495,7 @@ def _nothing_of_app(app: int, job: int, now: Seconds) -> None:
 
 
 def _unusual(given: Reals, usual: Reals) -> float | None:
-    """The mean of what is given, where that is not what is usual; asked at every start, so the plain case is first."""
+    """The mean of what is given, where that is not what is usual."""
     return None if (given == usual).all() or np.allclose(given, usual) else float(given.mean())
 
 
