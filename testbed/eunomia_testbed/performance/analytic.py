@@ -21,7 +21,7 @@ from eunomia.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
 from eunomia_testbed.performance.reading import plain, unknown
-from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.performance.speeds import Setting, part_of_gpu
 from eunomia_testbed.workload.adaptation import split_model
 
 BYTES_PER_PARAMETER: Final = 4.0
@@ -109,8 +109,7 @@ class AnalyticModel:
         Raises:
             InputError: a model or a GPU type that it does not know.
         """
-        share = 1.0 if setting.beside is None else 0.5
-        return share / self.step_seconds(model, setting)
+        return part_of_gpu(setting) / self.step_seconds(model, setting)
 
     def step_seconds(self, model: str, setting: Setting) -> float:
         """Return the seconds of one iteration, alone on its GPUs.

@@ -10,7 +10,7 @@ from eunomia.errors import InputError
 from eunomia.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.performance.reading import plain, unknown
-from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.performance.speeds import Setting, part_of_gpu
 
 NETWORK_INTENSIVE: Final = (1.0, 1.0, 1.1, 1.3)
 COMPUTE_INTENSIVE: Final = (1.0, 1.0, 1.0, 1.0)
@@ -31,7 +31,7 @@ class DeclaredModel:
 
 
 class DeclaredSpeeds:
-    """Linear speed-up with a slowdown by locality; CPUs, memory and neighbours play no part."""
+    """Linear speed-up with a slowdown by locality; CPUs and memory play no part, and neighbours run in turns."""
 
     def __init__(self, models: Mapping[str, DeclaredModel], *, place: str = "declared speeds") -> None:
         for name, model in models.items():
@@ -63,7 +63,7 @@ class DeclaredSpeeds:
         if known.batch_size is not None and setting.batch_size is not None:
             larger = setting.batch_size / known.batch_size
         slowdown = known.slowdown[setting.locality] if setting.gpus > 1 else 1.0
-        return setting.gpus * speed / (known.seconds_per_iteration * larger * slowdown)
+        return part_of_gpu(setting) * setting.gpus * speed / (known.seconds_per_iteration * larger * slowdown)
 
     def _of_type(self, model: str, gpu_type: str) -> float:
         by_type = self._speed.get(model)

@@ -8,7 +8,7 @@ from typing import Final, Self
 from eunomia.errors import InputError
 from eunomia_testbed.performance.curves import Curve
 from eunomia_testbed.performance.reading import number, read_text, rows_of, unknown, whole
-from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.performance.speeds import Setting, part_of_gpu
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
 AFS_COLUMNS: Final = ("model", "global_batch", "num_gpus", "step_time_s")
@@ -75,7 +75,7 @@ class AfsScaling:
         Raises:
             InputError: a model that the file does not have.
         """
-        return self.at(model, setting.gpus)
+        return self.at(model, setting.gpus) * part_of_gpu(setting)
 
     def at(self, model: str, gpus: int) -> float:
         """Return iterations a second on so many GPUs.
@@ -141,7 +141,7 @@ class ElasticFlowTables:
         if curve is None:
             known = [model for there, model in self._curves if there == kind]
             raise unknown(f"model on {setting.gpu_type}", name, known, self.place)
-        return curve.at(setting.gpus)
+        return curve.at(setting.gpus) * part_of_gpu(setting)
 
 
 def _tables(root: Path) -> list[Path]:

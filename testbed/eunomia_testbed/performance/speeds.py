@@ -22,7 +22,12 @@ class Setting:
     """None: the machine's share in proportion to GPUs."""
     memory_gib_per_gpu: float | None = None
     beside: str | None = None
-    """Another model that shares its GPUs; None: alone."""
+    """Another model that shares its GPUs; None: alone. Its gang is as large."""
+
+
+def part_of_gpu(setting: Setting) -> float:
+    """What a neighbour leaves of a GPU where no pairs were measured: they run in turns, each half the time."""
+    return 1.0 if setting.beside is None else 0.5
 
 
 class PerformanceModel(Protocol):

@@ -15,7 +15,7 @@ from eunomia.errors import InputError
 from eunomia.shapes import builds, value
 from eunomia.units import Reals
 from eunomia_testbed.performance.reading import number, rows_of, unknown
-from eunomia_testbed.performance.speeds import Setting
+from eunomia_testbed.performance.speeds import Setting, part_of_gpu
 
 PROFILE_COLUMNS: Final = ("variant", "model", "gpus", "cpus_per_gpu", "mem_gb_per_gpu", "rel_tput")
 MODEL_COLUMNS: Final = ("variant", "model", "gpus", "demand_cpu", "demand_mem_gb", "batch", "iter_time_base_s")
@@ -114,7 +114,7 @@ class SynergyProfiles:
         if setting.gpu_type.lower() != "v100":
             raise unknown("GPU type", setting.gpu_type, self.gpu_types, self.place)
         relative = self.relative(model, setting.cpus_per_gpu, setting.memory_gib_per_gpu)
-        return relative / self.demand(model).seconds_per_iteration
+        return relative * part_of_gpu(setting) / self.demand(model).seconds_per_iteration
 
 
 def _points(path: Path) -> dict[str, dict[tuple[float, float], float]]:

@@ -16,6 +16,7 @@ from eunomia.profiles import Profile
 TRUTH: Final = (
     "eunomia_testbed.simulator.truth",
     "eunomia_testbed.simulator.work",
+    "eunomia_testbed.simulator.sharing",
     "eunomia_testbed.performance",
 )
 """How fast jobs really are, and how far: what no plugin may see."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -10,8 +11,11 @@ from eunomia.units import Ints, Locality, Reals
 from eunomia_testbed.performance import PerformanceModel, Setting, known_of
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
+from eunomia_testbed.workload.adaptation import named_model, split_model
 
 ONE_REGIME: tuple[Regime, ...] = ()
+SOMEBODY: Final = ""
+"""A neighbour of whose model nothing is known."""
 
 
 class Speeds:
@@ -66,6 +70,7 @@ class Speeds:
         regime: Regime | None = None,
         cpus: float | None = None,
         memory_gib: float | None = None,
+        beside: Sequence[str] = (),
     ) -> float:
         """Seconds an iteration on these GPUs; inf: it does not run there.
 
@@ -75,9 +80,26 @@ class Speeds:
             regime: which it is in; None: it has one.
             cpus: that each GPU brings; None: its machine's share, of several machines the least.
             memory_gib: likewise.
+            beside: the models that share any of the GPUs with it, as ``called`` has them.
         """
-        if self.plain:
+        if self.plain and not beside:
             return self.by_count(job, len(gpus), regime)
+        if beside:
+            # As the worst neighbour lets it: a synchronous gang waits for the GPU that has it.
+            return max(self._at_gpus(job, gpus, regime, cpus, memory_gib, other) for other in beside)
+        return self._at_gpus(job, gpus, regime, cpus, memory_gib, None)
+
+    def _at_gpus(
+        self,
+        job: int,
+        gpus: Sequence[int],
+        regime: Regime | None,
+        cpus: float | None,
+        memory_gib: float | None,
+        beside: str | None,
+    ) -> float:
+        if self.plain:
+            return self.by_count(job, len(gpus), regime) * 2.0  # in turns with a neighbour
         cluster = self._cluster
         rows = np.asarray(gpus)
         locality = cluster.locality(rows)
@@ -88,7 +110,17 @@ class Speeds:
         types: list[int] = np.unique(cluster.gpu_type[rows]).tolist()
         # A synchronous gang is as fast as its slowest member.
         return max(
-            self.at(job, len(gpus), kind, locality, machines, regime=regime, cpus=cpus, memory_gib=memory_gib)
+            self.at(
+                job,
+                len(gpus),
+                kind,
+                locality,
+                machines,
+                regime=regime,
+                cpus=cpus,
+                memory_gib=memory_gib,
+                beside=beside,
+            )
             for kind in types
         )
 
@@ -111,22 +143,23 @@ class Speeds:
         regime: Regime | None = None,
         cpus: float | None = None,
         memory_gib: float | None = None,
+        beside: str | None = None,
     ) -> float:
         """Seconds an iteration in a setting; inf: it does not run so. ``gpu_type`` indexes the cluster's types.
 
         CPUs and memory of None are what the job asks for, else the share of the best machine of the type, else as many
-        as the performance model's own machines had.
+        as the performance model's own machines had. ``beside`` is a model that shares its GPUs, if any does.
         """
         kind = self._model[job]
         name = self._workload.models[kind] if kind >= 0 else None
         told = self.by_count(job, gpus, regime)
         if name is None or name not in self._known:
-            return told
+            return told if beside is None else told * 2.0  # in turns
         batch = self._batch[job] if regime is None else regime.batch_size
         useful = min(gpus, self._most[job])
         cpus = self._cpus.asked(job, gpu_type) if cpus is None else cpus
         memory_gib = self._memory.asked(job, gpu_type) if memory_gib is None else memory_gib
-        rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib)
+        rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib, beside)
         if rate <= 0.0:
             return math.inf
         if told != told or self._elsewhere:
@@ -147,8 +180,11 @@ class Speeds:
         batch: float,
         cpus: float | None,
         memory_gib: float | None,
+        beside: str | None = None,
     ) -> float:
-        key = (model, gpus, gpu_type, locality, machines, batch if batch == batch else None, cpus, memory_gib)
+        if beside is not None and not self._knows(beside):
+            return 0.5 * self._rate(model, gpus, gpu_type, locality, machines, batch, cpus, memory_gib)
+        key = (model, gpus, gpu_type, locality, machines, batch if batch == batch else None, cpus, memory_gib, beside)
         rate = self._settings.get(key)
         if rate is None and self._models is not None:
             setting = Setting(
@@ -159,9 +195,24 @@ class Speeds:
                 batch_size=batch if batch == batch else None,
                 cpus_per_gpu=cpus,
                 memory_gib_per_gpu=memory_gib,
+                beside=beside,
             )
             rate = self._settings[key] = float(self._models.rate(model, setting))
         return 0.0 if rate is None else rate
+
+    def _knows(self, model: str) -> bool:
+        return self._models is not None and bool(model) and model in known_of(self._models, (model,))
+
+    def called(self, job: int, regime: Regime | None = None) -> str:
+        """The model of a job as a neighbour's speed depends on it, at its present batch size; ``SOMEBODY``: unknown."""
+        kind = self._model[job]
+        if kind < 0:
+            return SOMEBODY
+        name = self._workload.models[kind]
+        family, own = split_model(name)
+        if own is None or regime is None or regime.batch_size != regime.batch_size:
+            return name
+        return named_model(family, int(regime.batch_size))
 
     # --- alone -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.logs import SegmentLogger
 from eunomia_testbed.simulator.saves import PeriodicSaves
 from eunomia_testbed.simulator.truth import Speeds
-from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload import Regime, Workload
 
 NOWHERE: tuple[int, ...] = ()
 
@@ -86,9 +86,12 @@ class Work:
         self.go(job, now, gpus, *self._beside.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
+        return self.speeds.seconds_per_iteration(job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib)
+
+    def _regime(self, job: int) -> Regime | None:
+        """The regime that a job is in; None: it has one."""
         regimes = self.speeds.regimes(job)
-        regime = regimes[self.regime[job]] if regimes else None
-        return self.speeds.seconds_per_iteration(job, gpus, regime=regime, cpus=cpus, memory_gib=memory_gib)
+        return regimes[self.regime[job]] if regimes else None
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
         """Let a job that runs stand; what it did is booked. One that leaves, or is put together anew, is saved."""

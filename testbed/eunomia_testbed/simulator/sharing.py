@@ -1,0 +1,95 @@
+"""The true work of jobs where two of them may have the same GPU: each as fast as the other lets it.
+
+The simulator's executor gives a GPU to one holder, as the arbiter does, so that no run needs this yet; see
+``docs/decisions/0110-two-jobs-on-one-gpu.md`` for what is missing.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from eunomia.errors import EunomiaError
+from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.logs import SegmentLogger
+from eunomia_testbed.simulator.saves import PeriodicSaves
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.workload import Workload
+
+MOST: Final = 2
+"""Jobs on one GPU: what is measured are pairs."""
+
+
+class SharedWork(Work):
+    """Progress of jobs that may share GPUs; arguments as ``Work`` has them."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        speeds: Speeds,
+        agenda: Agenda,
+        *,
+        checkpoint_every: float = math.inf,
+        saves: PeriodicSaves | None = None,
+        segments: SegmentLogger | None = None,
+    ) -> None:
+        super().__init__(workload, speeds, agenda, checkpoint_every=checkpoint_every, saves=saves, segments=segments)
+        self._there: dict[int, list[int]] = {}
+        """By GPU, the jobs that make steps on it."""
+
+    def neighbours(self, job: int, gpus: Iterable[int]) -> list[int]:
+        """Return the jobs other than this one that make steps on any of these GPUs, in their order."""
+        return sorted({other for gpu in gpus for other in self._there.get(gpu, ())} - {job})
+
+    def go(
+        self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
+    ) -> None:
+        """See ``Work``; who has the same GPUs goes on at another speed.
+
+        Raises:
+            EunomiaError: two others are on one of the GPUs.
+        """
+        for gpu in gpus:
+            there = self._there.setdefault(gpu, [])
+            if len(there) >= MOST:
+                raise EunomiaError(
+                    f"a GPU must have at most {MOST} jobs", value=str(len(there) + 1), place=f"GPU {gpu}"
+                )
+            there.append(job)
+        super().go(job, now, gpus, cpus, memory_gib)
+        self._pace_anew(self.neighbours(job, gpus), now)
+
+    def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
+        """See ``Work``; who had the same GPUs goes on at another speed."""
+        others = self._part(job)
+        super().stop(job, now, at_border=at_border, leaves=leaves)
+        self._pace_anew(others, now)
+
+    def crash(self, job: int, now: float) -> None:
+        """See ``Work``; neighbours that crash with it first lose what they did beside it, others go on faster."""
+        others = self._part(job)
+        super().crash(job, now)
+        if others:
+            self._agenda.call(now, lambda then: self._pace_anew([other for other in others if self.on[other]], then))
+
+    def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
+        beside = [self.speeds.called(other, self._regime(other)) for other in self.neighbours(job, gpus)]
+        return self.speeds.seconds_per_iteration(
+            job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib, beside=beside
+        )
+
+    def _part(self, job: int) -> list[int]:
+        """Take a job off its GPUs; return who stays there."""
+        gpus = [gpu for gpu in self.on[job] if job in self._there.get(gpu, ())]
+        for gpu in gpus:
+            self._there[gpu].remove(job)
+        return self.neighbours(job, gpus)
+
+    def _pace_anew(self, jobs: Iterable[int], now: float) -> None:
+        """Let jobs that run go on at the speed that they have beside their present neighbours."""
+        for job in jobs:
+            gpus = self.on[job]
+            beside = self._beside.get(job, (None, None))
+            if self._pace(job, gpus, *beside) != self.pace[job]:
+                super().stop(job, now, leaves=False)
+                super().go(job, now, gpus, *beside)
