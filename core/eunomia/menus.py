@@ -58,6 +58,8 @@ class Regimes:
     rate: Reals
 
 
+FEW: Final = 8
+"""Jobs for which columns cost more than they save."""
 NO_CHANGE_COSTS: Final = ChangeCosts()
 
 
@@ -96,8 +98,10 @@ class Menus:
 
     def have(self, jobs: list[int], gpus: list[int]) -> bool:
         """Say whether every job can run at its size."""
+        if len(jobs) <= FEW:
+            return all(map(self.has, jobs, gpus))
         curve, points = self.curve[jobs], self.points
-        if curve.size and curve.min() >= 0:
+        if curve.min() >= 0:
             start = points.start[curve]
             if (points.start[curve + 1] > start).all() and (points.gpus[start] == gpus).all():
                 return True  # all at their smallest
