@@ -227,11 +227,11 @@ class Arbiter:
 
     def _menus(self, asking: Asking, result: Round, snapshot: Snapshot) -> Menus:
         stage, stages = _ELASTICITY, self._serving
-        return asking.answer(result, stage, asking.name(stage), Menus, stages.elasticity, snapshot)
+        return asking.answer(result, stage, asking.names[stage], Menus, stages.elasticity, snapshot)
 
     def _valuations(self, asking: Asking, result: Round, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         stage, call = _VALUATION, self._serving.valuation
-        return asking.answer(result, stage, asking.name(stage), Valuations, call, snapshot, menus, offer)
+        return asking.answer(result, stage, asking.names[stage], Valuations, call, snapshot, menus, offer)
 
     def _narrow(self, asking: Asking, snapshot: Snapshot, menus: Menus, everything: Offer) -> Offer:
         """Let the allocation show the offer to some only."""
@@ -257,7 +257,7 @@ class Arbiter:
     ) -> Round:
         stages, stage = self._serving, _ALLOCATION
         allocation = asking.answer(
-            result, stage, asking.name(stage), Allocation, stages.allocation, snapshot, menus, offer, valuations
+            result, stage, asking.names[stage], Allocation, stages.allocation, snapshot, menus, offer, valuations
         )
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
             allocation = asking.answer(
@@ -267,7 +267,7 @@ class Arbiter:
         result.wake_at = asking.held(giver, self._check_allocation, asking, menus, offer, allocation, valuations)
         stage = _PLACEMENT
         placement = asking.answer(
-            result, stage, asking.name(stage), Placement, stages.placement, snapshot, menus, offer, allocation
+            result, stage, asking.names[stage], Placement, stages.placement, snapshot, menus, offer, allocation
         )
         made = asking.held(stage, self._plan, menus, offer, allocation, placement)
         result.plan.transitions += made.transitions

@@ -50,18 +50,19 @@ class Asking:
         told: told who is about to be asked; None: nobody is.
     """
 
-    __slots__ = ("_names", "calls", "stages", "state", "told")
+    __slots__ = ("calls", "names", "stages", "state", "told")
 
     def __init__(self, state: State, stages: Stages, told: Callable[[str, Stage], None] | None) -> None:
         self.state, self.stages, self.told = state, stages, told
         self.calls = 0
-        self._names = {stage: stages.names.get(stage, stage.value) for stage in Stage}
+        self.names = {stage: stages.names.get(stage, stage.value) for stage in Stage}
+        """The plugin behind each stage."""
         if stages.refiner_names:
-            self._names[Stage.REFINE] = stages.refiner_names[-1]
+            self.names[Stage.REFINE] = stages.refiner_names[-1]
 
     def name(self, stage: Stage) -> str:
         """The plugin behind a stage."""
-        return self._names[stage]
+        return self.names[stage]
 
     def ask(self, stage: Stage, name: str, kind: type[A], call: Callable[..., A], *given: Any) -> A:
         """Ask a stage.

@@ -1,7 +1,7 @@
 """Growable tables of numpy columns: the core writes them in place, stages see read-only views of the same memory."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -39,14 +39,14 @@ class Table(Generic[C]):
     @property
     def capacity(self) -> int:
         """Rows that exist, in use or not."""
-        return int(getattr(self.live, self._fields[0].name).shape[0])
+        return self._capacity
 
     def add(self, **values: object) -> int:
         """Take a row, fill it, and return its number; columns that are not named hold what an empty row holds."""
         if self._free:
             row = self._free.pop()
         else:
-            if self.used == self.capacity:
+            if self.used == self._capacity:
                 self._grow()
             row = self.used
             self.used += 1
@@ -65,9 +65,7 @@ class Table(Generic[C]):
 
     def drop(self, row: int) -> None:
         """Give a row back: it is emptied, and used again later."""
-        for block, fill in self._blocks:
-            block[:, row] = fill
-        self._free.append(row)
+        drop_row((self,), row)
 
     def clear(self, rows: Sequence[int]) -> None:
         """Have rows hold what an empty row holds; they stay in use."""
@@ -116,6 +114,7 @@ class Table(Generic[C]):
         return layout
 
     def _empty(self, capacity: int) -> C:
+        self._capacity = capacity
         columns: dict[str, Any] = {}
         self._blocks: list[tuple[Any, Any]] = []
         for dtype, lines, fill in self._layout:
@@ -142,6 +141,14 @@ class Table(Generic[C]):
         """Point the views at the new memory; whoever holds ``view`` sees it."""
         for field in self._fields:
             setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
+
+
+def drop_row(tables: "Iterable[Table[Any]]", row: int) -> None:
+    """Give a row of each of these tables back."""
+    for table in tables:
+        for block, fill in table._blocks:
+            block[:, row] = fill
+        table._free.append(row)
 
 
 def _cells(column: Any) -> Any:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from eunomia.columns import drop_row
 from eunomia.decisions import Fault, Transition, TransitionKind
 from eunomia.errors import InputError
 from eunomia.events import Event, JobFinished
@@ -98,8 +99,7 @@ class Folding:
         for beside in (standing.backing_off, state.measured, state.starts_at):
             if beside:
                 beside.pop(job, None)
-        for table in state.tables_of_jobs:
-            table.drop(job)
+        drop_row(state.tables_of_jobs, job)
         state.cause(_LEFT)
 
     def end_app(self, app: int, outcome: str) -> None:

@@ -1,7 +1,6 @@
 """A placement held against the present: the transitions and renewals that lead there, as values."""
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
@@ -20,7 +19,7 @@ from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Second
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING = int(GpuState.LEAVING)
 _JOB, _KEEP, _START = Unit.JOB, Rest.KEEP, TransitionKind.START
-_NO_FENCE = Epoch(0)
+_NO_FENCE, _UNPROTECTED = Epoch(0), Seconds(-math.inf)
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,19 +40,61 @@ def plan(state: State, offer: Offer, allocation: Allocation, placement: Placemen
         placement: checked before.
         rounds: the profile's: how long what is granted is protected, and the time from a warning to the kill.
     """
-    planner = _Planner(state, offer, allocation, placement, rounds)
-    return planner.starts() if _only_start(state, allocation, placement) else planner.run()
+    starts = _starts(state, offer, allocation, placement, rounds)
+    return _Planner(state, offer, allocation, placement, rounds).run() if starts is None else starts
 
 
-def _only_start(state: State, allocation: Allocation, placement: Placement) -> bool:
-    """Say whether all there is to do is to start jobs that hold nothing on GPUs that nobody holds."""
-    if allocation.claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
-        return False
-    held, leases = state.holdings.cells, state.job_accounts.cells.lease
+def _starts(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
+    """The plan where all there is to do is to start jobs that hold nothing on GPUs that nobody holds; else None."""
+    claims, given = allocation.claims, placement.cpus is not None or placement.memory_gib is not None
+    if given or claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
+        return None
+    held, leases, rows = state.holdings.cells, state.job_accounts.cells.lease, claims.rows.tolist()
     for gpu in placement.gpus.tolist():
         if held.lease[gpu] != NONE or held.successor[gpu] != NONE:
-            return False
-    return {leases[row] for row in allocation.claims.rows.tolist()} <= {NONE}
+            return None
+    if {leases[row] for row in rows} - {NONE}:
+        return None
+    jobs, apps, made = state.jobs.cells, state.apps.cells.id, list[Transition]()
+    for index, claim in enumerate(placement.claim.tolist()):
+        gpus = placement.of(index)
+        if not gpus.size:
+            continue
+        row, number = rows[claim], len(made) + 1
+        ends_at, protected_until = _ends(state, offer, allocation, rounds, claim)
+        order = Transition(
+            kind=_START,
+            lease=LeaseId(state.last_lease + number),
+            epoch=Epoch(state.last_epoch + number),
+            fence=_NO_FENCE,
+            app=apps[jobs.app[row]],
+            job=jobs.id[row],
+            gpus=gpus,
+            cpus=state.part(gpus, 0),
+            memory_gib=state.part(gpus, 1),
+            ends_at=ends_at,
+            protected_until=protected_until,
+            leaving=NO_GPUS,
+            after=NO_GPUS,
+        )
+        made.append(order)
+    return Plan(made, [])
+
+
+def _ends(
+    state: State, offer: Offer, allocation: Allocation, rounds: Rounds, claim: int | None
+) -> tuple[Seconds, Seconds]:
+    """When a lease granted now ends, and until when no round may take it."""
+    length = offer.lease if allocation.lease is None else allocation.lease
+    protected = allocation.protected
+    if isinstance(length, np.ndarray):
+        length = Seconds(float(length[claim])) if claim is not None else offer.lease
+    if isinstance(protected, np.ndarray):
+        protected = Seconds(float(protected[claim])) if claim is not None else Seconds(0.0)
+    if rounds.protected is not None:
+        protected = min(rounds.protected, length)  # the first part of a lease is no longer than the lease
+    now = state.now
+    return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else _UNPROTECTED
 
 
 def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
@@ -91,45 +132,12 @@ class _Planner:
         self.renewals: list[Renewal] = []
         self.lease = state.last_lease
         self.is_job = allocation.claims.unit is Unit.JOB
-        self.rows: list[int] = allocation.claims.rows.tolist()
+        self.named = {row: index for index, row in enumerate(allocation.claims.rows.tolist())}
         self.placed: dict[int, Ints] = {
             claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
         }
         self._owner: dict[int, int] | None = None
         self._on: dict[int, Ints] = {}
-
-    def starts(self) -> Plan:
-        """As ``run``, where nobody who is named holds anything, and nobody holds what they get."""
-        state, number = self.state, self.lease
-        jobs, epoch = state.jobs.cells, state.last_epoch
-        made = []
-        for claim, gpus in self.placed.items():
-            if not gpus.size:
-                continue
-            number, epoch, row = number + 1, epoch + 1, self.rows[claim]
-            ends_at, protected_until = self.ends(claim)
-            order = Transition(
-                kind=_START,
-                lease=number,  # type: ignore[arg-type]
-                epoch=epoch,  # type: ignore[arg-type]
-                fence=_NO_FENCE,
-                app=state.app_id(jobs.app[row]),
-                job=jobs.id[row],
-                gpus=gpus,
-                cpus=self.amount(gpus, 0, self.placement.cpus),
-                memory_gib=self.amount(gpus, 1, self.placement.memory_gib),
-                ends_at=ends_at,
-                protected_until=protected_until,
-                leaving=NO_GPUS,
-                after=NO_GPUS,
-            )
-            made.append(order)
-        return Plan(transitions=made, renewals=[])
-
-    @functools.cached_property
-    def named(self) -> dict[int, int]:
-        """Claims by row."""
-        return {row: index for index, row in enumerate(self.rows)}
 
     def run(self) -> Plan:
         served: dict[int, Ints] = {}
@@ -233,16 +241,7 @@ class _Planner:
 
     def ends(self, claim: int | None) -> tuple[Seconds, Seconds]:
         """When a lease granted now ends, and until when no round may take it."""
-        length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
-        protected = self.allocation.protected
-        if isinstance(length, np.ndarray):
-            length = Seconds(float(length[claim])) if claim is not None else self.offer.lease
-        if isinstance(protected, np.ndarray):
-            protected = Seconds(float(protected[claim])) if claim is not None else Seconds(0.0)
-        if self.rounds.protected is not None:
-            protected = min(self.rounds.protected, length)  # the first part of a lease is no longer than the lease
-        now = self.state.now
-        return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else Seconds(-math.inf)
+        return _ends(self.state, self.offer, self.allocation, self.rounds, claim)
 
     def renew(self, lease: Lease, claim: int | None, keep: Ints) -> None:
         """A lease that ended and keeps GPUs goes on for another term."""

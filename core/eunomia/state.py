@@ -12,7 +12,7 @@ import numpy as np
 from eunomia.accounts import AppAccounts, Books, JobAccounts
 from eunomia.changes import ChangeLog, Changes
 from eunomia.cluster import Cluster
-from eunomia.columns import Table
+from eunomia.columns import Table, drop_row
 from eunomia.decisions import Waiting
 from eunomia.forecasts import Forecast
 from eunomia.leases import GpuState, Holdings, Lease, LeaseState
@@ -489,8 +489,7 @@ class State:
                 self.forecasts.pop(app, None)
             self.standing.jobs_of.pop(app, None)
             self.standing.leases_of.pop(app, None)
-            for table in self.tables_of_apps:
-                table.drop(app)
+            drop_row(self.tables_of_apps, app)
 
     def app_leases(self, app: int) -> list[Lease]:
         """Leases of an app, oldest first."""
