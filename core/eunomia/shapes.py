@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import operator
+import reprlib
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -11,8 +13,7 @@ T = TypeVar("T")
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 def builds(cls: type[T]) -> type[T]:
     """Make a value that plugins fill: frozen, slotted, keywords only, compared by identity (arrays have no ``==``)."""
-    make: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-    return _filled_at_once(make(cls))
+    return _frozen(cls, equal=False)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -25,33 +26,108 @@ def reads(cls: type[T]) -> type[T]:
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def value(cls: type[T]) -> type[T]:
     """Make a small value of plain fields: frozen, slotted, keywords only, equal by content."""
-    make: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-    return _filled_at_once(make(cls))
+    return _frozen(cls, equal=True)
 
 
-def _filled_at_once(cls: type[T]) -> type[T]:
-    """Have a frozen class fill its slots straight: ``dataclass`` looks each field up by name, at twice the cost.
+def _frozen(cls: type[T], *, equal: bool) -> type[T]:
+    """Make a frozen class.
 
-    A class with a parent, or with anything but plain fields and defaults, keeps the ``__init__`` that it has.
+    ``dataclass`` writes and compiles every method as text, most of a command's time of import. Plain classes get
+    methods that need no text, and an ``__init__`` that is compiled when the first of them is made. A class with a
+    parent, or with anything but plain fields and defaults, is left to ``dataclass``.
     """
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    plain = all(field.init and field.default_factory is dataclasses.MISSING for field in fields)
-    if cls.__bases__ != (object,) or not plain or hasattr(cls, "__post_init__"):
-        return cls
-    names: dict[str, Any] = {f"_set_{field.name}": cls.__dict__[field.name].__set__ for field in fields}
+    made_by_field = any(isinstance(item, dataclasses.Field) for item in vars(cls).values())
+    if cls.__bases__ != (object,) or made_by_field or hasattr(cls, "__post_init__") or not vars(cls).get("__doc__"):
+        whole: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=equal)
+        return whole(cls)
+    bare: Callable[[type[T]], type[T]] = dataclasses.dataclass(
+        init=False, repr=False, eq=False, slots=True, kw_only=True
+    )
+    made = bare(cls)
+    names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
+    told: Any = made.__dataclass_params__  # type: ignore[attr-defined]
+    told.init, told.repr, told.eq, told.frozen = True, True, equal, True
+    methods: dict[str, Any] = {"__init__": _late_init(made), "__repr__": _repr}
+    methods |= {"__getstate__": _state, "__setstate__": _restore}
+    if equal:
+        methods |= _compared(names)
+    for name, method in (methods | _shut(made, frozenset(names))).items():
+        if name not in vars(cls):
+            setattr(made, name, method)
+    return made
+
+
+def _late_init(cls: type[Any]) -> Callable[..., None]:
+    """An ``__init__`` that makes the real one, which fills the slots straight, when it is first called."""
+    fields = dataclasses.fields(cls)
+    puts: dict[str, Any] = {f"_set_{field.name}": vars(cls)[field.name].__set__ for field in fields}
+
+    def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - it stands for one
+        cls.__init__ = _init(cls, puts)
+        cls.__init__(self, **given)
+
+    return __init__
+
+
+def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
     asked = []
-    for field in fields:
+    for field in dataclasses.fields(cls):
         if field.default is not dataclasses.MISSING:
             names[f"_default_{field.name}"] = field.default
         asked.append(field.name if field.default is dataclasses.MISSING else f"{field.name}=_default_{field.name}")
-    body = [f"    _set_{field.name}(self, {field.name})" for field in fields] or ["    pass"]
+    body = [f"    _set_{field.name}(self, {field.name})" for field in dataclasses.fields(cls)] or ["    pass"]
     exec("\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *body]), names)
-    made = names["__init__"]
+    made: Callable[..., None] = names["__init__"]
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    made.__annotations__ = dict(cls.__init__.__annotations__)
-    made.__doc__ = cls.__init__.__doc__
-    cls.__init__ = made  # type: ignore[method-assign]
-    return cls
+    return made
+
+
+@reprlib.recursive_repr()
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _restore(self: Any, state: list[Any]) -> None:
+    for field, item in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, item)
+
+
+def _compared(names: list[str]) -> dict[str, Any]:
+    """Equality and hash by content; of no field, all are equal."""
+    content: Callable[[Any], Any] = operator.attrgetter(*names) if len(names) > 1 else _alone(names)
+
+    def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - it stands for one
+        return content(self) == content(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self: Any) -> int:  # noqa: N807 - it stands for one
+        return hash(content(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__}
+
+
+def _alone(names: list[str]) -> Callable[[Any], Any]:
+    return lambda self: tuple([getattr(self, name) for name in names])
+
+
+def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
+    """Refuse to change or delete a field."""
+
+    def __setattr__(self: Any, name: str, item: Any) -> None:  # noqa: N807 - it stands for one
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, item)
+
+    def __delattr__(self: Any, name: str) -> None:  # noqa: N807 - it stands for one
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        object.__delattr__(self, name)
+
+    return {"__setattr__": __setattr__, "__delattr__": __delattr__}
 
 
 class Later(functools.partial[Any]):

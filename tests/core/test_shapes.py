@@ -1,0 +1,95 @@
+"""Values are what ``dataclass`` would have made of them, method by method."""
+
+import copy
+import dataclasses
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from eunomia.shapes import builds, value
+
+
+@value
+class Point:
+    """A value of two fields."""
+
+    x: float
+    y: tuple[int, ...] = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """The same by ``dataclass``."""
+
+    x: float
+    y: tuple[int, ...] = (1, 2)
+
+
+@value
+class One:
+    """A value of one field."""
+
+    only: float
+
+
+@value
+class Nothing:
+    """A value of no field."""
+
+
+@builds
+class Built:
+    """A value that is compared by identity."""
+
+    x: float = 0.0
+
+
+def test_a_value_prints_compares_and_hashes_as_a_dataclass() -> None:
+    one, same, other = Point(x=1.0), Point(x=1.0, y=(1, 2)), Point(x=2.0)
+    plain = Plain(x=1.0)
+    assert repr(one) == repr(plain).replace("Plain", "Point")
+    assert one == same
+    assert hash(one) == hash(same) == hash(plain)
+    assert one != other
+    assert one.__eq__(plain) is NotImplemented
+    assert Nothing() == Nothing()
+    assert One(only=math.nan) != One(only=float("nan"))
+    assert One(only=math.nan) == One(only=math.nan)  # as in a tuple, the very same object is equal to itself
+
+
+def test_what_builds_is_equal_to_itself_alone() -> None:
+    one = Built(x=1.0)
+    assert one != Built(x=1.0)
+    assert one == one
+
+
+@pytest.mark.parametrize("kind", [Point, Plain])
+def test_fields_can_be_neither_set_nor_deleted(kind: Any) -> None:
+    point = kind(x=1.0)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        point.x = 2.0
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'y'"):
+        del point.y
+    with pytest.raises((AttributeError, TypeError)):
+        point.z = 2.0
+
+
+@pytest.mark.parametrize("given", [{}, {"x": 1.0, "z": 2.0}])
+def test_what_is_missing_or_unknown_is_refused_by_name(given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError) as expected:
+        Plain(**given)
+    with pytest.raises(TypeError) as found:
+        Point(**given)
+    assert str(found.value) == str(expected.value).replace("Plain", "Point")
+    with pytest.raises(TypeError):
+        Point(1.0)  # type: ignore[call-arg]
+
+
+def test_a_value_is_copied_replaced_and_pickled() -> None:
+    point = Point(x=1.0, y=(3,))
+    assert copy.deepcopy(point) == point
+    assert pickle.loads(pickle.dumps(point)) == point
+    assert dataclasses.replace(point, x=2.0) == Point(x=2.0, y=(3,))
+    assert dataclasses.asdict(point) == {"x": 1.0, "y": (3,)}
