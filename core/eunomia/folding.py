@@ -9,7 +9,7 @@ from eunomia.decisions import Fault, Transition, TransitionKind
 from eunomia.errors import InputError
 from eunomia.events import Event, JobFinished
 from eunomia.leases import Lease, LeaseState
-from eunomia.revoking import revoke, stop_clock
+from eunomia.revoking import revoke
 from eunomia.state import State
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 from eunomia.verdicts import Reason
@@ -82,7 +82,6 @@ class Folding:
     def remove_job(self, job: int) -> None:
         """Forget a job; its GPUs have to come back."""
         state = self.state
-        stop_clock(state, job)
         held = state.job_accounts.cells.lease
         if held[job] != NONE:
             self.leave_all(job)
@@ -107,7 +106,7 @@ class Folding:
         state = self.state
         for job in sorted(state.standing.jobs_of.get(app, ())):
             self.remove_job(job)
-        for lease in state.app_leases(app):
+        for lease in state.app_leases(app) if state.app_accounts.cells.leases[app] else ():
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
         if state.open is not None:

@@ -40,14 +40,15 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     claims, gpus = allocation.claims, allocation.amount.gpus
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
-    if gpus.shape != claims.rows.shape:
-        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {claims.rows.size}")
-    rows, sizes = claims.rows.tolist(), gpus.tolist()
+    named = claims.rows
+    if gpus.shape != named.shape:
+        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
+    rows, sizes = named.tolist(), gpus.tolist()
     if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
         raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    if len(set(rows)) != len(rows):
+    if len(rows) > 1 and len(set(rows)) != len(rows):
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
-    table = state.jobs if claims.unit is Unit.JOB else state.apps
+    table = state.jobs if claims.unit is _JOB else state.apps
     ids, used = table.cells.id, table.used
     if [row for row in rows if not 0 <= row < used or ids[row] is None]:
         raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
@@ -112,9 +113,10 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
         raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
     claims, gpus = placement.claim.tolist(), placement.gpus.tolist()
-    if len(set(claims)) != len(claims):
+    if len(claims) > 1 and len(set(claims)) != len(claims):
         raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-    if claims and not 0 <= min(claims) <= max(claims) < allocation.claims.rows.size:
+    rows = allocation.claims.rows
+    if claims and not 0 <= min(claims) <= max(claims) < rows.size:
         raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
     if len(set(gpus)) != len(gpus):
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
@@ -122,7 +124,6 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     placed: dict[int, int] = {}
-    rows = allocation.claims.rows
     for index, claim in enumerate(claims):
         gpus_of = placement.of(index)
         _check_claim(state, offer, allocation, claim, gpus_of)

@@ -91,9 +91,9 @@ class Menus:
         curve, points = int(self.curve[job]), self.points
         if curve < 0:
             return False
-        start, end = int(points.start[curve]), int(points.start[curve + 1])
+        start, end = points.start[curve : curve + 2].tolist()
         if end == start + 1:
-            return bool(points.gpus[start] == gpus)
+            return int(points.gpus[start]) == gpus
         return gpus in points.gpus[start:end]
 
     def have(self, jobs: list[int], gpus: list[int]) -> bool:

@@ -65,14 +65,16 @@ def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: 
 def _everybody(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
     """Grants to all that wait, where all of it fits and so nobody need be ranked; None: ranks matter."""
     sets, table = snapshot.sets, snapshot.jobs
-    if sets is None or not sets.proportional or (offer.capacity.size > 1 and len(sets.waiting) > 1):
+    if sets is None or not sets.proportional:
+        return None
+    free, waiting, grants = sets.space.free, sets.waiting, list[Grant]()
+    if len(free) > 1 and len(waiting) > 1:
         return None  # of several types, who comes first chooses
-    free, grants = sets.space.free, list[Grant]()
-    for row in sets.waiting:
+    for row in waiting:
         kind = int(table.gpu_type[row])
         if not NONE <= kind < len(free):
             return None
-        of = kind if kind != NONE else free.index(max(free))
+        of = kind if kind != NONE else free.index(max(free)) if len(free) > 1 else 0
         grants.append(Grant(row, of, int(table.most[row])))
     return grants
 

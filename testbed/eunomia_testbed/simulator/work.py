@@ -57,6 +57,8 @@ class Work:
         """By job, CPUs and memory in GiB a GPU that it last began with, where these are not its machine's share."""
         self._agenda = agenda
         self._every, self._saves = checkpoint_every, saves
+        self._plain = speeds.plain and not workload.regimes
+        """Whether a pace follows from the number of GPUs alone."""
         self._segments = segments
         for job in workload.regimes:
             self._set_border(job)
@@ -86,6 +88,8 @@ class Work:
         self.go(job, now, gpus, *self._beside.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
+        if self._plain:
+            return self.speeds.by_count(job, len(gpus))
         return self.speeds.seconds_per_iteration(job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib)
 
     def _regime(self, job: int) -> Regime | None:
