@@ -8,7 +8,7 @@ from typing import Any
 
 from eunomia.cluster import MAX_GPUS, Cluster, Machine
 from eunomia.errors import InputError, InputErrors
-from eunomia.layers import read_text
+from eunomia.layers import is_file, read_text
 from eunomia.machine_lists import is_machine_list, parse_machine_list
 from eunomia.shapes import value
 from eunomia.toml_text import toml_value
@@ -52,23 +52,15 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
         InputError: as ``load_cluster``.
     """
     path = Path(text)
-    if not str(text).endswith(".toml") and not (isinstance(text, Path) or _is_file(path)):
+    if not str(text).endswith(".toml") and not (isinstance(text, Path) or is_file(path)):
         return ClusterFile(cluster=Cluster.parse(str(text), place=place), bandwidth_gib={})
-    if not _is_file(path):
+    if not is_file(path):
         raise InputError("a cluster file must exist", value=shown(str(text)), place=place)
     content = read_text(path)
     if path.suffix != ".toml" and is_machine_list(content):
         listed = parse_machine_list(content, place=path.name)
         return ClusterFile(cluster=listed.cluster, bandwidth_gib={}, left_out=listed.left_out)
     return parse_cluster(content, place=path.name)
-
-
-def _is_file(path: Path) -> bool:
-    """Whether it is a file; a short form that no file could be called by is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def parse_cluster(text: str, *, place: str) -> ClusterFile:
@@ -81,6 +73,8 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError("a cluster file must be TOML", value=str(error), place=place) from error
+    except RecursionError as error:
+        raise InputError("a cluster file must be TOML", value="hundreds of lists in each other", place=place) from error
     errors = [
         InputError(
             "a cluster file must hold machines and bandwidth",

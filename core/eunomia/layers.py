@@ -83,6 +83,14 @@ def read_text(path: Path) -> str:
         raise InputError("a file must be readable text", value=str(error), place=path.name) from error
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; a name that no file could have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_toml(text: str, *, place: str) -> dict[str, Any]:
     """Read TOML.
 
@@ -93,6 +101,8 @@ def read_toml(text: str, *, place: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError("a profile must be TOML", value=str(error), place=place) from error
+    except RecursionError as error:
+        raise InputError("a profile must be TOML", value="hundreds of lists in each other", place=place) from error
 
 
 def read_setting(path: str, given: object) -> dict[str, Any]:
@@ -125,7 +135,7 @@ def parse_setting(text: str) -> tuple[str, object]:
         raise InputError("a setting must be written KEY=VALUE", value=shown(text), place="--set")
     try:
         return path.strip(), tomllib.loads(f"it = {given}")["it"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return path.strip(), given.strip()
 
 

@@ -9,7 +9,7 @@ from eunomia.checking import bind
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
 from eunomia.errors import InputError, InputErrors
-from eunomia.layers import NOTHING, Merged, layers_of, merge, parse_setting, read_setting, read_text, read_toml
+from eunomia.layers import NOTHING, Merged, is_file, layers_of, merge, parse_setting, read_setting, read_text, read_toml
 from eunomia.registry import Registry, default_registry
 from eunomia.rounds import read_rounds
 from eunomia.shapes import builds
@@ -60,7 +60,7 @@ class Profile:
         presets = plugins.presets()
         if text.endswith(".toml") or "/" in text or isinstance(name, Path):
             path = Path(name)
-            if not path.is_file():
+            if not is_file(path):
                 raise InputErrors([InputError("a profile must be a file that exists", value=shown(text), place=flag)])
             merged = _read_file(path, presets)
             return cls._checked(path.stem, merged, plugins, settings)

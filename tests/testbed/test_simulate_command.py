@@ -167,12 +167,21 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--cost", "checkpoint_every=0"], "checkpoint_every must be positive"),
         (["--cluster", "2x2 V100", "--lie", "j111=2"], 'a lie must be of an app of the workload, but got "j111"; did'),
         (["--cluster", "2x2 V100", "--unfair", "nan"], "unfair must be a positive number, but got nan (--unfair)"),
+        (["--cluster", "x" * 300 + ".toml"], "a cluster file must exist"),
+        (
+            ["--cluster", "deep.toml"],
+            "a cluster file must be TOML, but got hundreds of lists in each other",
+        ),
+        (["--cluster", "2x2 V100", "--policy", "deep.toml"], "a profile must be TOML, but got hundreds of lists"),
+        (["--cluster", "2x2 V100", "--policy", "x" * 300 + ".toml"], "a profile must be a file that exists"),
+        (["--cluster", "2x2 V100", "--speeds", "x" * 300], "a file of measured speeds must be readable, but got File"),
         (["--cluster", "2x2 V100", "--failures", "x" * 300], "--failures must be between=DURATION"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("deep.toml").write_text("machines = " + "[" * 5_000)
     assert run(["simulate", "jobs.csv", *arguments, "--out", "out"]) == 2
     shown = capsys.readouterr()
     assert said in shown.err

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 from eunomia.errors import InputError
@@ -261,3 +262,21 @@ def test_spoiled_files_are_read_or_refused_and_never_crash(tmp_path: Path, name:
 def test_scraps_are_refused_by_every_format(tmp_path: Path, kind: str, text: str) -> None:
     (tmp_path / "scrap").write_text(text)
     assert "(scrap" in refusal(tmp_path / "scrap", format=kind)
+
+
+def test_lists_in_lists_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(InputError, match="cluster_job_log must be a list of jobs"):
+        read_trace(path, format="philly_json")
+    deep = pl.DataFrame(
+        {"job": ["a", "b"], "arrival_seconds": [0, 1], "most_gpus": 1, "iterations": 5, "regimes": ["", "[" * 200_000]}
+    )
+    deep.write_parquet(tmp_path / "deep.parquet")
+    dropped = read_trace(tmp_path / "deep.parquet").dropped
+    assert [each.rule for each in dropped] == ["regimes must be JSON as the reference says"]
+
+
+def test_a_name_that_no_file_has(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a trace must be readable, but got File name too long"):
+        read_trace(tmp_path / ("x" * 300))

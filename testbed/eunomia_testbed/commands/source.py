@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from eunomia.cluster_file import ClusterFile
 from eunomia.errors import InputError
+from eunomia.layers import is_file
 from eunomia.shapes import builds, value
 from eunomia.units import Locality
 from eunomia_testbed.performance.speeds import PerformanceModel
@@ -146,4 +147,4 @@ def _links(cluster: ClusterFile) -> "Links":
 
 def _inputs(*paths: str | None) -> tuple[InputFile, ...]:
     files = [Path(path) for path in paths if path is not None and path not in ("-", "analytic")]
-    return tuple(sha256_of(path) for path in files if path.is_file())
+    return tuple(sha256_of(path) for path in files if is_file(path))

@@ -28,7 +28,11 @@ def read_performance(path: Path | str) -> PerformanceModel:
         InputError: no such file, a format that is not known, or what the format's reader says.
     """
     root = Path(path)
-    return _folder(root) if root.is_dir() else _file(root)
+    try:
+        is_folder = root.is_dir()
+    except OSError as error:
+        raise InputError("a file of measured speeds must be readable", value=error.strerror, place=str(path)) from error
+    return _folder(root) if is_folder else _file(root)
 
 
 def _folder(root: Path) -> PerformanceModel:

@@ -59,8 +59,10 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
     rule = "--resume must name a folder that an interrupted simulation left"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(rule, value=f"{folder}, without {NAME}", place="--out") from error
+    if not isinstance(found, dict):
+        raise InputError(rule, value=f"{NAME} that holds no table", place="--out")
     others = [word for key, word in _WORDS.items() if found.get(key) != manifest[key]]
     if others:
         rule = "--resume must go on with the same command on the same files"

@@ -105,7 +105,7 @@ class _Own:
                 continue
             try:
                 found[row] = parse(json.loads(text))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 broken = np.zeros(self.rows.size, dtype=bool)
                 broken[row] = True
                 self.rows.refuse(broken, f"{name} must be JSON as the reference says", self.rows.raw(name).__getitem__)

@@ -67,6 +67,9 @@ def _records(source: TraceSource) -> list[Mapping[str, Any]]:
     except json.JSONDecodeError as error:
         place = f"{source.name}, line {error.lineno}"
         raise InputError("cluster_job_log must be JSON", value=error.msg, place=place) from error
+    except RecursionError as error:
+        rule = "cluster_job_log must be a list of jobs"
+        raise InputError(rule, value="thousands in each other", place=source.name) from error
     if not isinstance(tree, list) or not all(isinstance(record, dict) for record in tree):
         raise InputError("cluster_job_log must be a list of jobs", value=f"a {type(tree).__name__}", place=source.name)
     return tree

@@ -82,9 +82,9 @@ def open_source(path: str | Path) -> TraceSource:
     if str(path) == "-":
         return _checked("stdin", sys.stdin.buffer, None)
     file = Path(path)
-    if file.is_dir():
-        raise InputError("a trace must be a file", value=f"{shown(str(path))}, a directory")
     try:
+        if file.is_dir():
+            raise InputError("a trace must be a file", value=f"{shown(str(path))}, a directory")
         with file.open("rb") as stream:
             return _checked(file.name, stream, file)
     except FileNotFoundError as error:
