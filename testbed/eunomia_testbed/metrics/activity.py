@@ -1,10 +1,15 @@
 """What slots did for their holders: each lease cut by when its job made steps."""
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 
 from eunomia.units import Ints, Reals
 from eunomia_testbed.simulator.run import SimulatedRun
 
+_LOST = frozenset({"expired", "preempted", "lost"})
 _SAME = 1e-6
 """Seconds below which two moments are one."""
 
@@ -15,14 +20,15 @@ def segment_columns(run: SimulatedRun) -> dict[str, object]:
     A lease before its job's first step is ``start``, or ``restore`` where the job had held GPUs before; after its last
     step ``save`` where the job lost the lease unfinished, else ``idle``, and so are stretches in between.
     """
-    pieces = [_of_job(run, job, spans) for job, spans in _runs_by_job(run)]
-    gathered = {name: [piece[name] for piece in pieces] for name in ("job_row", "gpu", "start_seconds", "end_seconds")}
-    kinds = [np.empty(0), np.empty(0, np.int64)]
-    columns: dict[str, object] = {
-        name: np.concatenate([kinds[name in ("job_row", "gpu")], *parts]) for name, parts in gathered.items()
+    rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
+    job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
+    return {
+        "job_row": np.array(job, np.int64),
+        "gpu": np.array(gpu, np.int64),
+        "start_seconds": np.array(start, float),
+        "end_seconds": np.array(end, float),
+        "activity": list(activity),
     }
-    columns["activity"] = [activity for piece in pieces for activity in piece["activity"]]
-    return columns
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:
@@ -36,44 +42,53 @@ def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals
     return job[first], start[first], np.maximum.reduceat(end, first)
 
 
-def _runs_by_job(run: SimulatedRun) -> list[tuple[int, tuple[Reals, Reals]]]:
+class _Held(NamedTuple):
+    """A job's stretches of running, each list ascending, and what it held: GPU, from, until, how that ended."""
+
+    starts: list[float]
+    ends: list[float]
+    leases: list[tuple[int, float, float, str]]
+
+
+def _runs_by_job(run: SimulatedRun) -> list[tuple[int, _Held]]:
     if not run.segments.job.size:
         return []
     job, start, end = merged_runs(run.segments.job, run.segments.start_seconds, run.segments.end_seconds)
-    bounds = np.searchsorted(job, np.arange(run.state.size + 1))
-    held = np.unique(run.leases.job[run.leases.job >= 0]).tolist()
-    return [(row, (start[bounds[row] : bounds[row + 1]], end[bounds[row] : bounds[row + 1]])) for row in held]
-
-
-def _of_job(run: SimulatedRun, job: int, spans: tuple[Reals, Reals]) -> dict[str, list[object]]:
-    rows = np.flatnonzero(run.leases.job == job)
-    first_start = float(run.leases.start_seconds[rows].min())
-    found: dict[str, list[object]] = {
-        name: [] for name in ("job_row", "gpu", "start_seconds", "end_seconds", "activity")
-    }
-    for row in rows.tolist():
-        begin, end = float(run.leases.start_seconds[row]), float(run.leases.end_seconds[row])
-        end = run.end_seconds if end != end else end
-        again = begin > first_start + _SAME
-        lost = run.leases.ended_by[row] in ("expired", "preempted", "lost")
-        for start, stop, activity in _cut(begin, end, spans, again=again, lost=lost):
-            found["job_row"].append(job)
-            found["gpu"].append(int(run.leases.gpu[row]))
-            found["start_seconds"].append(start)
-            found["end_seconds"].append(stop)
-            found["activity"].append(activity)
+    bounds = np.searchsorted(job, np.arange(run.state.size + 1)).tolist()
+    starts, ends = start.tolist(), end.tolist()
+    found = []
+    for row, leases in sorted(_leases_by_job(run).items()):
+        of_job = slice(bounds[row], bounds[row + 1])
+        found.append((row, _Held(starts=starts[of_job], ends=ends[of_job], leases=leases)))
     return found
 
 
-def _cut(
-    begin: float, end: float, spans: tuple[Reals, Reals], *, again: bool, lost: bool
-) -> list[tuple[float, float, str]]:
+def _leases_by_job(run: SimulatedRun) -> dict[int, list[tuple[int, float, float, str]]]:
+    """What each job held, in the order of the log; what is held at the end is held until then."""
+    held = run.leases
+    until = np.where(np.isnan(held.end_seconds), run.end_seconds, held.end_seconds)
+    columns = (held.gpu.tolist(), held.start_seconds.tolist(), until.tolist(), held.ended_by.tolist())
+    found: dict[int, list[tuple[int, float, float, str]]] = {}
+    for job, lease in zip(held.job.tolist(), zip(*columns, strict=True), strict=True):
+        if job >= 0:
+            found.setdefault(job, []).append(lease)
+    return found
+
+
+def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str]]:
+    first_start = min(begin for _, begin, _, _ in held.leases)
+    for gpu, begin, end, ended_by in held.leases:
+        again, lost = begin > first_start + _SAME, ended_by in _LOST
+        for start, stop, activity in _cut(begin, end, held, again=again, lost=lost):
+            yield job, gpu, start, stop, activity
+
+
+def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
     """A lease's stretches with what was done in each."""
-    starts, ends = spans
-    inside = (ends > begin + _SAME) & (starts < end - _SAME)
+    inside = slice(bisect_right(held.ends, begin + _SAME), bisect_left(held.starts, end - _SAME))
     pieces: list[tuple[float, float, str]] = []
     at = begin
-    for start, stop in zip(starts[inside].tolist(), ends[inside].tolist(), strict=True):
+    for start, stop in zip(held.starts[inside], held.ends[inside], strict=True):
         if start > at + _SAME:
             pieces.append((at, start, ("restore" if again else "start") if not pieces else "idle"))
         pieces.append((max(at, start), min(stop, end), "run"))

@@ -13,6 +13,7 @@ import types
 import typing
 from typing import Final, Protocol
 
+import numpy as np
 import polars as pl
 
 
@@ -334,10 +335,17 @@ def frame_of_columns(
         if given is None:
             filled.append(pl.Series(name, [None], dtype).new_from_index(0, height))
             continue
-        series = given if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)
-        series = series.alias(name).cast(dtype)
-        filled.append(series.fill_nan(None) if dtype == pl.Float64() else series)
+        filled.append(_series(name, given, dtype))
     return pl.DataFrame(filled)
+
+
+def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:
+    """A column of a type; NaN is null."""
+    if isinstance(given, np.ndarray) and given.dtype == np.float64 and dtype == pl.Float64():
+        return pl.Series(name, given, nan_to_null=True)
+    series = given.alias(name) if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)
+    series = series if series.dtype == dtype else series.cast(dtype)
+    return series.fill_nan(None) if dtype == pl.Float64() else series
 
 
 def _plain(hint: object) -> object:

@@ -4,10 +4,11 @@ Source: the public simulator of Shockwave (NSDI'23, ``uw-mad-dash/shockwave``), 
 of every epoch. An epoch is one pass over the data set, so its steps shrink as the batch grows. Epochs count from 0.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Final
 
 from eunomia.errors import InputError
@@ -149,6 +150,14 @@ def regimes_of(
     if mode == "static":
         return ((epochs, batch),)
     family = _family(model)
+    return _regimes(family, batch, gpus, mode, epochs, last_as_first)
+
+
+@functools.cache
+def _regimes(
+    family: str, batch: int, gpus: int, mode: str, epochs: int, last_as_first: bool
+) -> tuple[tuple[int, int], ...]:
+    """Jobs of a trace are of few kinds."""
     pattern = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
     if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
         pattern[-1] = batch
@@ -176,9 +185,10 @@ def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
 
 def _accordion(family: str, batch: int, epochs: int) -> Iterator[int]:
     largest = max(batch, LARGEST_BATCH.get(family, batch))
-    for epoch in range(epochs):
-        critical = epoch <= CRITICAL_SHARE * epochs or is_critical(family, batch, epoch)
-        yield batch if critical else largest
+    first = min(epochs, math.floor(CRITICAL_SHARE * epochs) + 1)
+    yield from repeat(batch, first)
+    for epoch in range(first, epochs):
+        yield batch if is_critical(family, batch, epoch) else largest
 
 
 def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[int]:
