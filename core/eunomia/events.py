@@ -6,6 +6,7 @@ step's; there is no event for the end of a lease, which follows from the time.
 
 import dataclasses
 import math
+import operator
 from typing import Final
 
 from eunomia.forecasts import Forecast
@@ -288,19 +289,16 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
         before = rank
     else:
         return list(events)  # one of each kind, as they are to be folded
-    ranks = [_RANK[type(event)] for event in events]
-    if len(set(ranks)) == len(ranks):
-        by_rank = dict(zip(ranks, events, strict=True))
-        return [by_rank[rank] for rank in sorted(ranks)]
-    return sorted(events, key=_place)
-
-
-def _place(event: Event) -> tuple[int, str]:
-    kind = type(event)
-    name = _SUBJECT[kind]
-    if name == "lease":
-        return _RANK[kind], f"{getattr(event, name):020d}"
-    return _RANK[kind], "" if not name else str(getattr(event, name))
+    kinds: dict[type, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(type(event), []).append(event)
+    ordered: list[Event] = []
+    for kind in sorted(kinds, key=_RANK.__getitem__):
+        theirs = kinds[kind]
+        if len(theirs) > 1 and kind in _SUBJECT:
+            theirs.sort(key=_SUBJECT[kind])
+        ordered += theirs
+    return ordered
 
 
 def _subject_of(kind: type) -> str:
@@ -309,4 +307,5 @@ def _subject_of(kind: type) -> str:
     return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
 
 
-_SUBJECT = {kind: _subject_of(kind) for kind in ORDER}
+_SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER if _subject_of(kind)}
+"""By kind, whom an event is about."""

@@ -370,25 +370,23 @@ class State:
 
     def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
         """The same for GPUs on which several jobs run, or some of which have successors."""
-        held, where = self.holdings.live, list(gpus)
-        jobs, next_leases = held.job[where].tolist(), held.successor[where].tolist()
-        for job in {*jobs} - {NONE}:
-            self.own([gpu for gpu, on in zip(gpus, jobs, strict=True) if on == job], job, come=False)
-        successors = [(gpu, lease) for gpu, lease in zip(gpus, next_leases, strict=True) if lease != NONE]
-        theirs: dict[int, list[int]] = {}
-        for gpu, successor in successors:
-            theirs.setdefault(successor, []).append(gpu)
-        beside = [(held.cpus[taken], held.memory_gib[taken]) for taken in theirs.values()]
+        held = self.holdings.cells
+        jobs: dict[int, list[int]] = {}
+        successors: dict[int, list[int]] = {}
+        for gpu in gpus:
+            jobs.setdefault(held.job[gpu], []).append(gpu)
+            successors.setdefault(held.successor[gpu], []).append(gpu)
+        for job, theirs in jobs.items():
+            self.own(theirs, job, come=False)
+        promised = [(self.leases[number], taken) for number, taken in successors.items() if number in self.leases]
+        beside = {gpu: (held.cpus[gpu], held.memory_gib[gpu]) for _, taken in promised for gpu in taken}
         self.holdings.clear(gpus)
-        taken_over = set()
-        for (successor, taken), (cpus, memory_gib) in zip(theirs.items(), beside, strict=True):
-            lease = self.leases.get(successor)
-            if lease is not None:
-                held.cpus[taken], held.memory_gib[taken] = cpus, memory_gib
-                taken_over.update(taken)
-                self.occupy(taken, lease, at)
-                self.refresh(lease)
-        free = [gpu for gpu in gpus if gpu not in taken_over] if taken_over else gpus
+        for gpu, (cpus, memory_gib) in beside.items():
+            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+        for lease, taken in promised:
+            self.occupy(taken, lease, at)
+            self.refresh(lease)
+        free = [gpu for gpu in gpus if gpu not in beside] if beside else gpus
         if free:
             self.standing.space.give(free)
             self.cause(_FREED)
