@@ -1,0 +1,121 @@
+"""The short ways of a step come to what the plain ones beside them come to, in whole runs of random jobs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from simulator_lab import runs
+
+import eunomia.answers
+import eunomia.plan
+from eunomia import Cluster, Profile
+from eunomia.columns import Table, drop_row
+from eunomia.menus import Menus, curve_points
+from eunomia.workload import Jobs, JobState
+from eunomia_testbed.simulator import Engine, SimulationOptions
+from eunomia_testbed.simulator.options import Costs
+from eunomia_testbed.workload import Workload
+
+RUNS = [
+    ("fifo", "6x4 V100", 300.0, Costs()),  # hardly anybody waits
+    ("fifo", "3x2 V100, 2x4 P100", 60.0, Costs(release=3.0)),
+    ("srtf", "3x4 V100", 60.0, Costs()),
+    ("las", "3x4 V100", 60.0, Costs(start=2.0, checkpoint=1.0)),
+]
+
+
+def drawn(gap_seconds: float) -> Workload:
+    luck = np.random.default_rng(7)
+    arrivals = np.cumsum(luck.exponential(gap_seconds, 120)).round(1)
+    rows = zip(arrivals, luck.choice([1, 1, 2, 4], 120), luck.uniform(5.0, 900.0, 120).round(1), strict=True)
+    return runs([(float(at), int(gpus), float(seconds)) for at, gpus, seconds in rows])
+
+
+def simulated(policy: str, cluster: str, gap: float, costs: Costs) -> None:
+    options = SimulationOptions(costs=costs)
+    Engine(drawn(gap), Cluster.parse(cluster), Profile.load(policy), options).run()
+
+
+def plain(item: Any) -> Any:
+    """Equal for equal values; arrays have no ``==``."""
+    if isinstance(item, np.ndarray):
+        return item.dtype.str, item.tolist()
+    if dataclasses.is_dataclass(item):
+        return {field.name: plain(getattr(item, field.name)) for field in dataclasses.fields(item)}
+    return [plain(one) for one in item] if isinstance(item, list | tuple) else item
+
+
+@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
+def test_starts_on_free_gpus_are_planned_as_any_plan(
+    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: Callable[..., Any] = eunomia.plan._starts
+    taken = []
+
+    def both(*given: Any) -> Any:
+        made = short(*given)
+        if made is not None:
+            assert plain(made) == plain(eunomia.plan._Planner(*given).run())
+            taken.append(len(made.transitions))
+        return made
+
+    monkeypatch.setattr(eunomia.plan, "_starts", both)
+    simulated(policy, cluster, gap, costs)
+    assert sum(taken) > 30
+
+
+@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
+def test_nobody_is_told_anything_where_all_who_are_new_start(
+    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: Callable[..., bool] = eunomia.answers._all_start
+    taken = []
+
+    def both(state: Any, offer: Any, answers: Any, plan: Any) -> bool:
+        all_start = short(state, offer, answers, plan)
+        if all_start:
+            kept = state.standing.standard
+            assert eunomia.answers._few_verdicts(state, offer, answers, plan) == ()
+            assert eunomia.answers._all_verdicts(state, offer, answers, plan, opened=False, fault=None) == ()
+            assert state.standing.standard == kept
+            taken.append(True)
+        return all_start
+
+    monkeypatch.setattr(eunomia.answers, "_all_start", both)
+    simulated(policy, cluster, gap, costs)
+    assert len(taken) > 10
+
+
+def test_cells_are_the_memory_of_the_columns_whatever_grows() -> None:
+    table: Table[Jobs] = Table(Jobs, capacity=2)
+    rows = [table.add(id=f"a/{number}", most=number, arrived=0.5 * number) for number in range(5)]
+    table.cells.done[rows[3]] += 2.5
+    table.cells.state[rows[3]] = JobState.RUNNING
+    assert (table.live.done[3], table.view.state[3], table.cells.id[4]) == (2.5, JobState.RUNNING, "a/4")
+    assert type(table.cells.most[rows[3]]) is int
+    table.live.most[rows[2]] = 9
+    assert table.cells.most[rows[2]] == 9
+
+
+def test_a_row_given_back_holds_what_an_empty_one_holds_in_every_table() -> None:
+    tables = (Table(Jobs, capacity=4), Table(Jobs, capacity=4))
+    for table in tables:
+        table.add(id="a/1", most=8, cpus=2.0)
+    drop_row(tables, 0)
+    for table in tables:
+        assert (table.live.id[0], table.live.most[0], table.add(id="b/1")) == (None, 1, 0)
+        assert np.isnan(table.live.cpus[0])
+
+
+def test_many_jobs_have_their_sizes_as_each_has_its_own() -> None:
+    luck = np.random.default_rng(3)
+    most = luck.integers(1, 5, 40)
+    menus = Menus(curve=np.arange(-1, 39, dtype=np.int32), points=curve_points(np.arange(40, dtype=np.int32), most))
+    jobs = list(range(1, 40))
+    right = [int(most[job - 1]) for job in jobs]
+    for asked in (right, [*right[:-1], 7], [0] * 39):
+        for few in (3, 39):
+            assert menus.have(jobs[:few], asked[:few]) == all(map(menus.has, jobs[:few], asked[:few]))
+    assert not menus.have([0] * 9, right[:9])
