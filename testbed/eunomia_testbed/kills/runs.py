@@ -38,6 +38,8 @@ LIMIT_SECONDS = (600.0, 20.0)
 """For a run, and for each kill."""
 SHORTEST, KILLS_A_LENGTH = 0.3, 50.0
 """Length of the apps without kills, and how many kills ask for one more length, as far as 1."""
+LEAST_ITERATIONS = 64
+"""A first rung, a quarter of it, lies behind the first epoch of 15 steps, at whose end the accuracy is logged."""
 GROWTH, LONGEST = 1.5, 2.0
 """Each round of further apps is so many times as long as the one before it, for the machine is fast, as far as this."""
 LEAST_LIVE = 2
@@ -69,7 +71,7 @@ def small_apps(length: float = 1.0) -> list[AppSource]:
         tables = tomllib.loads(source.text)
         tuner = tables.get("tuner", {})
         single = "trials" not in tuner and tuner.get("kind", "none") == "none"
-        iterations = int((240 if single else 160) * length) // 8 * 8
+        iterations = max(LEAST_ITERATIONS, int((240 if single else 160) * length) // 8 * 8)
         source = source.with_setting("max_iterations", iterations)
         source = source.with_setting("trials", 2 if tuner.get("kind") == "none" else 4)
         made.append(source.with_setting("checkpoint_every", f'"{CHECKPOINT_SECONDS:g}s"'))
