@@ -24,6 +24,7 @@ def _logs() -> object:
 def test_hostile_messages_break_nothing_and_nobody_else() -> None:
     found = list(run(5000, seed=7))
     assert sum(part.messages for part in found) == 5000
+    assert found[3].part == "to a launcher"
     for part in found:
         assert part.faults == ()
         assert "INTERNAL" not in part.codes

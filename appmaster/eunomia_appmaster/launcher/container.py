@@ -16,6 +16,8 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master
+MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
+"""Of what a worker tells: the arbiter takes no more, and would hear nothing of the machine that said it."""
 
 
 def boot_seconds() -> float:
@@ -121,15 +123,26 @@ class Container:
         if kind == "hello":
             status.hello = True
         elif kind == "progress":
-            progress = pb.Progress(step=int(content["step"]))
+            progress = pb.Progress(step=int(_number(content["step"])))
             if content.get("seconds_per_step") is not None:
-                progress.seconds_per_step = float(content["seconds_per_step"])
+                progress.seconds_per_step = _number(content["seconds_per_step"])
             status.progress.CopyFrom(progress)
         elif kind == "saved":
-            status.saved_step = int(content["step"])
+            status.saved_step = int(_number(content["step"]))
         elif kind == "suspended":
-            status.suspended_step = int(content["step"])
+            status.suspended_step = int(_number(content["step"]))
         elif kind == "announce":
-            status.announce_json = json.dumps(content)
+            announced = json.dumps(content)
+            if len(announced) > MOST_ANNOUNCED:
+                raise ValueError(f"an announcement must have at most {MOST_ANNOUNCED} letters")
+            status.announce_json = announced
         else:
             raise ValueError(f"no such message: {kind}")
+
+
+def _number(told: Any) -> float:
+    """A number that a worker told; ValueError where it is out of bounds."""
+    number = float(told)
+    if not 0.0 <= number <= MOST_NUMBER:  # NaN is not, either
+        raise ValueError(f"a number must be from 0 to {MOST_NUMBER:g}")
+    return number

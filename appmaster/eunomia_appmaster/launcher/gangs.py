@@ -19,6 +19,7 @@ from eunomia_appmaster.protocol.tokens import check_container_token
 
 PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")  # of the launcher's own environment
 MAX_WAIT_SECONDS = 60.0
+MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files stand below
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
@@ -56,6 +57,14 @@ def check_name(name: str, what: str) -> None:
         raise InputError(rule, value=repr(name[:120]))
 
 
+def check_path(path: str, what: str) -> None:
+    """Raise ``InputError`` unless the system can take ``path``; that is the case whether or not something is there."""
+    content = os.fsencode(path)
+    if b"\0" in content or len(content) > MOST_PATH_BYTES or max(map(len, content.split(b"/"))) > MOST_NAME_BYTES:
+        rule = f"{what} must have names of at most {MOST_NAME_BYTES} bytes, {MOST_PATH_BYTES} in all, none of them 0"
+        raise InputError(rule, value=repr(path[:120]))
+
+
 def base_environment() -> dict[str, str]:
     """Return what every container takes over from the launcher's environment."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -75,10 +84,14 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
     check_name(request.app, "an app's name")
     if not request.command:
         raise InputError("a command must not be empty", place=f"{request.app}/{request.job}")
+    for path, what in ((request.working_folder, "a working folder"), (request.run_folder, "a run folder")):
+        check_path(path, what)
     if not Path(request.working_folder).is_dir():
         raise InputError("a working folder must exist", value=repr(request.working_folder))
     if request.incarnation < 1:
         raise InputError("an incarnation must be 1 or more", value=str(request.incarnation))
+    if request.job < 0 or any(wanted.rank < 0 for wanted in request.containers):
+        raise InputError("a job's number and ranks must be 0 or more", value=str(request.job))
     run_folder(request, node)
     slots = [wanted.slot for wanted in request.containers]
     if not slots or len(set(slots)) < len(slots):

@@ -36,6 +36,9 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
 BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
+MOST_SECONDS = 1e9
+MOST_LETTERS = 500
+"""Of what is said to the arbiter, which hears nothing of a machine that says more."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -63,10 +66,14 @@ class ContainerManager(rpc.ContainerManagerServicer):
         """Order to suspend, and kill at the deadline."""
         try:
             chosen = self._own(request.app, request.node_token, request.container_ids)
+            if not request.deadline_seconds <= MOST_SECONDS:  # NaN is not, either
+                rule = f"a deadline must be at most {MOST_SECONDS:g} s"
+                raise InputError(rule, value=str(request.deadline_seconds))
         except EunomiaError as error:
             await _refuse(context, error)
         for container in chosen:
-            self._containers.stop(container, max(0.0, request.deadline_seconds), request.reason)
+            reason = request.reason[:MOST_LETTERS]
+            self._containers.stop(container, max(0.0, request.deadline_seconds), reason)
         return pb.StopContainersResponse(containers=[container.status for container in chosen])
 
     async def OrderContainers(  # noqa: N802

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import random
-import resource
 import tempfile
 import time
 from collections import Counter
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-import psutil
 import structlog
 from google.protobuf.message import DecodeError, Message
 
 from eunomia.shapes import value
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_testbed.fuzz.containers_run import ContainersRun
+from eunomia_testbed.fuzz.found import Found, cpu_seconds, rss_mib
 from eunomia_testbed.fuzz.mutation import damaged, twisted
 from eunomia_testbed.fuzz.strategies import drawn
 from eunomia_testbed.fuzz.values import WITNESS
@@ -50,7 +50,8 @@ class Part:
     """Some of the messages, against a world of its own."""
 
     name: str
-    policy: str
+    policy: str | None
+    """What the service serves by; None: the messages go to a launcher's server."""
     overrides: tuple[str, ...] = ()
     share: float
     methods: tuple[str, ...]
@@ -61,7 +62,7 @@ class Part:
 
 
 PARTS: Final = (
-    Part(name="first come, first served", policy="default", share=0.85, methods=tuple(BY_OTHERS), keeps_slots=True),
+    Part(name="first come, first served", policy="default", share=0.8, methods=tuple(BY_OTHERS), keeps_slots=True),
     Part(
         name="auctions",
         policy="themis",
@@ -76,26 +77,8 @@ PARTS: Final = (
         methods=tuple(method for method in KINDS if method.startswith(TRACKER)),
         watches=False,
     ),
+    Part(name="to a launcher", policy=None, share=0.05, methods=()),
 )
-
-
-@value
-class Found:
-    """What a part of the messages did."""
-
-    part: str
-    messages: int
-    seconds: float
-    cpu_seconds: float
-    codes: dict[str, int]
-    kinds: dict[str, int]
-    """How the messages were made, and how many went over a real connection."""
-    faults: tuple[str, ...]
-    """Exceptions that nobody foresaw, and rounds that a plugin failed."""
-    witness_changed: int
-    rss_mib: tuple[float, ...]
-    """Of the process, at the beginning and after each quarter."""
-    steps: int
 
 
 class _Faults:
@@ -108,11 +91,15 @@ class _Faults:
         if event.get("event") in ("call.failed", "arbiter.failed", "round.fault", "observer.failed"):
             event = structlog.processors.format_exc_info(_, __, event)
             text = f"{event['event']} {event.get('what', '')} {event.get('exception', '')}".strip()
-            if len(self.heard) < 200:
-                self.heard.append(text)
+            self.add(text)
             if event["event"] == "arbiter.failed":
                 self.last_words(text)
         raise structlog.DropEvent
+
+    def add(self, text: str) -> None:
+        """Keep the first ones."""
+        if len(self.heard) < 200:
+            self.heard.append(text)
 
     def last_words(self, text: str) -> None:
         """The process ends now: say why."""
@@ -142,8 +129,12 @@ def run(
     for number in parts:
         part = PARTS[number]
         with tempfile.TemporaryDirectory(prefix="eunomia-fuzz-") as folder:
-            work = _Run(part, round(messages * part.share), seed + number, wire_share, faults, tell)
-            yield asyncio.run(work.run(Path(folder)))
+            count = round(messages * part.share)
+            if part.policy is None:
+                work = ContainersRun(part.name, count, seed + number, faults.add, tell).run(Path(folder))
+            else:
+                work = _Run(part, count, seed + number, wire_share, faults, tell).run(Path(folder), part.policy)
+            yield asyncio.run(work)
 
 
 class _Run:
@@ -168,17 +159,17 @@ class _Run:
         self._examples: dict[str, list[Message]] = {}
         self._bytes: list[bytes] = []
 
-    async def run(self, folder: Path) -> Found:
+    async def run(self, folder: Path, policy: str) -> Found:
         """Send them all."""
         self._faults.heard.clear()
-        async with World(folder, self.part.policy, self.part.overrides) as world:
+        async with World(folder, policy, self.part.overrides) as world:
             self._collect(world)
-            before, began, cpu = self._digest(world), time.monotonic(), _cpu_seconds()
+            before, began, cpu = self._digest(world), time.monotonic(), cpu_seconds()
             self._look()
             self._channel = grpc.aio.insecure_channel(world.service.address)
             await asyncio.gather(*(self._attack(world, app) for app in world.attackers))
             await self._channel.close(None)
-            seconds, cpu = time.monotonic() - began, _cpu_seconds() - cpu
+            seconds, cpu = time.monotonic() - began, cpu_seconds() - cpu
             self._changed += self._digest(world) != before
             steps = world.service.journal.last_step
         return Found(
@@ -210,7 +201,7 @@ class _Run:
         return world.said_by(WITNESS, slots=self.part.keeps_slots) if self.part.watches else ""
 
     def _look(self) -> None:
-        self._rss.append(psutil.Process().memory_info().rss / 2**20)
+        self._rss.append(rss_mib())
 
     async def _attack(self, world: World, app: str) -> None:
         """Send one message after the other in the name of one app."""
@@ -344,11 +335,6 @@ def _names_witness(content: bytes) -> bool:
         return pb.CancelRequest.FromString(content).app == WITNESS
     except DecodeError:
         return False
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def table(found: Sequence[Found]) -> list[str]:

@@ -46,7 +46,7 @@ class Answer:
     words: str = ""
 
 
-class _Context:
+class HeardContext:
     """What a handler sees of a call."""
 
     def __init__(self, metadata: Metadata) -> None:
@@ -54,12 +54,15 @@ class _Context:
         self.code, self.words = "OK", ""
 
     def invocation_metadata(self) -> Metadata:
+        """What was sent along."""
         return self._metadata
 
     def peer(self) -> str:
+        """Who calls."""
         return "ipv4:127.0.0.1:1"
 
     async def abort(self, code: grpc.StatusCode, words: str = "", trailing: Metadata = ()) -> None:
+        """End the call."""
         self.code, self.words = code.name, words
         words.encode()  # it goes over the wire
         raise grpc.aio.AbortError
@@ -127,7 +130,7 @@ class World:
         call = self.methods.get(method)
         if call is None:
             return Answer("UNIMPLEMENTED")
-        context = _Context(metadata)
+        context = HeardContext(metadata)
         try:
             answer = await call(content, context)  # type: ignore[arg-type]
         except grpc.aio.AbortError:
