@@ -4,6 +4,7 @@ import dataclasses
 import json
 import signal
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from eunomia.journal import Step
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, Version
 from eunomia_testbed.demo.holdings import Holdings
 from eunomia_testbed.kills.losses import Life, lost
+from eunomia_testbed.kills.runs import small_apps
 from eunomia_testbed.kills.victims import end_those_left, started
 
 SUSPEND, START = TransitionKind.SUSPEND, TransitionKind.START
@@ -165,3 +167,10 @@ def test_what_runs_on_after_the_launcher_is_named_and_killed(tmp_path: Path, run
 def test_what_ends_by_itself_is_waited_for(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
     runs_on.terminate()
     assert end_those_left(tmp_path, 60.0) == []
+
+
+@pytest.mark.parametrize("length", [0.0, 0.36, 1.0])
+def test_the_shortest_apps_have_a_metric_at_their_first_rung(length: float) -> None:
+    for source in small_apps(length):
+        first = tomllib.loads(source.text).get("tuner", {}).get("min_iterations", source.max_iterations // 4)
+        assert first >= 15  # steps of an epoch, at whose end the accuracy is logged
