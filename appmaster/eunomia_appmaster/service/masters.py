@@ -103,10 +103,11 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         session.calls += 1
         session.changed.set()  # an earlier call that still waits is answered now
         call = session.calls
+        due = float(self._service.driver.clock.now()) + float(self._service.settings.heartbeat)
         await self._take(session, app, request, acknowledges=not repeated)
         if repeated and session.last is not None:
             return session.last
-        return await self._answer(session, app, request, call)
+        return await self._answer(session, app, request, call, due)
 
     async def FinishApplicationMaster(  # noqa: N802
         self, request: pb.FinishApplicationMasterRequest, context: Context
@@ -279,10 +280,14 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
 
     # --- the answer ------------------------------------------------------------------------------------------------
 
-    async def _answer(self, session: Session, app: App, request: pb.AllocateRequest, call: int) -> pb.AllocateResponse:
-        """Wait for news, for the heartbeat's end, or for a later call to take over."""
+    async def _answer(
+        self, session: Session, app: App, request: pb.AllocateRequest, call: int, due: float
+    ) -> pb.AllocateResponse:
+        """Wait for news, for the heartbeat's end, or for a later call to take over.
+
+        That there is no news is said without the driver's lock, so not after a step that happens to be made then.
+        """
         service = self._service
-        loop_end = float(service.driver.clock.now()) + float(service.settings.heartbeat)
         while True:
             session.changed.clear()
             if session.calls != call:
@@ -290,20 +295,22 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             command = _command(app, service.sessions.get(app.name), request)
             if command is not None:
                 return command
-            left = loop_end - float(service.driver.clock.now())
+            left = due - float(service.driver.clock.now())
             async with service.driver.lock:
                 if session.calls != call:
                     continue
                 answer = service.teller.news(session, service.state, service.driver.clock.now())
             if answer is None and left <= 0.0:
                 answer = pb.AllocateResponse()
+            if answer is None:
+                await wait_for_change(session.changed, left, session.changed.is_set)
+                answer = None if session.changed.is_set() else pb.AllocateResponse()
             if answer is not None:
                 session.response_id += 1
                 answer.response_id = session.response_id
                 answer.now = service.driver.clock.now()
                 session.last = answer
                 return answer
-            await wait_for_change(session.changed, left, session.changed.is_set)
 
 
 async def _check(request: OwnRequest, context: Context) -> None:
