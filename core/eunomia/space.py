@@ -1,6 +1,6 @@
 """Free GPUs as bit sets: one a machine, and for each number of free GPUs the set of machines that have so many."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -40,13 +40,21 @@ class Space:
         made.machines = [by_count.copy() for by_count in self.machines]
         return made
 
-    def give(self, gpus: Iterable[int]) -> None:
+    def give(self, gpus: Sequence[int]) -> None:
         """These GPUs are free from now on."""
+        if len(gpus) == 1:
+            machine = self._machine[gpus[0]]
+            self._set(machine, self.bits[machine] | 1 << (gpus[0] - self._start[machine]))
+            return
         for machine, bits in self._by_machine(gpus):
             self._set(machine, self.bits[machine] | bits)
 
-    def take(self, gpus: Iterable[int]) -> None:
+    def take(self, gpus: Sequence[int]) -> None:
         """These GPUs are free no more."""
+        if len(gpus) == 1:
+            machine = self._machine[gpus[0]]
+            self._set(machine, self.bits[machine] & ~(1 << (gpus[0] - self._start[machine])))
+            return
         for machine, bits in self._by_machine(gpus):
             self._set(machine, self.bits[machine] & ~bits)
 
