@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import operator
 import reprlib
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
     told: Any = made.__dataclass_params__  # type: ignore[attr-defined]
     told.init, told.repr, told.eq, told.frozen = True, True, equal, True
     methods: dict[str, Any] = {"__init__": _late_init(made), "__repr__": _repr}
-    methods |= {"__getstate__": _state, "__setstate__": _restore}
+    methods |= {"__signature__": _Signature(), "__getstate__": _state, "__setstate__": _restore}
     if equal:
         methods |= _compared(names)
     for name, method in (methods | _shut(made, frozenset(names))).items():
@@ -67,6 +68,22 @@ def _late_init(cls: type[Any]) -> Callable[..., None]:
         cls.__init__(self, **given)
 
     return __init__
+
+
+class _Signature:
+    """How a class is made, for whoever asks (``inspect.signature``), whether or not one was made already."""
+
+    def __get__(self, _: object, cls: type[Any]) -> inspect.Signature:
+        parameters = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+                annotation=field.type,
+            )
+            for field in dataclasses.fields(cls)
+        ]
+        return inspect.Signature(parameters, return_annotation=None)
 
 
 def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import math
 import pickle
 from typing import Any
@@ -85,6 +86,18 @@ def test_what_is_missing_or_unknown_is_refused_by_name(given: dict[str, Any]) ->
     assert str(found.value) == str(expected.value).replace("Plain", "Point")
     with pytest.raises(TypeError):
         Point(1.0)  # type: ignore[call-arg]
+
+
+def test_its_signature_is_told_before_any_was_made() -> None:
+    @value
+    class Fresh:
+        """None of these is ever made."""
+
+        x: float
+        y: tuple[int, ...] = (1, 2)
+
+    told = "(*, x: float, y: tuple[int, ...] = (1, 2)) -> None"
+    assert str(inspect.signature(Fresh)) == str(inspect.signature(Plain)) == told
 
 
 def test_a_value_is_copied_replaced_and_pickled() -> None:
