@@ -1,11 +1,28 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia import Locality
+from eunomia import Locality, Menus
+from eunomia.cluster import Cluster
+from eunomia.events import (
+    AppArrived,
+    Event,
+    JobAdded,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    RateMeasured,
+)
+from eunomia.fold import fold
+from eunomia.menus import CurvePoints
+from eunomia.state import State
 from eunomia.testing.builders import World
-from eunomia_plugins.elasticity.fixed import Fixed
+from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.orders.las import LasOptions
 
@@ -76,3 +93,39 @@ def test_paused_jobs_have_no_menu_and_an_empty_cluster_no_curve() -> None:
 def test_thresholds_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="must be in ascending order"):
         LasOptions(queues=(10.0, 5.0))
+
+
+def _assert_alike(found: Menus, anew: Menus) -> None:
+    assert found.one_size == anew.one_size
+    assert found.curve.tolist() == anew.curve.tolist()
+    for column in dataclasses.fields(CurvePoints):
+        np.testing.assert_array_equal(getattr(found.points, column.name), getattr(anew.points, column.name))
+
+
+def test_fixed_menus_kept_from_round_to_round_are_those_made_from_nothing() -> None:
+    """Measured, paused, gone, measured again; a job that declares nothing is known by what was measured."""
+    state, fixed = State(Cluster.parse("2x4 V100")), Fixed()
+
+    def after(*events: Event) -> None:
+        fold(state, Seconds(state.now + 1.0), events, grace=Seconds(0.0))
+        state.bump()
+        for _ in range(2):  # the second time, nothing has changed
+            _assert_alike(fixed.eunomia_elasticity(state.snapshot()), menus_of(state.snapshot()))
+
+    def job(name: str, pace: float = float("nan")) -> JobAdded:
+        return JobAdded(app=AppId("a"), job=JobId(name), least=1, most=4, seconds_per_iteration=Seconds(pace))
+
+    def measured(name: str, rate: float) -> RateMeasured:
+        return RateMeasured(job=JobId(name), gpus=4, gpu_type="V100", locality=Locality.ISLAND, rate=rate)
+
+    after(AppArrived(app=AppId("a"), user=UserId("u")))
+    after(job("a/1", 1.0), job("a/2", 2.0))
+    after(measured("a/1", 3.0))
+    after(JobReported(job=JobId("a/2"), iterations_done=1.0, rate=0.0))
+    after(measured("a/1", 2.0), job("a/3", 0.5))
+    after(JobPaused(job=JobId("a/1")))
+    after(JobResumed(job=JobId("a/1")))
+    after(job("a/4"), measured("a/4", 5.0))
+    after(JobFinished(job=JobId("a/4")))
+    after(JobFinished(job=JobId("a/1")))
+    after(job("a/5", 4.0))
