@@ -110,9 +110,9 @@ def test_a_script_that_is_told_to_stop_stops_what_follows_it(here: Path) -> None
 def test_under_torchrun_it_is_data_parallel(here: Path) -> None:
     script = here / "two.py"
     script.write_text(
-        "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "import os\nimport torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
         "from eunomia_appmaster import training\nrun = training.attach()\nmodel = nn.Linear(2, 1)\n"
-        "model = run.prepare(model)\nprint(run.rank, run.world_size, type(model).__name__, flush=True)\n"
+        "model = run.prepare(model)\nos.write(1, f'{run.rank} {run.world_size} {type(model).__name__}\\n'.encode())\n"
         "if run.is_main:\n    run.log({'a': 1.0})\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]

@@ -8,6 +8,7 @@ import pytest
 from simulator_lab import runs, several, watched
 
 from eunomia import Profile
+from eunomia.cluster import Cluster
 from eunomia.events import (
     Adapted,
     AppCancelled,
@@ -22,7 +23,7 @@ from eunomia.events import (
 )
 from eunomia.forecasts import Forecast
 from eunomia.units import AppId, JobId, Seconds
-from eunomia_testbed.simulator import Costs, Failures, Reports, SimulationOptions
+from eunomia_testbed.simulator import Costs, Engine, Failures, Reports, SimulationOptions
 from eunomia_testbed.simulator.unsaid import still_said
 from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
 
@@ -121,3 +122,20 @@ def test_a_job_that_is_tried_again_is_still_spoken_of() -> None:
     for_good = dataclasses.replace(again, again_in=None)
     assert still_said([reported("a/1"), again], app_of) == [reported("a/1"), again]
     assert still_said([reported("a/1"), for_good], app_of) == [for_good]
+
+
+@pytest.mark.parametrize(
+    "apps",
+    [
+        [(0.0, [(1, 1, 1.0)]), (0.0, [(1, 2, 3.0), (1, 1, 1.0), (2, 3, 1.0)]), (0.0, [(1, 1, 1.0)])],
+        [(0.0, [(1, 1, 1.0)]), (0.0, [(1, 1, 1.0)]), (1.0, [(1, 2, 2.0), (2, 2, 1.0), (2, 2, 1.0)])],
+    ],
+)
+def test_nobody_bids_for_an_offer_that_closed_before_the_answer(
+    apps: list[tuple[float, list[tuple[int, int, float]]]],
+) -> None:
+    policy = Profile.load("themis", settings={"rounds.lease": "30s"})
+    options = SimulationOptions(agents=True, answer_seconds=5.0)
+    run = Engine(several(apps), Cluster.parse("1x2 V100"), policy, options).run()
+    assert not run.faults
+    assert np.all(run.state == "finished")

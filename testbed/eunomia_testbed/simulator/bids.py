@@ -61,7 +61,7 @@ class Bidders:
         if form is not None:
             said.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
         if self._seconds > 0.0:
-            self._engine.agenda.call(now + self._seconds, lambda then: self._say_late(app, said))
+            self._engine.agenda.call(now + self._seconds, lambda then: self._say_late(app, offer, said))
         else:
             self._say(said)
             self._engine.executor.urgent = True
@@ -69,10 +69,13 @@ class Bidders:
     def _say(self, said: list[Event]) -> None:
         self._engine.executor.out += said
 
-    def _say_late(self, app: int, said: list[Event]) -> None:
-        """An app that has ended meanwhile answers no more."""
-        if math.isnan(self._engine.app_finish[app]):
-            self._say(said)
+    def _say_late(self, app: int, offer: Offer, said: list[Event]) -> None:
+        """An app that has ended meanwhile answers no more, and nobody bids for an offer that is closed."""
+        if not math.isnan(self._engine.app_finish[app]):
+            return
+        opened = self._engine.arbiter.state.open
+        is_open = opened is not None and opened.offer.id == offer.id
+        self._say([event for event in said if is_open or not isinstance(event, BidReceived)])
 
     def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:
         stages = self._stages.get(app)
