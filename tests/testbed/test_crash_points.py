@@ -1,5 +1,9 @@
 """The arbiter and the app masters, stopped at every write and every message of a run, come to the same end."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from eunomia.arbiter import Arbiter
@@ -28,6 +32,20 @@ def test_every_point_of_a_search_beside_another_app() -> None:
     runs = list(enumerate_points(SCRIPTS["search"], processes=2))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     assert len(runs) > 800
+
+
+def test_a_run_goes_one_way_whatever_names_hash_to() -> None:
+    script = (
+        "from eunomia_testbed.crash_points.enumeration import undisturbed\n"
+        "from eunomia_testbed.crash_points.script import SCRIPTS\n"
+        "print(undisturbed(SCRIPTS['search'], 'app_master').points)\n"
+    )
+    command = [sys.executable, "-c", script]
+    ways = {
+        subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in "01"  # by the one seed the first app's name stands first in a set, by the other it does not
+    }
+    assert len(ways) == 1
 
 
 def test_an_arbiter_that_forgets_its_last_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

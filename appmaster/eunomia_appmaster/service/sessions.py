@@ -98,8 +98,8 @@ class Teller:
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._told: tuple[object, ...] = ()
 
-    def stirred(self, state: State) -> set[str] | None:
-        """Apps for which there may be news since this was last asked; None: for all.
+    def stirred(self, state: State) -> list[str] | None:
+        """Apps for which there may be news since this was last asked, in the order of their rows; None: for all.
 
         It costs what the leases are, not what the app masters are: those wait in their hundreds while few have news.
         """
@@ -109,8 +109,8 @@ class Teller:
         if told != self._told:
             self._told = told
             return None
-        rows = [row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row)]
-        return {str(state.app_id(row)) for row in rows}
+        rows = sorted(row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row))
+        return [str(state.app_id(row)) for row in rows]
 
     def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
         """All that an app may use now, for its registration."""
