@@ -23,7 +23,7 @@ from eunomia.events import (
 )
 from eunomia.forecasts import Forecast
 from eunomia.units import AppId, JobId, Seconds
-from eunomia_testbed.simulator import Costs, Engine, Failures, Reports, SimulationOptions
+from eunomia_testbed.simulator import Costs, Delays, Engine, Failures, Reports, SimulationOptions
 from eunomia_testbed.simulator.unsaid import still_said
 from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
 
@@ -137,5 +137,22 @@ def test_nobody_bids_for_an_offer_that_closed_before_the_answer(
     policy = Profile.load("themis", settings={"rounds.lease": "30s"})
     options = SimulationOptions(agents=True, answer_seconds=5.0)
     run = Engine(several(apps), Cluster.parse("1x2 V100"), policy, options).run()
+    assert not run.faults
+    assert np.all(run.state == "finished")
+
+
+def test_an_app_whose_gpus_are_still_on_their_way_gives_back_nothing_after_its_end() -> None:
+    apps = [
+        (5.0, [(1, 4, 1.0), (2, 4, 28.0)]),
+        (11.0, [(2, 2, 23.0)]),
+        (23.0, [(1, 4, 45.0), (1, 3, 25.0), (1, 1, 25.0)]),
+        (39.0, [(1, 1, 1.0), (1, 4, 50.0), (2, 2, 60.0)]),
+        (46.0, [(2, 2, 25.0)]),
+        (52.0, [(1, 3, 24.0), (2, 2, 28.0)]),
+    ]
+    costs = Costs(start=0.0, checkpoint=3.0, restore=11.0, release=3.0, checkpoint_every=7.0)
+    options = SimulationOptions(costs=costs, delays=Delays(order=11.0), agents=False)
+    policy = Profile.load("themis", settings={"rounds.lease": "30s"})
+    run = Engine(several(apps), Cluster.parse("1x2 V100"), policy, options, seed=2).run()
     assert not run.faults
     assert np.all(run.state == "finished")

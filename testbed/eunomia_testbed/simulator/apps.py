@@ -4,6 +4,7 @@ It is the desk at which app masters ask, too (``desk.Desk``).
 """
 
 import importlib
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -285,7 +286,9 @@ class Apps:
             self._engine.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
-        if self._idle.get(app) == idle and app in self.masters:
+        """An app that has ended gives back by its end, though its GPUs may still be on their way."""
+        is_here = app in self.masters and math.isnan(self._engine.app_finish[app])
+        if self._idle.get(app) == idle and is_here:
             held = self._engine.executor.shared.get(app, {})
             gpus = tuple(gpu for gpu in idle if gpu in held)
             self._idle[app] = ()

@@ -14,6 +14,7 @@ from eunomia.events import (
     BidReceived,
     Event,
     ForecastReported,
+    GpusReturned,
     JobFailed,
     JobFinished,
     JobPaused,
@@ -25,7 +26,7 @@ from eunomia.events import (
 from eunomia.units import AppId, JobId
 
 _OF_JOBS: Final = (JobReported, RateMeasured, Adapted, JobPaused, JobResumed)
-_OF_APPS: Final = (ForecastReported, JobsDivided, BidReceived)
+_OF_APPS: Final = (ForecastReported, JobsDivided, BidReceived, GpusReturned)
 
 
 def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
