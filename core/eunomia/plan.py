@@ -14,11 +14,12 @@ from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.stages import Rounds
 from eunomia.state import State
-from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
+from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Scope, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING = int(GpuState.LEAVING)
-_JOB, _KEEP, _START = Unit.JOB, Rest.KEEP, TransitionKind.START
+_JOB, _KEEP, _ALL = Unit.JOB, Rest.KEEP, Scope.ALL
+_START, _SUSPEND = TransitionKind.START, TransitionKind.SUSPEND
 _NO_FENCE, _UNPROTECTED = Epoch(0), Seconds(-math.inf)
 
 
@@ -40,8 +41,11 @@ def plan(state: State, offer: Offer, allocation: Allocation, placement: Placemen
         placement: checked before.
         rounds: the profile's: how long what is granted is protected, and the time from a warning to the kill.
     """
-    starts = _starts(state, offer, allocation, placement, rounds)
-    return _Planner(state, offer, allocation, placement, rounds).run() if starts is None else starts
+    for short in (_starts, _exchanges):
+        made = short(state, offer, allocation, placement, rounds)
+        if made is not None:
+            return made
+    return _Planner(state, offer, allocation, placement, rounds).run()
 
 
 def _starts(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
@@ -79,6 +83,97 @@ def _starts(state: State, offer: Offer, allocation: Allocation, placement: Place
         )
         made.append(order)
     return Plan(made, [])
+
+
+def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
+    """The plan where jobs go or stay where they are, and others that hold nothing start where those were; else None."""
+    claims, given = allocation.claims, placement.cpus is not None or placement.memory_gib is not None
+    if given or claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
+        return None
+    if not offer.whole or offer.scope is not _ALL or any(state.leaving.values()):
+        return None  # some GPUs may not be touched, or have a successor
+    rows = claims.rows.tolist()
+    parts = {claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())}
+    leave = _leavers(state, rows, parts, placement)
+    if leave is None:
+        return None
+    epoch, last = state.last_epoch, state.last_epoch + len(leave)
+    deadline, made = Seconds(state.now + rounds.suspend_grace), list[Transition]()
+    for place, lease in enumerate(leave, start=1):
+        made.append(_suspended(state, lease, epoch + place, last + place, deadline))
+    lease_id, last = state.last_lease, last + len(leave)
+    for place, (claim, gpus) in enumerate(parts.items(), start=1):
+        ends = _ends(state, offer, allocation, rounds, claim)
+        made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends))
+    return Plan(made, [])
+
+
+def _leavers(state: State, rows: list[int], parts: dict[int, Ints], placement: Placement) -> list[Lease] | None:
+    """Leases of claims that get nothing, oldest first; ``parts`` is left with the claims that start.
+
+    Returns:
+        None, where somebody is to have other GPUs than it has, or who is not named has to give way.
+    """
+    lease_of, leases, now = state.job_accounts.cells.lease, state.leases, state.now
+    leave, known = dict[int, Lease](), {NONE}
+    for claim, row in enumerate(rows):
+        lease = leases.get(lease_of[row])
+        if lease is None:
+            continue
+        known.add(lease.id)
+        gpus = parts.pop(claim, NO_GPUS)
+        if not gpus.size:
+            leave[lease.id] = lease
+        elif gpus.tolist() != lease.gpus.tolist():
+            return None
+    if [lease for lease in leave.values() if not lease.gpus.size or lease.protected_until > now]:
+        return None
+    for claim in [claim for claim, gpus in parts.items() if not gpus.size]:
+        del parts[claim]
+    holder = state.holdings.cells.lease
+    if not {holder[gpu] for gpu in placement.gpus.tolist()} <= known:
+        return None
+    return [leave[number] for number in sorted(leave)]
+
+
+def _suspended(state: State, lease: Lease, fence: int, epoch: int, deadline: Seconds) -> Transition:
+    """A job's lease gives all that it has back."""
+    return Transition(
+        kind=_SUSPEND,
+        lease=LeaseId(lease.id),
+        epoch=Epoch(epoch),
+        fence=Epoch(fence),
+        app=state.app_id(lease.app),
+        job=state.job_id(lease.job),
+        gpus=NO_GPUS,
+        cpus=state.part(NO_GPUS, 0),
+        memory_gib=state.part(NO_GPUS, 1),
+        ends_at=lease.ends_at,
+        protected_until=lease.protected_until,
+        leaving=lease.gpus,
+        after=NO_GPUS,
+        deadline=deadline,
+    )
+
+
+def _started(state: State, lease: int, epoch: int, row: int, gpus: Ints, ends: tuple[Seconds, Seconds]) -> Transition:
+    """A new lease for a job that holds nothing; it waits for those who still hold its GPUs."""
+    jobs, holder = state.jobs.cells, state.holdings.cells.lease
+    return Transition(
+        kind=_START,
+        lease=LeaseId(lease),
+        epoch=Epoch(epoch),
+        fence=_NO_FENCE,
+        app=state.apps.cells.id[jobs.app[row]],
+        job=jobs.id[row],
+        gpus=gpus,
+        cpus=state.part(gpus, 0),
+        memory_gib=state.part(gpus, 1),
+        ends_at=ends[0],
+        protected_until=ends[1],
+        leaving=NO_GPUS,
+        after=_chosen(gpus, [holder[gpu] != NONE for gpu in gpus.tolist()]),
+    )
 
 
 def _ends(

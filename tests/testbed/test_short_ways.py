@@ -10,14 +10,20 @@ from simulator_lab import runs
 
 import eunomia.answers
 import eunomia.plan
-from eunomia import Cluster, Profile
+from eunomia import Cluster, Placement, Profile
 from eunomia.columns import Table, drop_row
+from eunomia.decisions import TransitionKind
 from eunomia.menus import Menus, curve_points
 from eunomia.workload import Jobs, JobState
+from eunomia_plugins.placement.on_free import place_on_free
+from eunomia_plugins.placement.packing import packed
+from eunomia_plugins.placement.planning import place
 from eunomia_testbed.simulator import Engine, SimulationOptions
+from eunomia_testbed.simulator.gavel_rules import gavel_rules, under_rules
 from eunomia_testbed.simulator.options import Costs
 from eunomia_testbed.workload import Workload
 
+NO_ROWS = np.empty(0, np.int32)
 RUNS = [
     ("fifo", "6x4 V100", 300.0, Costs()),  # hardly anybody waits
     ("fifo", "3x2 V100, 2x4 P100", 60.0, Costs(release=3.0)),
@@ -64,6 +70,65 @@ def test_starts_on_free_gpus_are_planned_as_any_plan(
     monkeypatch.setattr(eunomia.plan, "_starts", both)
     simulated(policy, cluster, gap, costs)
     assert sum(taken) > 30
+
+
+TURNS = [("max_min_fairness", "12x1 V100"), ("min_total_duration", "2x4 V100, 3x2 P100"), ("las", "3x4 V100")]
+
+
+def in_turns(policy: str, cluster: str) -> None:
+    """A run in rounds, in which jobs give way to others again and again."""
+    workload, site = drawn(60.0), Cluster.parse(cluster)
+    Engine(
+        workload, site, under_rules(Profile.load(policy)), SimulationOptions(rules=gavel_rules(workload, site))
+    ).run()
+
+
+@pytest.mark.parametrize(("policy", "cluster"), TURNS)
+def test_jobs_that_change_places_are_planned_as_any_plan(
+    policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: Callable[..., Any] = eunomia.plan._exchanges
+    taken = list[TransitionKind]()
+
+    def both(*given: Any) -> Any:
+        made = short(*given)
+        if made is not None:
+            assert plain(made) == plain(eunomia.plan._Planner(*given).run())
+            taken.extend(order.kind for order in made.transitions)
+        return made
+
+    monkeypatch.setattr(eunomia.plan, "_exchanges", both)
+    in_turns(policy, cluster)
+    assert taken.count(TransitionKind.SUSPEND) > 10
+    assert taken.count(TransitionKind.START) > 10
+
+
+@pytest.mark.parametrize(("policy", "cluster"), TURNS)
+def test_who_stays_leaves_or_starts_is_placed_as_by_the_rule_on_columns(
+    policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def both(snapshot: Any, offer: Any, allocation: Any) -> Any:
+        made = place_on_free(snapshot, offer, allocation)
+        if made is not None:
+            site, none = (
+                snapshot.cluster,
+                Menus(curve=np.empty(0, np.int32), points=curve_points(NO_ROWS, np.empty(0, np.int64))),
+            )
+            other = place(snapshot, none, offer, allocation, lambda pool, ask: packed(site, pool, ask), pins=True)
+            assert places(made) == places(other)
+            assert plain(made.verdicts) == plain(other.verdicts)
+            taken.append(len(places(made)))
+        return made
+
+    monkeypatch.setattr("eunomia_plugins.placement.packed.place_on_free", both)
+    in_turns(policy, cluster)
+    assert sum(taken) > 100
+
+
+def places(placement: Placement) -> dict[int, list[int]]:
+    return {claim: placement.of(index).tolist() for index, claim in enumerate(placement.claim.tolist())}
 
 
 @pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)

@@ -1,4 +1,4 @@
-"""The packing rule on bit sets of free GPUs, for claims of jobs that hold nothing: the same places, found at once."""
+"""The packing rule on bit sets of free GPUs, where claims stay, leave or start: the same places, found at once."""
 
 import itertools
 from typing import NamedTuple
@@ -24,9 +24,11 @@ class _Room(NamedTuple):
 def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
     """Pack claims on what is free, and on what those leave who are named with none, or with some of another type.
 
+    Who holds as many GPUs as it is granted, of the type that it gets, stays where it is.
+
     Returns:
-        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that hold GPUs of the
-        type that they get, GPU types to choose from, an offer of which something was left out.
+        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that get other GPUs of
+        the type that they hold, GPU types to choose from, an offer of which something was left out.
     """
     sets, grants = snapshot.sets, allocation.amount
     if sets is None or not offer.whole or not sets.proportional or not isinstance(grants, Grants):
@@ -40,24 +42,49 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         or _islands(snapshot.cluster)
     ):
         return None
-    rows, order = allocation.claims.rows.tolist(), allocation.order.tolist()
-    leave = {claim: gpus for claim, row in enumerate(rows) if (gpus := sets.gpus_of(row)).size}
-    if (leave or offer.scope is not Scope.FREE) and not sets.plain:
+    rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), sets.waiting
+    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := sets.gpus_of(row)).size}
+    if (held or offer.scope is not Scope.FREE) and not sets.plain:
         return None  # GPUs that are being left are on offer too
-    kinds = [_kind(snapshot, grants, claim, row) for claim, row in enumerate(rows)]
+    kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
-    if len(order) == 1 and not leave:
+    if len(order) == 1 and not held:
         only = _one(snapshot.cluster, sets.space, order[0], kinds, grants)
         if only is not None:
             return only
-    types = snapshot.cluster.gpu_type
-    if leave and any(grants.gpus[claim] and (types[gpus] == kinds[claim]).any() for claim, gpus in leave.items()):
+    stay = _staying(snapshot, offer, allocation, kinds, held)
+    if stay is None:
         return None
+    leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
     space = sets.space.copy()
     for gpus in leave.values():
         space.give(gpus.tolist())
-    return _packed(snapshot.cluster, space, allocation, kinds, leave)
+    return _packed(snapshot.cluster, space, allocation, kinds, leave, stay)
+
+
+def _staying(
+    snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, Ints]
+) -> dict[int, list[int]] | None:
+    """Of the claims that hold something those that keep it, as they are served; None: one is to hold other GPUs."""
+    grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
+    alike, stay = len(snapshot.cluster.gpu_types) == 1, set[int]()
+    for claim, gpus in held.items():
+        if not grants[claim]:
+            continue
+        same = types[gpus] == kinds[claim]
+        if gpus.size == grants[claim] and (alike or same.all()):
+            stay.add(claim)
+        elif alike or same.any():
+            return None
+    if not stay:
+        return {}
+    rows, sets = allocation.claims.rows, snapshot.sets
+    reached = offer.scope is Scope.ALL and sets is not None
+    if not reached or any(sets.protected_until(int(rows[claim])) > snapshot.now for claim in stay):  # type: ignore[union-attr]
+        return None
+    kept = {claim: held[claim].tolist() for claim in allocation.order.tolist() if claim in stay}
+    return kept if len(kept) == len(stay) else None
 
 
 def _one(cluster: Cluster, space: Space, claim: int, kinds: list[int], grants: Grants) -> Placement | None:
@@ -70,10 +97,15 @@ def _one(cluster: Cluster, space: Space, claim: int, kinds: list[int], grants: G
 
 
 def _packed(
-    cluster: Cluster, space: Space, allocation: Allocation, kinds: list[int], leave: dict[int, Ints]
+    cluster: Cluster,
+    space: Space,
+    allocation: Allocation,
+    kinds: list[int],
+    leave: dict[int, Ints],
+    stay: dict[int, list[int]],
 ) -> Placement | None:
-    grants, chosen, refused = allocation.amount.gpus.tolist(), dict[int, list[int]](), dict[int, Reason]()  # type: ignore[union-attr]
-    order = [claim for claim in allocation.order.tolist() if grants[claim] > 0]
+    grants, chosen, refused = allocation.amount.gpus.tolist(), dict(stay), dict[int, Reason]()  # type: ignore[union-attr]
+    order = [claim for claim in allocation.order.tolist() if grants[claim] > 0 and claim not in stay]
     losers = [claim for claim in leave if not grants[claim]]
     for turn, claim in enumerate(order):
         if claim in leave:
@@ -111,9 +143,29 @@ def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] |
         return space.first(machine, gpus)
     if space.free[kind] < gpus:
         return None
+    if len(cluster.racks) == 1:
+        return _gathered(space, kind, gpus)
     free, room = _rooms(cluster, space, kind)
     counts = fewest_machines(cluster, _Room(free), room, gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)]
+
+
+def _gathered(space: Space, kind: int, gpus: int) -> list[int]:
+    """As ``fewest_machines`` has it where all are in one rack: most room first, the rest where it fits best."""
+    by_count, found, used = space.machines[kind], list[int](), 0
+    for count in range(len(by_count) - 1, 0, -1):
+        machines = by_count[count]
+        while machines and gpus > count:
+            mark = machines & -machines
+            found += space.first(mark.bit_length() - 1, count)
+            machines, used, gpus = machines ^ mark, used | mark, gpus - count
+        if machines:
+            break
+    for count in range(gpus, len(by_count)):
+        machines = by_count[count] & ~used
+        if machines:
+            return found + space.first((machines & -machines).bit_length() - 1, gpus)
+    return found
 
 
 def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: Ints) -> list[int] | None:
@@ -128,14 +180,16 @@ def _rooms(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
     return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
 
 
-def _kind(snapshot: Snapshot, grants: Grants, claim: int, row: int) -> int:
-    """The GPU type that a claim gets; negative: it is to be chosen, or there is none."""
+def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
+    """By claim, the GPU type that it gets; negative: it is to be chosen, or there is none."""
+    wanted = snapshot.jobs.gpu_type[rows].tolist()
     if len(snapshot.cluster.gpu_types) == 1:
-        wanted = int(snapshot.jobs.gpu_type[row])
-        return wanted + 1 if wanted < NONE else 0  # any, or the one that there is
-    if grants.gpu_type is not None and grants.gpu_type[claim] >= 0:
-        return int(grants.gpu_type[claim])
-    return int(snapshot.jobs.gpu_type[row]) if snapshot.jobs.gpu_type[row] >= 0 else NONE
+        return [kind + 1 if kind < NONE else 0 for kind in wanted]  # any, or the one that there is
+    wanted = [kind if kind >= 0 else NONE for kind in wanted]
+    if grants.gpu_type is None:
+        return wanted
+    given = grants.gpu_type.tolist()
+    return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(given)]
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
