@@ -148,7 +148,15 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--load", "0"], "load must be positive factors"),
         (["--cluster", "2x2 V100", "--cost", "strat=2s"], 'did you mean "start"?'),
         (["--cluster", "2x2 V100", "--cost", "start=2parsecs"], "start must be a duration with a unit"),
-        (["--cluster", "2x2 V100", "--error", "1.5"], "error must be at least 0 and less than 1"),
+        (
+            ["--cluster", "2x2 V100", "--error", "1.5"],
+            "error must be at least 0 and less than 1, but got 1.5 (--error)",
+        ),
+        (["--cluster", "2x2 V100", "--cost", "start=-1"], "start must be at least 0 seconds, but got -1.0 (--cost)"),
+        (
+            ["--cluster", "2x2 V100", "--failures", "between=0s"],
+            "between_seconds must be positive, but got 0.0 (--fail",
+        ),
         (["--cluster", "2x2 V100", "--lie", "j1"], "--lie must be APP=FACTOR"),
         (["--cluster", "2x2 V100", "--know", "all"], "know must be declared, measured or oracle"),
         (["--cluster", "2x2 V100", "--rules", "gravel"], 'did you mean "gavel"?'),
@@ -164,7 +172,10 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--load", "1e-300"], "load must be from 1e-06 to 1e+06"),
         (["--cluster", "2x2 V100", "--cost", "start=1s", "--cost", "start=2s"], "start must be given once"),
         (["--cluster", "2x2 V100", "--cost", "start"], 'checkpoint_every, but got "start" (--cost)'),
-        (["--cluster", "2x2 V100", "--cost", "checkpoint_every=0"], "checkpoint_every must be positive"),
+        (
+            ["--cluster", "2x2 V100", "--cost", "checkpoint_every=0"],
+            "checkpoint_every must be positive, but got 0.0 (--c",
+        ),
         (["--cluster", "2x2 V100", "--lie", "j111=2"], 'a lie must be of an app of the workload, but got "j111"; did'),
         (["--cluster", "2x2 V100", "--unfair", "nan"], "unfair must be a positive number, but got nan (--unfair)"),
         (["--cluster", "x" * 300 + ".toml"], "a cluster file must exist"),
@@ -187,6 +198,12 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert said in shown.err
     assert shown.out == ""
     assert not Path("out").exists()
+
+
+def test_a_folder_under_a_name_that_no_disk_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ((), ("--resume",)):
+        assert simulate("--policy", "fifo", "--out", "x" * 300, *more) == 3
+        assert "error: --out must be a folder that can be made, but got File name too long" in capsys.readouterr().err
 
 
 def test_an_existing_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

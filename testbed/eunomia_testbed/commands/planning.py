@@ -1,5 +1,6 @@
 """From the flags of ``eunomia simulate`` to what is to be run; nothing is written here."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from eunomia_testbed.commands.source import Request, Source, read_source
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
-from eunomia_testbed.simulator import Costs, Keep, Reports, SimulationOptions
+from eunomia_testbed.simulator import Costs, Failures, Keep, Reports, SimulationOptions
 from eunomia_testbed.simulator.options import Knowledge
 
 SEGMENTS_UP_TO: Final = 2_000
@@ -164,10 +165,21 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
         keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
         until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),
     )
-    options.check()
+    _check(options)
     if not 0.0 < flags.unfair < float("inf"):
         raise InputError("unfair must be a positive number", value=str(flags.unfair), place="--unfair")
     return options
+
+
+def _check(options: SimulationOptions) -> None:
+    """Refuse what cannot be, by the flag that said it."""
+    try:
+        options.check()
+    except InputError as error:
+        name = error.rule.partition(" ")[0]
+        among_failures = name in {field.name for field in dataclasses.fields(Failures)}
+        flag = "--error" if name == "error" else "--failures" if among_failures else "--cost"
+        raise InputError(error.rule, value=error.value, place=error.place or flag) from None
 
 
 def _kind(rho: str | None, *, by_rules: bool) -> str:

@@ -116,11 +116,12 @@ def _new_name() -> str:
 def _run(
     plan: "Plan", folder: Path, processes: int | None, *, overwrite: bool, resume: bool, report: bool, shown: bool
 ) -> "Outcome":
+    from eunomia_testbed.results.folder import is_there
     from eunomia_testbed.running.cell_files import is_done
     from eunomia_testbed.running.display import display
     from eunomia_testbed.running.many import run_plan
 
-    done = sum(is_done(folder, cell) for cell in plan.cells()) if resume else 0
+    done = sum(is_done(folder, cell) for cell in plan.cells()) if resume and is_there(folder) else 0
     watch = display(plan, done=done) if shown else None
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

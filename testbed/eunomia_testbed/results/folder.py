@@ -31,6 +31,18 @@ def new_folder_name(kind: str, now: datetime) -> str:
     return f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
+def is_there(path: Path) -> bool:
+    """Whether a result folder is there already.
+
+    Raises:
+        DiskError: none can be, under such a name.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _no_folder(path, error) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFolder:
     """A folder that a run writes to; ``csv`` adds a CSV file beside every Parquet file."""
@@ -51,8 +63,7 @@ class ResultFolder:
                 _refuse_or_empty(path, overwrite=overwrite)
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            rule = "--out must be a folder that can be made"
-            raise DiskError(rule, value=error.strerror, place=str(path)) from error
+            raise _no_folder(path, error) from error
         _point_latest_at(path)
         return cls(path=path, csv=csv)
 
@@ -110,6 +121,10 @@ class ResultFolder:
         write_parquet(frame, target)
         if self.csv:
             write_csv(frame, target.with_suffix(".csv"))
+
+
+def _no_folder(path: Path, error: OSError) -> DiskError:
+    return DiskError("--out must be a folder that can be made", value=error.strerror, place=str(path))
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from eunomia.errors import EunomiaError, InputError
 from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts, versions_of
-from eunomia_testbed.results.folder import ResultFolder
+from eunomia_testbed.results.folder import ResultFolder, is_there
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
@@ -119,7 +119,7 @@ def run_plan(
 def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:
     if overwrite and resume:
         raise InputError("--resume and --overwrite must not be given together", value="both")
-    if resume and out.exists():
+    if resume and is_there(out):
         check_manifest(out, manifest)
         return ResultFolder(path=out, csv=plan.csv)
     return ResultFolder.create(out, overwrite=overwrite, csv=plan.csv)
