@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
@@ -34,7 +34,10 @@ MOST_PAUSE_SECONDS = 5.0
 MOST_FAILURES = 8
 """Restarts in a row, none of which lasted, before it is given up."""
 STOP_SECONDS = 20.0
+END_SECONDS = 60.0
+"""For a launcher that only ends what another one left."""
 BAD_INPUT = 2
+NOT_STARTED = 126
 
 
 class Child:
@@ -93,6 +96,20 @@ class Child:
             self._signal(signal.SIGKILL)
             self._thread.join(5.0)
 
+    def run_beside(self, *more: str, seconds: float) -> None:
+        """Run its command once, with more options, after it was stopped; what takes longer is killed."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._output() as out:
+            subprocess.run(
+                [*self.command, *more],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=out if out is not None else sys.stderr.fileno(),
+                stderr=out,
+                start_new_session=True,
+                timeout=seconds,
+                check=False,
+            )
+
     def hang_up(self) -> None:
         """Have it read its files anew."""
         self._signal(signal.SIGHUP)
@@ -108,7 +125,12 @@ class Child:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = self._run_once()
+            try:
+                code = self._run_once()
+            except OSError as error:  # no process or no file to be had: perhaps in a moment
+                code = NOT_STARTED
+                with _unheard():
+                    log.error("process.not_started", name=self.name, why=str(error))
             if self._stopping.is_set():
                 return
             lasted = time.monotonic() - began
@@ -124,12 +146,18 @@ class Child:
                 log.warning("process.restarted", name=self.name, code=code, lasted_seconds=round(lasted, 1))
             self._stopping.wait(min(MOST_PAUSE_SECONDS, 0.1 * 2**failures) if failures else 0.0)
 
+    @contextlib.contextmanager
+    def _output(self) -> Iterator[IO[bytes] | None]:
+        """Its log, opened; None: it writes to where this process does."""
+        if self._log_file is None:
+            yield None
+            return
+        self._log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._log_file.open("ab") as out:
+            yield out
+
     def _run_once(self) -> int:
-        with contextlib.ExitStack() as stack:
-            out: IO[bytes] | None = None
-            if self._log_file is not None:
-                self._log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                out = stack.enter_context(self._log_file.open("ab"))
+        with self._output() as out:
             self.process = subprocess.Popen(
                 tied(self.command, self._orphaned),
                 env=self._env,
@@ -240,6 +268,9 @@ class Supervisor:
         for child in (self.arbiter, self.launcher):
             if child is not None:
                 child.stop()
+        if self.launcher is not None and left_running(self.state_dir):  # it was killed itself before it had ended all
+            log.warning("containers.left", state_dir=str(self.state_dir))
+            self.launcher.run_beside("--end", seconds=END_SECONDS)
         (self.run_dir / "address").unlink(missing_ok=True)
 
     def reload(self) -> None:
@@ -319,6 +350,18 @@ class Supervisor:
         command += ["--slots", str(self._slots)] if self._slots is not None else []
         command += ["--cpu-only"] if self._cpu_only else []
         return [*command, *self._launcher_options]
+
+
+def left_running(state_dir: Path) -> bool:
+    """Whether a launcher left containers in a state folder of which it did not note that they had ended."""
+    from eunomia_appmaster.launcher.container import RECORD
+    from eunomia_appmaster.launcher.files import read_json
+
+    try:
+        found = [read_json(link / RECORD) for link in (state_dir / "launcher" / "live").iterdir()]
+    except (OSError, ValueError):  # none has run; or a file that nobody can read, which the next launcher says
+        return False
+    return any(record is not None and record.get("state") != "COMPLETED" for record in found)
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:

@@ -145,6 +145,37 @@ def test_a_log_that_nobody_can_write_costs_no_restart(tmp_path: Path) -> None:
     child.stop()
 
 
+def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()  # where its log is to stand
+    nap = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = Child("napper", nap, log_file=tmp_path / "out", env=os.environ, orphaned=signal.SIGTERM)
+    child.start()
+    eventually(lambda: child.restarts >= 1)
+    (tmp_path / "out").rmdir()
+    eventually(lambda: child.pid is not None)
+    child.stop()
+    assert child.failure is None
+
+
+def test_a_launcher_that_is_killed_as_a_run_ends_leaves_no_containers(tmp_path: Path) -> None:
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        arbiter.submit(work(tmp_path))
+        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
+        live = made.state_dir / "launcher" / "live"
+        pids = [json.loads((one / "container.json").read_text())["pid"] for one in live.iterdir()]
+        assert len(pids) == 3  # the app master, and two workers
+        assert made.launcher is not None
+        launcher = made.launcher.pid
+        assert launcher is not None
+        os.kill(launcher, signal.SIGSTOP)  # it hears of no end; the supervisor kills it once its patience is over
+        made.launcher.stop(seconds=0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    (tmp_path / "end").touch()
+    with supervisor(tmp_path) as again, client(again) as arbiter:
+        eventually(lambda: arbiter.app("ana").state == "finished")
+
+
 def test_a_clean_stop_suspends_and_a_new_start_goes_on(tmp_path: Path) -> None:
     file = work(tmp_path)
     with supervisor(tmp_path) as made, client(made) as arbiter:

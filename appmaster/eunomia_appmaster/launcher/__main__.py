@@ -1,7 +1,8 @@
 """``python -m eunomia_appmaster.launcher``: one launcher a machine.
 
 SIGTERM and SIGINT end all containers (suspended, killed after ``--stop-seconds``), then the launcher. SIGHUP and
-SIGKILL end the launcher alone: its containers run on and are adopted by the next one.
+SIGKILL end the launcher alone: its containers run on and are adopted by the next one. With ``--end`` it ends those that
+an earlier one left, and itself.
 """
 
 import argparse
@@ -45,11 +46,13 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
+    options.add_argument("--end", action="store_true", help="end what an earlier launcher left, and serve nobody")
     return options
 
 
 async def run(options: argparse.Namespace) -> None:
     """Adopt, serve, obey, until a signal ends it."""
+    told = _signalled()
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
     node = Node(options.state, options.node, machine)
     nursery = Nursery(node.folder, enabled=not options.no_zygote, preload=options.preload)
@@ -57,11 +60,14 @@ async def run(options: argparse.Namespace) -> None:
     masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds)
     containers.adopt()
     masters.adopt()
+    if options.end:
+        await _end_all(containers, masters, options.stop_seconds)
+        return
     nursery.start()
     server = await serve(node, containers, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
-    number = await _signalled()
+    number = await told
     await server.stop(0.0)
     if number != signal.SIGHUP:
         await _end_all(containers, masters, options.stop_seconds)
@@ -71,7 +77,8 @@ async def run(options: argparse.Namespace) -> None:
     await nursery.close()
 
 
-async def _signalled() -> int:
+def _signalled() -> "asyncio.Future[int]":
+    """The first signal that tells it to end, heard from now on."""
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[int] = loop.create_future()
 
@@ -81,15 +88,19 @@ async def _signalled() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, hear, number)
-    return await heard
+    return heard
 
 
 async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: float) -> None:
-    while left := [container for container in containers if not container.completed]:  # the arbiter may start more
+    while True:  # the arbiter may start more
         masters.end_all(stop_seconds)
+        left = [container for container in containers if not container.completed]
         for container in left:
             containers.stop(container, stop_seconds, "the launcher was told to end")
+        if not left:
+            break
         await asyncio.gather(*(container.done.wait() for container in left))
+    await masters.ended()
 
 
 async def _tidy(containers: Containers, keep_seconds: float) -> None:

@@ -124,6 +124,10 @@ class AppMasters:
         for app in self._all:
             self.stop(pb.AppMasterStop(app=app, deadline_seconds=deadline_seconds))
 
+    async def ended(self) -> None:
+        """Wait until those that were ended are noted as such."""
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
     def adopt(self) -> None:
         """Take over what an earlier launcher left; the containers were adopted before."""
         for path in sorted((self._node.folder / "app_masters").glob("*.json")):
