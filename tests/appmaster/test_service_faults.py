@@ -87,6 +87,27 @@ def test_a_journal_that_knows_less_than_the_machines_fences_them_first(tmp_path:
         assert min(lease.epoch for lease in master.leases.values()) > 40
 
 
+def test_an_arbiter_that_is_told_to_end_folds_in_what_it_has_just_heard(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        made.ready()
+        master = made.master("ana", "2")
+        master.register()
+        master.beat_until(lambda: master.leases, jobs_added=[pb.JobAdded(job="ana/1", least=2, most=2)])
+        made.arbiter.run(end_within(made.arbiter, "ana"))
+        made.restart()
+        made.ready()
+        assert made.app("ana").state == "cancelled"
+        eventually(lambda: len(made.slots("free")) == 4, "the slots of an app that was cancelled at the very end")
+
+
+async def end_within(arbiter: Any, app: str) -> None:
+    """Cancel an app while the driver cannot step, and tell the service to end."""
+    service = arbiter.service
+    async with service.driver.lock:
+        service.end(service.apps.get(app), "cancelled")
+        arbiter._work.cancel()
+
+
 def test_a_machine_that_was_lost_before_its_first_lease_can_be_leased_afterwards(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()

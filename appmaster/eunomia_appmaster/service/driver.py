@@ -153,18 +153,29 @@ class Driver:
                 os._exit(EXIT_FAULT)
 
     async def close(self) -> None:
-        """Leave a checkpoint; to be called once ``run`` has ended."""
+        """Fold in what still waits for a step, and leave a checkpoint; to be called once ``run`` has ended."""
         async with self.lock:  # in the arbiter's thread: a step that was under way ends first
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()
 
     def _leave(self) -> None:
+        if self._unwritten:  # the state holds a step that the journal does not, and what came later is lost with it
+            return
         try:
-            self._journal.note(*self._notes.values())
-            if not self._unwritten:  # else the state holds a step that the journal does not
-                self._journal.checkpoint(self.arbiter.save())
+            self._fold_rest()
+            self._journal.checkpoint(self.arbiter.save())
         except JournalWriteError as error:  # the steps that it would have spared the next arbiter are there
             log.error("journal.no_checkpoint", why=str(error))
+
+    def _fold_rest(self) -> None:
+        """Journal notes with the events that they came with: no app may be over for the one and live for the other."""
+        events, notes = self._take(), list(self._notes.values())
+        if not events:
+            self._journal.note(*notes)
+            return
+        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        decision = self._make(now, events)
+        self._journal.append(now, events, decision, notes=notes)
 
     async def _wait(self) -> None:
         """Wait until a step is due, or something came that does not wait."""
