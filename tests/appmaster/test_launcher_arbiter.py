@@ -261,6 +261,55 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
     assert sorted(path.stem for path in (node.folder / "app_masters").iterdir()) == ["bob", "cid"]
 
 
+def masters_of(node: Node, *, pause_seconds: float = 0.01) -> app_masters.AppMasters:
+    """App masters of a launcher that starts now, with what an earlier one left."""
+    containers = Containers(node, Nursery(node.folder, enabled=False))
+    masters = app_masters.AppMasters(node, containers, "127.0.0.1:1", pause_seconds=pause_seconds)
+    containers.adopt()
+    masters.adopt()
+    return masters
+
+
+async def comes_to(masters: app_masters.AppMasters, state: "pb.AppMasterState.ValueType") -> pb.AppMasterStatus:
+    async with asyncio.timeout(60.0):
+        while any(master.status.state != state for master in masters):
+            await asyncio.sleep(0.01)
+    (master,) = masters
+    return master.status
+
+
+def test_an_attempt_that_cannot_be_started_is_followed_by_another(tmp_path: Path) -> None:
+    node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
+    node.secret = SECRET
+    (node.app_folder("ana") / "appmaster" / "1").mkdir(parents=True)  # left by a launcher that was killed just then
+
+    async def run() -> pb.AppMasterStatus:
+        masters = masters_of(node)
+        command = [sys.executable, "-c", ""]
+        masters.start(pb.AppMasterOrder(app="ana", attempt=1, command=command, folder=str(tmp_path)))
+        return await comes_to(masters, pb.APP_MASTER_COMPLETED)
+
+    ended = asyncio.run(run())
+    assert (ended.attempt, ended.exit.code, ended.diagnostics) == (2, 0, "")
+
+
+def test_an_app_master_that_is_adopted_in_a_pause_has_all_its_restarts(tmp_path: Path) -> None:
+    node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
+    node.secret = SECRET
+    command = [sys.executable, "-c", "open('runs', 'a').write('x'); raise SystemExit(9)"]
+
+    async def begin() -> None:
+        masters = masters_of(node, pause_seconds=1000.0)
+        masters.start(pb.AppMasterOrder(app="ana", attempt=1, command=command, folder=str(tmp_path)))
+        await comes_to(masters, pb.APP_MASTER_BACKING_OFF)
+
+    async def go_on() -> pb.AppMasterStatus:
+        return await comes_to(masters_of(node), pb.APP_MASTER_COMPLETED)
+
+    asyncio.run(begin())
+    assert (asyncio.run(go_on()).attempt, (tmp_path / "runs").read_text()) == (4, "xxxx")
+
+
 def test_app_masters_are_adopted(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     ((_, pid),) = eventually(lambda: attempts(lab))

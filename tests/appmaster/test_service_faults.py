@@ -68,6 +68,13 @@ def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
         eventually(lambda: ("late", 1) in made.launcher.started, "the master of an app that came when there was room")
 
 
+def test_a_submission_that_a_full_disk_cut_short_may_be_repeated(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        made.ready()
+        (tmp_path / "state" / "apps" / ".ana.new").mkdir(parents=True)  # what it had written
+        assert made.submit("ana").app == "ana"
+
+
 async def raise_limit(made: Any) -> None:
     """Not under the lock, which the step that waits for room holds."""
     made.arbiter.service.journal._database.execute("PRAGMA max_page_count=1000000").fetchone()

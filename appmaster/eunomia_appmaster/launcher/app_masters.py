@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,7 @@ class AppMasters:
         kept.ClearField("token")
         status = pb.AppMasterStatus(app=order.app, attempt=order.attempt)
         master = AppMaster(kept, status, 0, self._node.folder / "app_masters" / f"{order.app}.json")
+        master.container = self._containers.get(_container_id(status))  # begun by a launcher that noted no more of it
         self._all[order.app] = master
         self._begin(master)
 
@@ -138,8 +140,22 @@ class AppMasters:
             master.status.version = self._containers.news.tell()
             if master.status.state == pb.APP_MASTER_COMPLETED:
                 continue
-            master.container = self._containers.get(_container_id(master.status))
+            self._find_container(master)
             self._begin(master)
+
+    def _find_container(self, master: AppMaster) -> None:
+        """The container of its last attempt, which may have begun since the record was written."""
+        status = master.status
+        if status.state != pb.APP_MASTER_BACKING_OFF:
+            master.container = self._containers.get(_container_id(status))
+            return
+        status.attempt += 1
+        master.container = self._containers.get(_container_id(status))
+        if master.container is None:
+            status.attempt -= 1
+            return
+        master.restarts += 1
+        status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
     def _begin(self, master: AppMaster) -> None:
         life = asyncio.create_task(self._live(master))
@@ -151,8 +167,7 @@ class AppMasters:
         if master.status.state == pb.APP_MASTER_BACKING_OFF:  # adopted in a pause
             await self._pause(master)
         while not (master.stopped.is_set() and master.container is None):
-            container = master.container or self._launch(master)
-            await self._attempt(master, container)
+            await self._attempt(master)
             if master.final:
                 break
             self._changed(master, pb.APP_MASTER_BACKING_OFF)
@@ -169,7 +184,13 @@ class AppMasters:
             del self._all[master.order.app]
             master.drop()
 
-    async def _attempt(self, master: AppMaster, container: Container) -> None:
+    async def _attempt(self, master: AppMaster) -> None:
+        """Run one attempt to its end; one that cannot be started has ended."""
+        try:
+            container = master.container or self._launch(master)
+        except OSError as error:
+            self._note_end(master, pb.ContainerStatus(ended_at=time.time(), diagnostics=f"its start failed: {error}"))
+            return
         master.container = container
         while not container.done.is_set():
             if container.status.pid != master.status.pid or master.status.state == pb.APP_MASTER_STATE_UNSPECIFIED:
@@ -179,10 +200,13 @@ class AppMasters:
                 self._changed(master, state)
             await self._containers.news.next()
         master.container = None
+        self._note_end(master, container.status)
+
+    def _note_end(self, master: AppMaster, ended: pb.ContainerStatus) -> None:
         master.status.pid = 0
-        master.status.exit.CopyFrom(container.status.exit)
-        master.status.ended_at = container.status.ended_at
-        master.status.diagnostics = container.status.diagnostics
+        master.status.exit.CopyFrom(ended.exit)
+        master.status.ended_at = ended.ended_at
+        master.status.diagnostics = ended.diagnostics
 
     async def _pause(self, master: AppMaster) -> None:
         with contextlib.suppress(TimeoutError):
@@ -195,7 +219,10 @@ class AppMasters:
     def _changed(self, master: AppMaster, state: "pb.AppMasterState.ValueType") -> None:
         master.status.state = state
         master.status.version = self._containers.news.tell()
-        master.save()
+        try:
+            master.save()
+        except OSError as error:  # a full disk must not keep its end from being told
+            log.error("app_master.not_saved", app=master.order.app, error=str(error))
 
     def _launch(self, master: AppMaster) -> Container:
         order, attempt = master.order, master.status.attempt

@@ -184,6 +184,7 @@ class Apps:
     def prepare(self, app: App, text: str, submission: Submission) -> None:
         """Write the folder of an app that is about to be journaled, under a name that nobody looks for."""
         folder = self._prepared(app.name)
+        shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
         folder.mkdir(parents=True, mode=0o700)
         (folder / APP_FILE).write_text(text, encoding="utf-8")
         (folder / SUBMISSION).write_text(submission.to_json(), encoding="utf-8")
