@@ -4,7 +4,6 @@ Every error names the rule, the value and the place; all of a file come together
 pydantic; whoever only sometimes needs an app file imports it there.
 """
 
-import getpass
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from eunomia_appmaster.app_tables import (
 )
 from eunomia_appmaster.command import PLACEHOLDERS, Command
 from eunomia_appmaster.space import OPTUNA_SAMPLERS, Distribution, grid_size
+from eunomia_appmaster.submission import login_name
 from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
@@ -105,7 +105,7 @@ class AppFile:
         search, tuner_type, options = found
         return cls(
             app=app,
-            user=app.user or user or getpass.getuser(),
+            user=app.user or user or login_name(),
             job=job,
             tuner=tuner,
             command=command,
@@ -136,8 +136,9 @@ class _Reader:
     def toml(self, text: str) -> dict[str, Any]:
         try:
             raw = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise InputErrors([InputError("an app file must be TOML", value=str(error), place=self.place)]) from error
+        except (ValueError, RecursionError) as error:  # a number may have too many digits, which is no error of TOML's
+            why = "hundreds of lists in each other" if isinstance(error, RecursionError) else str(error)
+            raise InputErrors([InputError("an app file must be TOML", value=why, place=self.place)]) from error
         known = ("app", "job", "space", "tuner")
         for key in raw:
             if key not in known:
@@ -270,13 +271,23 @@ class _Reader:
         if by_default is not None:
             return by_default
         if tuner.sampler == "grid":
-            try:
-                return grid_size(space)
-            except InputError as error:
-                self.note(error.rule, key="[space]", value=error.value)
-                return None
+            return self.grid(space)
         self.note("trials must be given where there is a [space]", key="[tuner].trials", value="none")
         return None
+
+    def grid(self, space: dict[str, Distribution]) -> int | None:
+        """Return how many points a grid has that is to be tried whole."""
+        try:
+            points = grid_size(space)
+        except InputError as error:
+            self.note(error.rule, key="[space]", value=error.value)
+            return None
+        if points > MOST_TRIALS:
+            self.note(
+                f"a grid must have at most {MOST_TRIALS} points, or trials be given", key="[space]", value=str(points)
+            )
+            return None
+        return points
 
 
 def _search(tuner: TunerTable, job: JobTable, space: dict[str, Distribution], trials: int) -> Search:

@@ -21,6 +21,9 @@ OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|M
 MOST_SLOTS = 65_536
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
+MOST_NUMBER = 1e300
+"""Of a float's range: the difference of two such is a number, too."""
+MOST_STEPS = 2**53
 
 
 # -- checks of single values: each raises ValueError(rule), and the reader adds value and place
@@ -45,8 +48,12 @@ def _whole(what: str, least: int, most: int) -> BeforeValidator:
 
 
 def _number(given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, int | float):
         raise ValueError("low, high and step must be finite numbers")
+    if isinstance(given, float) and not math.isfinite(given):
+        raise ValueError("low, high and step must be finite numbers")
+    if abs(given) > MOST_NUMBER:
+        raise ValueError(f"low, high and step must be at most {MOST_NUMBER:g}")
     return float(given)
 
 
@@ -87,6 +94,8 @@ def _milestones(given: object) -> object:
         raise ValueError(rule)
     if any(step < 1 for step in given) or any(late <= early for early, late in itertools.pairwise(given)):
         raise ValueError(rule)
+    if given and given[-1] > MOST_ITERATIONS:
+        raise ValueError(f"milestones must be at most {MOST_ITERATIONS}")
     return tuple(given)
 
 
@@ -221,6 +230,8 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
         raise ValueError("log and step must not be given together")
     if step is not None and step <= 0:
         raise ValueError("step must be above 0")
+    if step is not None and (high - low) / step > MOST_STEPS:
+        raise ValueError(f"step must leave at most {MOST_STEPS} values")
 
 
 DISTRIBUTIONS: Mapping[str, type[FloatTable | IntTable | CategoricalTable]] = {

@@ -1,7 +1,6 @@
 """A client of the arbiter, for commands and programs."""
 
 import contextlib
-import getpass
 import json
 import os
 import time
@@ -19,6 +18,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
+from eunomia_appmaster.submission import login_name
 
 A = TypeVar("A")
 
@@ -138,17 +138,19 @@ class Client:
             text = _text(path)
         request = pb.SubmitRequest(
             app_file=text,
-            file_name=path.name,
-            folder=str(path.resolve().parent),
-            user=user or getpass.getuser(),
-            env={name: os.environ[name] for name in _ENV if name in os.environ},
+            file_name=_utf8(path.name, "an app file's name"),
+            folder=_utf8(str(path.resolve().parent), "an app file's folder"),
+            user=user or login_name(),
+            env={name: _utf8(os.environ[name], f"{name} of the environment") for name in _ENV if name in os.environ},
             request_id=uuid.uuid4().hex,
         )
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
         """What apps there are, and on demand their jobs and all slots."""
-        return self._call(self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=app))
+        return self._call(
+            self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=_utf8(app, "an app's name"))
+        )
 
     def app(self, name: str) -> pb.App:
         """One app.
@@ -167,7 +169,7 @@ class Client:
         Raises:
             InputError: there is no such job.
         """
-        return self._call(self._stub.Explain, pb.ExplainRequest(job=name)).explanations
+        return self._call(self._stub.Explain, pb.ExplainRequest(job=_utf8(name, "a job's name"))).explanations
 
     def explain(self, job: str) -> pb.Explanation:
         """Why one job waits; see ``explanations``."""
@@ -179,7 +181,7 @@ class Client:
         Raises:
             InputError: there is none of this name.
         """
-        return self._call(self._stub.Cancel, pb.CancelRequest(app=app))
+        return self._call(self._stub.Cancel, pb.CancelRequest(app=_utf8(app, "an app's name")))
 
     def health(self) -> pb.HealthResponse:
         """How the arbiter is."""
@@ -206,7 +208,7 @@ class Client:
 
     def _was_here(self) -> bool:
         """Whether an arbiter has told its address and not taken it back: if it is away, it may have been killed."""
-        return self._token_file.with_name("address").exists()
+        return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:
         """Whether the arbiter is there, but its certificate is not what it must be."""
@@ -214,7 +216,8 @@ class Client:
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = _read(self._token_file)
-        return (("authorization", f"Bearer {token}"),) if token else ()
+        good = token.isascii() and token.isprintable()  # gRPC sends nothing else
+        return (("authorization", f"Bearer {token}"),) if token and good else ()
 
     def _error(self, error: grpc.RpcError) -> EunomiaError:
         """What went wrong, in Eunomia's own words."""
@@ -277,6 +280,19 @@ def _ended(app: pb.App) -> Ended:
     return Ended(name=app.app, state=app.state, why=app.why, jct_seconds=app.jct_seconds, best_job=best)
 
 
+def _utf8(text: str, what: str) -> str:
+    """The text, if a message can hold it: a command line may hold any bytes.
+
+    Raises:
+        InputError: it is not in UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} must be text in UTF-8", value=ascii(text)) from error
+    return text
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -286,7 +302,7 @@ def _text(path: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 

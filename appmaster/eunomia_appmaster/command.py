@@ -1,5 +1,6 @@
 """A job's command: split once, without a shell, its placeholders filled in for each trial."""
 
+import os
 import re
 import shlex
 import shutil
@@ -75,7 +76,7 @@ class Command:
         if not _PYTHON.fullmatch(program) and found is None:
             raise InputError("command must start a program that exists", value=f'"{program}"', place=place)
         script = self.script()
-        if script is not None and not _BRACES.search(script) and not (folder / script).is_file():
+        if script is not None and not _BRACES.search(script) and not os.path.isfile(folder / script):  # noqa: PTH113
             rule = f"command must name a script that exists in {folder}"
             raise InputError(rule, value=f'"{script}"', place=place)
 

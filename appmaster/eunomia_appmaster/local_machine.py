@@ -17,6 +17,8 @@ from typing import Any
 from eunomia.errors import InputError
 
 DEFAULT_CPU_SLOTS = 4
+MOST_SLOTS = 65_536
+"""What an arbiter takes of a machine."""
 CPU_TYPE = "cpu"
 GIB = 1024**3
 
@@ -85,8 +87,8 @@ def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path
     Raises:
         InputError: a number of slots below 1, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
     """
-    if slots is not None and slots < 1:
-        raise InputError("slots must be 1 or more", value=str(slots), place="--slots")
+    if slots is not None and not 1 <= slots <= MOST_SLOTS:
+        raise InputError(f"slots must be from 1 to {MOST_SLOTS}", value=str(slots), place="--slots")
     cpus, memory_gib = usable_cpus(root), usable_memory_gib(root)
     gpus = visible(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")) if use_gpus else ()
     count = len(gpus) or slots or DEFAULT_CPU_SLOTS

@@ -4,10 +4,9 @@ What a trial gets follows from the seed, its number and the parameter's name alo
 another order or a restart changes nothing.
 """
 
-import itertools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Literal
 
@@ -43,17 +42,19 @@ class Float:
             return min(max(drawn, self.low), self.high)
         return float(rng.uniform(self.low, self.high))
 
-    def values(self) -> Sequence[Parameter] | None:
-        """All values in order; None where there is no end of them."""
+    def count(self) -> int | None:
+        """How many values there are; None where there is no end of them."""
         if self.low == self.high:
-            return (self.low,)
-        return None if self.step is None else tuple(self.at(index) for index in range(self._steps() + 1))
+            return 1
+        return None if self.step is None else self._steps() + 1
 
     def _steps(self) -> int:
         return int((Decimal(str(self.high)) - Decimal(str(self.low))) // Decimal(str(self.step)))
 
     def at(self, index: int) -> float:
         """Return low and so many steps, in decimal arithmetic: 0.1 + 2 * 0.1 reads 0.3 on a command line."""
+        if not index:
+            return self.low
         return float(Decimal(str(self.low)) + index * Decimal(str(self.step)))
 
 
@@ -73,9 +74,13 @@ class Int:
             return min(max(round(drawn), self.low), self.high)
         return self.low + self.step * int(rng.integers(0, (self.high - self.low) // self.step + 1))
 
-    def values(self) -> Sequence[Parameter] | None:
-        """All values in order."""
-        return range(self.low, self.high + 1, self.step)
+    def count(self) -> int:
+        """How many values there are."""
+        return len(range(self.low, self.high + 1, self.step))
+
+    def at(self, index: int) -> int:
+        """Return low and so many steps."""
+        return self.low + index * self.step
 
 
 @value
@@ -88,9 +93,13 @@ class Categorical:
         """Draw one value."""
         return self.choices[int(rng.integers(0, len(self.choices)))]
 
-    def values(self) -> Sequence[Parameter] | None:
-        """All values in the order given."""
-        return self.choices
+    def count(self) -> int:
+        """How many choices there are."""
+        return len(self.choices)
+
+    def at(self, index: int) -> Parameter:
+        """Return a choice, in the order given."""
+        return self.choices[index]
 
 
 Distribution = Float | Int | Categorical
@@ -113,18 +122,21 @@ def grid_size(space: Space, *, place: str | None = None) -> int:
     """
     size = 1
     for name, distribution in space.items():
-        values = distribution.values()
-        if values is None:
+        count = distribution.count()
+        if count is None:
             raise InputError(f'a grid needs a step or choices for "{name}"', value="none", place=place)
-        size *= len(values)
+        size *= count
     return size
 
 
 def grid_point(space: Space, trial: int) -> dict[str, Parameter]:
     """Return point number ``trial`` (from 1) of the grid, the last parameter of the space turning fastest."""
-    columns = [distribution.values() or () for distribution in space.values()]
-    point = next(itertools.islice(itertools.product(*columns), trial - 1, None))
-    return dict(zip(space, point, strict=True))
+    point: dict[str, Parameter] = {}
+    rest = trial - 1
+    for name, distribution in reversed(list(space.items())):
+        rest, index = divmod(rest, distribution.count() or 1)
+        point[name] = distribution.at(index)
+    return {name: point[name] for name in space}
 
 
 def trial_seed(seed: int, trial: int) -> int:

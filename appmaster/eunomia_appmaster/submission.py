@@ -1,6 +1,8 @@
 """How an app was submitted: what its master needs beside the app file, kept in ``submission.json`` of its folder."""
 
+import getpass
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -52,3 +54,11 @@ class Submission:
             )
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise EunomiaError("a submission must be readable", value=repr(error), place=str(path)) from error
+
+
+def login_name() -> str:
+    """Who runs this process; a number where the system knows no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

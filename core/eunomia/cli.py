@@ -198,7 +198,7 @@ def _report(error: BaseException, arguments: Sequence[str]) -> Path:
     for folder in (Path(home) / "eunomia" / "faults", Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
         return folder / name

@@ -151,6 +151,8 @@ def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -
             "slots = 2\nmilestones = [30, 10]",
             "milestones must be iterations in ascending order, but got [30, 10] (resnet.toml, [job].milestones)",
         ),
+        ("slots = 2", f"slots = 2\nmilestones = [{10**13}]", "milestones must be at most 1000000000000, but got [1000"),
+        ("train.py", "x" * 300 + ".py", "command must name a script that exists in"),
         (
             "slots = 2",
             'slots = 2\nenv = { EUNOMIA_JOB = "x" }',
@@ -180,6 +182,8 @@ def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -
             'but got "sucessive_halving"; did you mean "successive_halving"? (resnet.toml, [tuner].kind)',
         ),
         ("[app]", "[app", "an app file must be TOML, but got"),
+        ("slots = 2", f"slots = {'9' * 5000}", "an app file must be TOML, but got Exceeds the limit"),
+        ("slots = 2", f"slots = {'[' * 5000}", "an app file must be TOML, but got hundreds of lists in each other"),
         (
             "[app]",
             "[jobs]\n[app]",
@@ -207,6 +211,9 @@ def test_a_script_that_does_not_exist_is_refused(folder: Path) -> None:
         ('{ type = "float", low = 0.0, high = 1.0, log = true }', "low must be above 0 where log is true"),
         ('{ type = "float", low = nan, high = 1.0 }', "low, high and step must be finite numbers, but got nan"),
         ('{ type = "float", low = 0.0, high = 1.0, step = 0.0 }', "step must be above 0"),
+        ('{ type = "float", low = 0.0, high = 1.0, step = 1e-320 }', "step must leave at most 9007199254740992 values"),
+        ('{ type = "float", low = 0.0, high = 1.7e308 }', "low, high and step must be at most 1e+300, but got"),
+        (f'{{ type = "float", low = 0, high = {"9" * 400} }}', "low, high and step must be at most 1e+300, but got 99"),
         ('{ type = "int", low = 0.5, high = 1 }', "low must be a whole number"),
         ('{ type = "categorical", choices = [] }', "choices must name at least one value"),
         ('{ type = "flaot", low = 0, high = 1 }', 'type must be "float", "int" or "categorical", but got "flaot"; did'),
@@ -259,6 +266,24 @@ def test_distributions_are_checked(distribution: str, message: str, folder: Path
 def test_tuners_are_checked(old: str, new: str, message: str, folder: Path) -> None:
     (found,) = errors_of(SEARCH.replace(old, new), folder)
     assert found.startswith(message)
+
+
+def test_a_grid_of_very_many_points_is_never_laid_out(folder: Path) -> None:
+    lr = 'lr       = { type = "float", low = 1e-4, high = 0.5, log = true }'
+    text = SEARCH.replace(lr, 'lr = { type = "float", low = 0.0, high = 1.0, step = 1e-9 }').replace(
+        '"random"', '"grid"'
+    )
+    file = AppFile.parse(text, place="resnet.toml", folder=folder)
+    assert [trial.parameters["lr"] for trial in file.make_tuner().trials()] == [0.0] * 16
+    single = (
+        text.replace("trials = 16\n", "")
+        .replace('"successive_halving"', '"none"')
+        .replace("reduction_factor = 2\n", "")
+    )
+    (found,) = errors_of(single, folder)
+    assert found.startswith(
+        "a grid must have at most 10000 points, or trials be given, but got 32000000032 (resnet.toml"
+    )
 
 
 def test_all_errors_come_together(folder: Path) -> None:

@@ -157,7 +157,7 @@ def test_gpus_are_described_by_type_and_island() -> None:
 
 
 def test_slots_must_be_positive() -> None:
-    with pytest.raises(InputError, match=r"slots must be 1 or more, but got 0 \(--slots\)"):
+    with pytest.raises(InputError, match=r"slots must be from 1 to 65536, but got 0 \(--slots\)"):
         detect(0)
 
 

@@ -270,6 +270,42 @@ def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
     assert away.value.exit_code == 4
 
 
+LONG = "x" * 300
+"""No disk takes such a name."""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("cancel", "\udcff"), 2, "an app's name must be text in UTF-8, but got '\\udcff'"),
+        (("explain", "\udcff/1"), 2, "a job's name must be text in UTF-8"),
+        (("apps", "--state-dir", LONG, "--address", "127.0.0.1:1"), 4, "an arbiter must be reachable"),
+        (("submit", LONG), 2, "an app file must be readable text, but got"),
+        (("logs", "ana/1", "--run", LONG), 2, "a job must have written something to be shown"),
+        (("explain", "ana/1", "--run", LONG), 2, "a journal must exist to be read"),
+        (("journal", "check", LONG), 2, "a journal must exist to be checked"),
+        (("certificates", LONG), 2, "a folder that can be written, but got File name too long"),
+        (("certificates", "tls", "--name", "bög"), 2, "a host must be a name or an IP address, in ASCII, but got"),
+        (("certificates", "tls", "--name", ""), 2, 'a host must be a name or an IP address, in ASCII, but got ""'),
+        (("serve", "--slots", "1000000000"), 2, "slots must be from 1 to 65536, but got 1000000000 (--slots)"),
+        (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "a folder that can be written"),
+    ],
+)
+def test_what_nobody_can_mean_is_refused_in_a_line(
+    words: tuple[str, ...], code: int, said: str, run: Callable[..., str], tmp_path: Path
+) -> None:
+    assert said in run(*words, check=code)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_path: Path) -> None:
+    for content in (b"\xd0\x00", "töken".encode(), b"two\nlines"):
+        (tmp_path / "token").write_bytes(content)
+        with Client("127.0.0.1:1", token_file=tmp_path / "token") as nobody, pytest.raises(UnreachableError) as away:
+            nobody.health()
+        assert "an arbiter must be reachable" in str(away.value)
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command in this process; a process for each would take most of the test's time."""

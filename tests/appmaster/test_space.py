@@ -60,6 +60,12 @@ def test_a_grid_turns_its_last_parameter_fastest() -> None:
     ]
 
 
+def test_a_point_of_a_grid_costs_nothing_of_the_others() -> None:
+    space: Space = {"a": Int(low=0, high=2**53), "b": Float(low=0.0, high=1.0, step=1e-12), "c": Int(low=3, high=3)}
+    assert grid_size(space) == (2**53 + 1) * (10**12 + 1)
+    assert grid_point(space, 10**12 + 2) == {"a": 1, "b": 0.0, "c": 3}
+
+
 def test_parameters_become_one_argument_each() -> None:
     words = arguments({"lr": 0.1 + 0.2, "n": 3, "name": "two words", "fast": True})
     assert words == ["--lr=0.30000000000000004", "--n=3", "--name=two words", "--fast=true"]

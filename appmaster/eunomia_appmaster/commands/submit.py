@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from eunomia.errors import InputError
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, number
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -26,7 +27,7 @@ def submit(
     stdin = file == "-"
     with Client(address, state_dir=state_dir) as client:
         path = Path.cwd() / "stdin.toml" if stdin else Path(file)
-        app = client.submit(path, text=sys.stdin.read() if stdin else None)
+        app = client.submit(path, text=_read_stdin() if stdin else None)
         if quiet:
             typer.echo(app.name)
         elif not as_json:
@@ -41,6 +42,13 @@ def submit(
         elif not quiet:
             typer.echo("\n".join(_end_lines(ended)))
         return 0 if ended.state == "finished" else FAILED
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("an app file must be readable text", value=str(error), place="stdin") from error
 
 
 def facts(answer: pb.SubmitResponse, address: str) -> dict[str, Any]:

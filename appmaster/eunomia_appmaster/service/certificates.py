@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 import secrets
 import socket
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ KEY_FILE: Final = "key.pem"
 CA_FILE: Final = "ca.pem"
 ANY_HOST: Final = ("0.0.0.0", "[::]", "::")
 DAYS: Final = 30
+_HOST: Final = re.compile(r"[A-Za-z0-9:*][A-Za-z0-9.:_-]{0,252}")
 
 
 @value
@@ -142,15 +144,23 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
         days: how long it holds.
 
     Raises:
-        InputError: there are such files already.
+        InputError: there are such files already, they cannot be written, or a name can be no host's.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
 
     made = Certificates.inside(folder)
-    for file in (made.ca, made.cert, made.key):
-        if file.exists():
-            raise InputError("certificates must be made in a folder without any", value=file.name, place=str(folder))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise InputError("a host must be a name or an IP address, in ASCII", value=f'"{name}"', place="--name")
+    try:
+        for file in (made.ca, made.cert, made.key):
+            if file.exists():
+                rule = "certificates must be made in a folder without any"
+                raise InputError(rule, value=file.name, place=str(folder))
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        rule = "certificates must be made in a folder that can be written"
+        raise InputError(rule, value=error.strerror, place=str(folder)) from error
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = _signed(f"Eunomia test CA {secrets.token_hex(4)}", ca_key, None, ca_key, (), days)
     cert = _signed("Eunomia arbiter", key, ca, ca_key, (*own_names(), *names), days)
