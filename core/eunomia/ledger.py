@@ -1,7 +1,7 @@
 """Who got what: the sums that every policy asks for, kept by the core so that no plugin counts them again."""
 
 from eunomia.columns import column
-from eunomia.shapes import reads
+from eunomia.shapes import lazy, reads
 from eunomia.units import Ints, Reals
 
 
@@ -36,3 +36,6 @@ class Ledger:
 
     jobs: JobLedger
     apps: AppLedger
+
+
+lazy(Ledger, "jobs", "apps")

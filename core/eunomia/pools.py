@@ -40,10 +40,20 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
 
 def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
     """GPUs of the offer that nobody owns but, if anybody, one of these claims."""
+    if claims.unit is Unit.JOB and snapshot.sets is not None and snapshot.sets.plain:
+        return _usable_by_jobs(snapshot, offer.gpus, claims.rows)
     owned: Bools = owners(snapshot, offer.gpus, Unit.APP) != NONE
     if not owned.any():
         return offer.gpus
     return offer.gpus[~owned | (holders(snapshot, claims, offer.gpus) >= 0)]
+
+
+def _usable_by_jobs(snapshot: Snapshot, gpus: Ints, rows: Rows) -> Ints:
+    """The same where whoever has a GPU is a job that keeps it: nobody leaves one, or was promised one."""
+    job = snapshot.holdings.job[gpus]
+    theirs: Bools = np.zeros(2 + max(int(job.max(initial=NONE)), int(rows.max(initial=NONE))), dtype=bool)
+    theirs[rows] = theirs[NONE] = True  # job -1, nobody, reads the last entry
+    return gpus[theirs[job]]
 
 
 def available(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Ints:

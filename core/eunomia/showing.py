@@ -61,7 +61,8 @@ class Sets:
         self.memos = Memos(state.memos)
         self.active = Later(state.active)
         self.active_apps = Later(lambda: _active_apps(state))
-        self.ledger = Later(lambda: Ledger(jobs=state.job_ledger.view, apps=state.app_ledger.view))
+        jobs, apps = Later(lambda: state.job_ledger.view), Later(lambda: state.app_ledger.view)
+        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps))  # type: ignore[arg-type]
         self.kinds = Later(lambda: tuple(state.kinds))
 
     @property

@@ -178,20 +178,19 @@ class State:
 
     def show_ledger(self) -> None:
         """Write the ledger as it is now."""
-        self.books.show_jobs(self.now)
-        if self.books.show_apps(self.now):
-            self.settle_contention()
+        self.job_ledger, self.app_ledger  # noqa: B018 -- each writes itself
 
     @property
     def job_ledger(self) -> Table[JobLedger]:
         """What jobs got, up to now."""
-        self.show_ledger()
+        self.books.show_jobs(self.now)
         return self._job_ledger
 
     @property
     def app_ledger(self) -> Table[AppLedger]:
         """What apps got, up to now."""
-        self.show_ledger()
+        if self.books.show_apps(self.now):
+            self.settle_contention()
         return self._app_ledger
 
     def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:

@@ -10,10 +10,13 @@ from simulator_lab import runs
 
 import eunomia.answers
 import eunomia.plan
-from eunomia import Cluster, Placement, Profile
+import eunomia.pools
+from eunomia import Claims, Cluster, Placement, Profile, Unit
 from eunomia.columns import Table, drop_row
 from eunomia.decisions import TransitionKind
 from eunomia.menus import Menus, curve_points
+from eunomia.pools import holders, owners
+from eunomia.units import NONE
 from eunomia.workload import Jobs, JobState
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
@@ -125,6 +128,24 @@ def test_who_stays_leaves_or_starts_is_placed_as_by_the_rule_on_columns(
     monkeypatch.setattr("eunomia_plugins.placement.packed.place_on_free", both)
     in_turns(policy, cluster)
     assert sum(taken) > 100
+
+
+@pytest.mark.parametrize(("policy", "cluster"), TURNS[:2])
+def test_what_jobs_may_use_is_what_nobody_else_owns(policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    short: Callable[..., Any] = eunomia.pools._usable_by_jobs
+    seen = []
+
+    def both(snapshot: Any, gpus: Any, rows: Any) -> Any:
+        for some in (rows, rows[::2]):
+            mine = holders(snapshot, Claims(unit=Unit.JOB, rows=some), gpus) >= 0
+            owned = owners(snapshot, gpus, Unit.APP) != NONE
+            assert short(snapshot, gpus, some).tolist() == gpus[~owned | mine].tolist()
+            seen.append(bool(owned.any() and (owned & ~mine).any()))
+        return short(snapshot, gpus, rows)
+
+    monkeypatch.setattr(eunomia.pools, "_usable_by_jobs", both)
+    in_turns(policy, cluster)
+    assert sum(seen) > 10
 
 
 def places(placement: Placement) -> dict[int, list[int]]:

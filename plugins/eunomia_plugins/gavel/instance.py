@@ -7,6 +7,7 @@ import numpy as np
 from eunomia import Menus, Offer, Reason, Snapshot
 from eunomia.units import Bools, Ints, Reals, Rows
 
+NO_REASONS: Rows = np.empty(0, np.int32)
 NOWHERE = 1e-6
 """A rate below this part of the job's best counts as none: that is how a type on which it does not run is told."""
 
@@ -118,10 +119,17 @@ def among(chosen: Rows, rows: Rows) -> Bools:
 
 
 def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
-    """Active jobs that have no share, and why: they can run nowhere in this cluster, or came after the solution."""
+    """Active jobs that have no share, and why: they can run nowhere in this cluster, or came after the solution.
+
+    Args:
+        snapshot: the state of this moment.
+        menus: sizes by job.
+        offer: with the cluster's GPUs by type.
+        shares: active jobs that have one, each once.
+    """
+    if shares.size == snapshot.active.size:
+        return shares[:0], NO_REASONS
     rest = snapshot.active[~among(shares, snapshot.active)]
-    if rest.size == 0:
-        return rest, np.empty(0, np.int32)
     gpus, kind = menus.span(rest)[1], snapshot.jobs.gpu_type[rest]
     limit = np.append(offer.capacity, offer.capacity.max(initial=0))[kind]
     why = np.full(rest.size, int(Reason.AWAITING_ROUND), np.int32)

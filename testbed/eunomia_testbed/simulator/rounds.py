@@ -7,7 +7,7 @@ import numpy as np
 
 from eunomia.errors import EunomiaError
 from eunomia.events import Adapted, Event, JobReported, JobResumed, RoundEnded
-from eunomia.units import Bools, Ints, Reals, Seconds
+from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class RuledRun:
             out = [event for event in out if not (isinstance(event, JobReported) and event.job in gone)]
             engine.executor.out = out + over
             engine.step_at(end, admits=False)
-        reports = [self._reported(job, end) for job in running.job[~ends].tolist()]
+        progress = engine.reporter.progress
+        reports = [progress(job, end) for job in running.job[~ends].tolist()]
         said = [event for change in changed for event in self.change(change, end)]
         self._later([*reports, *said, self._ended(running, busy, end, ends)])
         return end
@@ -127,19 +128,14 @@ class RuledRun:
         engine = self.engine
         return np.array(engine.active(), dtype=np.int64)
 
-    def _reported(self, job: int, now: float) -> JobReported:
-        return self.engine.reporter.progress(job, now)
-
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
         """The boundary, with who was idle for how long."""
         lasted = end - running.began
-        left = ~ends
-        idle = [
-            (self.engine.job_id(job), Seconds(max(0.0, lasted - ran)))
-            for job, ran in zip(running.job[left].tolist(), busy[left].tolist(), strict=True)
-            if ran < lasted
-        ]
-        return RoundEnded(jobs=tuple(job for job, _ in idle), idle_seconds=tuple(seconds for _, seconds in idle))
+        idle = np.flatnonzero(~ends & (busy < lasted))
+        return RoundEnded(
+            jobs=tuple(map(self.engine.job_id, running.job[idle].tolist())),
+            idle_seconds=tuple((lasted - busy[idle]).tolist()),
+        )
 
     def change(self, change: Change, now: float) -> list[Event]:
         """Make a change true, and say so."""

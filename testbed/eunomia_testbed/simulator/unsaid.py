@@ -25,8 +25,9 @@ from eunomia.events import (
 )
 from eunomia.units import AppId, JobId
 
-_OF_JOBS: Final = (JobReported, RateMeasured, Adapted, JobPaused, JobResumed)
-_OF_APPS: Final = (ForecastReported, JobsDivided, BidReceived, GpusReturned)
+_OF_JOBS: Final = frozenset({JobReported, RateMeasured, Adapted, JobPaused, JobResumed})
+_OF_APPS: Final = frozenset({ForecastReported, JobsDivided, BidReceived, GpusReturned})
+_ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled})
 
 
 def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
@@ -36,6 +37,8 @@ def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Ev
         events: of one step; the same list comes back where nobody ends.
         app_of: the app of a job.
     """
+    if _ENDS.isdisjoint(map(type, events)):
+        return events
     jobs = {event.job for event in events if isinstance(event, JobFinished)}
     jobs |= {event.job for event in events if isinstance(event, JobFailed) and event.again_in is None}
     apps = {event.app for event in events if isinstance(event, AppFinished | AppCancelled)}
@@ -43,8 +46,8 @@ def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Ev
         return events
 
     def too_late(event: Event) -> bool:
-        if isinstance(event, _OF_JOBS):
-            return event.job in jobs or app_of(event.job) in apps
-        return isinstance(event, _OF_APPS) and event.app in apps
+        if type(event) in _OF_JOBS:
+            return event.job in jobs or app_of(event.job) in apps  # type: ignore[union-attr]
+        return type(event) in _OF_APPS and event.app in apps  # type: ignore[union-attr]
 
     return [event for event in events if not too_late(event)]
