@@ -23,7 +23,7 @@ from eunomia_appmaster.runtimes import ContainerSpec, ContainerStatus, GangSpec,
 ROOT = Path(__file__).parent.parent.parent
 SECRET = b"secret of sixteen bytes and more"
 NODE = "box7"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 Thing = TypeVar("Thing")
 
 
@@ -110,6 +110,7 @@ class Arbiter(rpc.ResourceTrackerServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
 
     def _take(self, request: Any) -> None:
+        self.slots.update({state.slot: state for state in request.slot_states})  # first: tests wait for the containers
         for status in request.containers:
             known = self.containers.get(status.container_id)
             if known is None or status.version > known.version:
@@ -119,7 +120,6 @@ class Arbiter(rpc.ResourceTrackerServicer):
             known_master = self.masters.get(master.app)
             if known_master is None or master.version > known_master.version or master.version == 1:
                 self.masters[master.app] = master
-        self.slots.update({state.slot: state for state in request.slot_states})
 
 
 class Lab:
@@ -159,7 +159,7 @@ class Lab:
         if self.launcher.poll() is not None:
             self.start()
         self.launcher.send_signal(signal.SIGTERM)
-        self.launcher.wait(20)
+        self.launcher.wait(PATIENCE_SECONDS)
         self.arbiter.stop()
         for runtime in self.runtimes.values():
             runtime.close()

@@ -79,7 +79,7 @@ def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: py
             slots=2,
             cpu_only=True,
             log_dir=tmp_path,
-            arbiter_options=["--step-limit-seconds", "4"],
+            arbiter_options=["--step-limit-seconds", "8"],
             launcher_options=["--no-zygote"],
         ) as town,
         Client(town.address, token_file=town.token_file) as client,

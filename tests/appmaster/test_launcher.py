@@ -195,10 +195,11 @@ def test_nothing_starts_on_a_slot_before_the_last_has_gone(lab: Any) -> None:
     runtime = lab.runtime("busy")
     runtime.start(lab.gang(0, script=IGNORES, app="busy", epoch=epoch))
     eventually(lambda: lab.stdout("busy"))
-    runtime.stop(["busy-1.r1.0"], deadline_seconds=0.5, reason="over")
+    runtime.stop(["busy-1.r1.0"], deadline_seconds=600, reason="over")
     second = lab.gang(0, 1, script="", app="busy", epoch=epoch, job=2)
     with pytest.raises(SlotBusyError, match="slot 0 must be free"):
         runtime.start(second)
+    runtime.stop(["busy-1.r1.0"], deadline_seconds=0.5, reason="now")
     first_end = runtime.start(second, wait_seconds=20) and lab.status("busy-1.r1.0", "busy").ended_at
     assert first_end is not None  # completed before the second began
     assert lab.completed("busy-2.r1.1", "busy").started_at >= first_end

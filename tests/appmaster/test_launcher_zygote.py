@@ -59,8 +59,8 @@ sys.exit(75)
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    preload = ("--preload", "colorsys", "--preload", "no_such_module")
-    with lab_module.lab(tmp_path_factory.mktemp("zygote"), *preload, zygote=True) as lab:
+    options = ("--preload", "colorsys", "--preload", "no_such_module", "--zygote-wait-seconds", "100")
+    with lab_module.lab(tmp_path_factory.mktemp("zygote"), *options, zygote=True) as lab:
         yield lab
 
 

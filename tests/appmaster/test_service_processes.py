@@ -198,7 +198,7 @@ def test_a_step_over_its_limit_ends_the_process_and_is_not_journaled(tmp_path: P
     env = {**os.environ, "EUNOMIA_PLUGIN_PATH": str(tmp_path / "slow.py")}
     state, file = tmp_path / "state", work(tmp_path, slots="1")
     command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(state), "--policy", "slow"]
-    command += ["--address", "127.0.0.1:0", "--step-limit-seconds", "3", "--run-dir", str(state / "run")]
+    command += ["--address", "127.0.0.1:0", "--step-limit-seconds", "6", "--run-dir", str(state / "run")]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:
