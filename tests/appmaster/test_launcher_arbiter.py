@@ -243,6 +243,18 @@ def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> 
     assert len(attempts(lab)) == 2
 
 
+def test_an_app_master_that_the_disk_refused_is_started_when_there_is_room(lab: Any) -> None:
+    way = lab.state / "apps" / "ana"
+    way.parent.mkdir()
+    way.write_text("in the way")
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    eventually(lambda: "app_master.refused" in lab.output())
+    way.unlink()
+    (lab.folder / "end").write_text("0")
+    eventually(lambda: (told := lab.arbiter.masters.get("ana")) and told.state == pb.APP_MASTER_COMPLETED)
+    assert [attempt for attempt, _ in attempts(lab)] == [1]
+
+
 def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_masters, "MOST_ENDED", 2)
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))

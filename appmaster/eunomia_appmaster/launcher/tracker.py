@@ -145,8 +145,11 @@ class Tracker:
                 pause = min(2 * pause, self._max_pause_seconds)
                 continue
             self._acknowledge(news)
-            self._obey(answer)
-            response_id, pause = answer.response_id, 0.1
+            if self._obey(answer):
+                response_id, pause = answer.response_id, 0.1
+            else:  # the arbiter repeats orders that do not count as heard
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._max_pause_seconds)
 
     async def _report(self) -> None:
         """Send changes of state at once; returns when the node must register again."""
@@ -196,7 +199,9 @@ class Tracker:
         versions = {known.id: known.status.version for known in self._containers.on_slots()}
         return versions | {_key(master.status): master.status.version for master in self._app_masters}
 
-    def _obey(self, answer: pb.NodeHeartbeatResponse) -> None:
+    def _obey(self, answer: pb.NodeHeartbeatResponse) -> bool:
+        """Carry out all orders; False where the disk refused one, so that it has to come again."""
+        obeyed = True
         for fence in answer.fences:
             self._fence(fence)
         for revocation in answer.revocations:
@@ -208,6 +213,8 @@ class Tracker:
                 self._app_masters.start(order)
             except (EunomiaError, OSError) as error:
                 log.error("app_master.refused", app=order.app, error=str(error))
+                obeyed &= not isinstance(error, OSError)
+        return obeyed
 
     def _fence(self, fence: pb.Fence) -> None:
         self._node.epochs.close(fence.slot, fence.epoch)
