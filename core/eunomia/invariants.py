@@ -126,8 +126,8 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     placed: dict[int, int] = {}
     for index, claim in enumerate(claims):
         gpus_of = placement.of(index)
-        _check_claim(state, offer, allocation, claim, gpus_of)
-        if gpus_of.size:
+        if gpus_of.size:  # of a claim that gets nothing there is nothing to say
+            _check_claim(state, offer, allocation, claim, gpus_of)
             placed[int(rows[claim])] = int(gpus_of.size)
     if allocation.claims.unit is _JOB:
         _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)

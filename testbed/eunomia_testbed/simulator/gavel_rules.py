@@ -122,8 +122,7 @@ class _Adapting:
         if largest is None:
             return False
         if self.mode == "gns":
-            soon = _grown(self.growth, self.first, epoch + 1)
-            return self.batch != largest and soon > self.batch
+            return self.batch != largest and _grown(self.growth, self.first, epoch + 1) > self.batch
         critical = _is_critical(self.family, self.first, epoch)
         return critical if self.batch != self.first else not critical and self.batch != largest
 
@@ -144,7 +143,7 @@ class _Adapting:
 
 
 def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
-    return max([first, *(size for since, size in growth.items() if since <= epoch)])
+    return max([first, *[size for since, size in growth.items() if since <= epoch]])
 
 
 def _is_critical(family: str, batch: int, epoch: int) -> bool:
