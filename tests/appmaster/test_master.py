@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 from importlib import util
@@ -167,6 +168,35 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
         # Nobody was started twice for it: one start for each rung that a trial ran to.
         starts = [line["job"] for line in lab.activity("ana", "start")]
         assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
+
+
+def test_a_disk_that_takes_nothing_holds_starts_up_and_ends_no_app(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        app_dir = lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
+        state, others = app_dir / "master.json", (app_dir / "trials.csv", app_dir / "activity.jsonl")
+        eventually(state.exists, "its state")
+        for path in (state, *others):  # a folder in the way refuses as a full disk does
+            stand_in_the_way(path)
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: "could not be written down" in lab.master_output("ana"), "a start that had to wait")
+        assert not list(app_dir.glob("1/containers/*"))
+        state.rmdir()
+        eventually(lambda: list(app_dir.glob("1/containers/*")), "start")
+        for path in others:
+            path.rmdir()
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert [one.final_application_status for one in lab.arbiter.finished] == [pb.SUCCEEDED]
+        assert len(lab.arbiter.registered) == 1  # it was never restarted
+        assert {row["incarnations"] for row in lab.trials("ana")} == {"1"}
+
+
+def stand_in_the_way(path: Path) -> None:
+    """Put a folder where a file is written now and then."""
+    while True:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return
 
 
 def test_a_restarted_arbiter_hears_everything_anew(tmp_path: Path) -> None:

@@ -447,7 +447,11 @@ class Conductor:
     # -- gangs
 
     def _start(self, job: Job, run: Run, slots: Sequence[Slot], now: float) -> None:
-        gang = self.gangs.prepare(job, run, slots, self.cluster, now)
+        try:
+            gang = self.gangs.prepare(job, run, slots, self.cluster, now)
+        except OSError as error:
+            self._not_started(job, f"its start could not be written down: {error}")
+            return
         self._note("start", job, now)
         self._confirm(job, gang, now)
 
@@ -456,7 +460,7 @@ class Conductor:
         slots = self.slots.slots()
         try:
             statuses = self.gangs.start(job, gang, slots)
-        except (SlotBusyError, RuntimeAwayError) as error:
+        except (SlotBusyError, RuntimeAwayError, OSError) as error:
             log.info("gang.start_delayed", job=self.id_of(job.number), why=str(error))
         except LeaseOverError as error:
             self.slots.lose(gang.gpus, max(slots[gpu].epoch for gpu in gang.gpus))

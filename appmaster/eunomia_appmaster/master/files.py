@@ -9,8 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.master.jobs import Job
+
+log = structlog.get_logger()
 
 SCHEMA = 1
 TRIALS_COLUMNS = (
@@ -92,5 +96,8 @@ class ActivityLog:
             "step": job.step if step is None else step,
             "incarnation": job.incarnation,
         }
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:  # a report that lacks a line is less than an app that ends
+            log.warning("activity.not_noted", activity=event, why=str(error))

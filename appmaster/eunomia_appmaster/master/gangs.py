@@ -104,7 +104,11 @@ class Gangs:
     # -- what is done
 
     def prepare(self, job: Job, run: Run, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
-        """Make a job's next incarnation, and write it down before anybody is asked to start it."""
+        """Make a job's next incarnation, and write it down before anybody is asked to start it.
+
+        Raises:
+            OSError: it could not be written down; the job has no gang.
+        """
         checkpoint = self._around.store(job.number).latest()
         from_step = 0 if checkpoint is None else checkpoint.step
         if job.has_helper or checkpoint is not None:
@@ -125,7 +129,13 @@ class Gangs:
         gpus = np.array(job.gang.gpus, dtype=np.int64)
         job.sizes[job.incarnation] = (len(slots), 0 if cluster is None else int(cluster.locality(gpus)))
         self._owner.update(dict.fromkeys(job.gang.containers, job))
-        self._around.save()
+        try:
+            self._around.save()
+        except OSError:  # nobody has been asked to start it
+            self.drop(job)
+            del job.sizes[job.incarnation]
+            job.incarnation -= 1
+            raise
         return job.gang
 
     def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:
@@ -136,6 +146,7 @@ class Gangs:
             LeaseOverError: a lease is lost.
             RefusedError: it will never be started.
             RuntimeAwayError: nobody answers.
+            OSError: its folders cannot be made.
         """
         return self._around.runtime.start(self._spec(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
 

@@ -226,7 +226,7 @@ class AppMaster:
                 continue
             if self._step():
                 return self._finish()
-        self._save()
+        self._keep(self._save)
         return 143
 
     def _news(self) -> Sequence[News]:
@@ -247,10 +247,17 @@ class AppMaster:
         conductor.act(now)
         self._reporter.changes(now)
         if now - self._saved_at >= SAVE_SECONDS:
-            self._save()
+            self._keep(self._save)
         if now - self._trials_at >= TRIALS_SECONDS:
-            self._write_trials(now)
+            self._keep(self._write_trials)
         return conductor.is_over
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        """Write a file that is written again later; a full disk must not end the app."""
+        try:
+            write()
+        except OSError as error:
+            log.warning("master.not_saved", why=str(error))
 
     def _finish(self) -> int:
         """Say that the app is over."""
@@ -270,11 +277,11 @@ class AppMaster:
         return 0
 
     def _leave_files(self) -> None:
-        self._save()
-        self._write_trials(self._clock.now())
+        self._keep(self._save)
+        self._keep(self._write_trials)
 
-    def _write_trials(self, now: float) -> None:
-        self._trials_at = now
+    def _write_trials(self) -> None:
+        self._trials_at = self._clock.now()
         write_trials(self._settings.app_dir / "trials.csv", self._settings.app, self._conductor.jobs.values())
 
     # -- what news mean
