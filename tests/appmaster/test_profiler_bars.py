@@ -40,6 +40,7 @@ def event(tag: str, step: int) -> bytes:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # the library takes two minutes of a quiet core for as many
 def test_a_million_points_are_those_of_the_librarys_unsampled_reader(tmp_path: Path) -> None:
     tags = [f"layer{number}" for number in range(7)]
     (tmp_path / NAME).write_bytes(framed([event(tags[step % 7], step) for step in range(1_000_000)]))
