@@ -51,7 +51,7 @@ class Cast:
         self.tried: set[str] = set()
         self.made: dict[str, Any] = {}
         self.rounds = Rounds()
-        self.manager = pluggy.PluginManager("eunomia")
+        self.manager = _Manager("eunomia")
         self.manager.add_hookspecs(Hooks)
 
     def check(self) -> None:
@@ -248,6 +248,14 @@ class Cast:
             if suits(contract_of(made, stage)):
                 found.append(name)
         return found
+
+
+class _Manager(pluggy.PluginManager):
+    """Looks for hooks among what is named as one: to look at all that a plugin has took most of a profile's time."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
+        """The marks of an attribute that is a hook; None for any other."""
+        return super().parse_hookimpl_opts(plugin, name) if name.startswith("eunomia_") else None
 
 
 def _place_of_option(merged: Merged, plugin: str, path: tuple[str, ...]) -> str:

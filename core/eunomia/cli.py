@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +19,9 @@ import typer
 from typer.core import TyperGroup
 
 from eunomia import __version__
-from eunomia.commands import all_commands
+from eunomia.commands import Command, all_commands, built_in
 from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia.leaving import leave
 from eunomia.words import did_you_mean
 
 INTERRUPTED = 130
@@ -45,7 +46,11 @@ EPILOG = (
 
 def main() -> None:
     """Run the command line and exit."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    known = built_in(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
+    if known is not None and known.leaves_nothing_open:
+        leave(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -122,11 +127,7 @@ class _Lazy(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command, and read its parameters off its annotations."""
-        known = _commands()
-        if cmd_name not in known:
-            hint = did_you_mean(cmd_name, known)
-            raise InputError(f"a command must be one of {', '.join(known)}", value=f'"{cmd_name}"{hint}')
-        loaded = known[cmd_name].load()
+        loaded = (built_in(cmd_name) or _installed(cmd_name)).load()
         if not isinstance(loaded, typer.Typer):
             function = loaded
             loaded = _app()
@@ -141,7 +142,16 @@ class _Lazy(TyperGroup):
             formatter.write_dl([(command.name, command.help) for command in _commands().values()])
 
 
-def _commands() -> Any:
+def _installed(name: str) -> Command:
+    """A command that an installed package brought."""
+    known = _commands()
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise InputError(f"a command must be one of {', '.join(known)}", value=f'"{name}"{hint}')
+    return known[name]
+
+
+def _commands() -> Mapping[str, Command]:
     return all_commands(installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
 
 

@@ -20,6 +20,8 @@ class Command:
     help: str
     target: str
     """``module:function``: a function with Typer's annotations, or a ``Typer``."""
+    leaves_nothing_open: bool = False
+    """Whether everything is written and closed when it returns, so that its process may end at once."""
 
     def load(self) -> Callable[..., Any]:
         """Import the command.
@@ -45,11 +47,13 @@ BUILT_IN: Final = (
         name="simulate",
         help="Simulate a workload on a described cluster, under one or many policies.",
         target="eunomia_testbed.commands.simulate:simulate",
+        leaves_nothing_open=True,
     ),
     Command(
         name="compare",
         help="Compare two simulated policies, with intervals over seeds.",
         target="eunomia_testbed.commands.compare:compare",
+        leaves_nothing_open=True,
     ),
     Command(
         name="reproduce",
@@ -94,6 +98,11 @@ BUILT_IN: Final = (
         target="eunomia.listing:plugins",
     ),
 )
+
+
+def built_in(name: str) -> Command | None:
+    """The built-in command of a name, without a look at what is installed; None: there is none."""
+    return next((command for command in BUILT_IN if command.name == name), None)
 
 
 def all_commands(*, installed: bool = True) -> Mapping[str, Command]:

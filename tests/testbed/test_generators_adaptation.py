@@ -14,7 +14,9 @@ from eunomia.errors import InputError
 from eunomia_testbed.workload.adaptation import (
     MODES,
     SAMPLES,
+    TABLE_STEP,
     epochs_of,
+    is_critical,
     named_model,
     regimes_of,
     split_model,
@@ -54,6 +56,12 @@ def test_accordion_holds_the_first_thirty_percent_critical():
 def test_accordion_returns_to_the_first_batch_at_critical_epochs():
     runs = regimes_of("ResNet-18", 128, 1, "accordion", 300 * steps_per_epoch("ResNet-18", 128))
     assert runs == ((91, 128), (59, 256), (10, 128), (90, 256), (10, 128), (40, 256))
+
+
+def test_accordions_table_says_one_thing_for_ten_epochs():
+    for family, batch in itertools.product(SAMPLES, (16, 64, 256, 512, 1024, 2048, 4096)):
+        said = [is_critical(family, batch, epoch) for epoch in range(700)]
+        assert all(len(set(said[at : at + TABLE_STEP])) == 1 for at in range(0, 700, TABLE_STEP)), (family, batch)
 
 
 def test_gns_follows_its_table_and_falls_back_at_the_end():

@@ -8,13 +8,15 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
+from eunomia.shapes import value
+
 Json: TypeAlias = Any
 """What goes to the page as JSON: the scripts under ``assets`` say what they read."""
 
 Kind: TypeAlias = Literal["text", "app", "policy", "code", "number", "seconds", "percent", "flag"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Column:
     """A column of a table on the page; ``digits`` after the point, ``hint`` as its tooltip."""
 
@@ -24,7 +26,7 @@ class Column:
     hint: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Table:
     """A sortable table; ``app`` and ``group`` are the positions of the columns to filter and to group by."""
 
@@ -36,7 +38,7 @@ class Table:
     folded: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Part:
     """A section of the page.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 from typing import Literal
 
 import polars as pl
 
+from eunomia.shapes import value
 from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import highest
@@ -23,7 +23,7 @@ FEW_APPS, MOST_APPS = 16, 600
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Statement:
     """An answer in a few words, and what it rests on."""
 

@@ -11,10 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Self
 
+from eunomia.shapes import value
+
 SCHEMA = "eunomia/run@1"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InputFile:
     """A file that the run read."""
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -15,6 +14,7 @@ from typing import Self
 import polars as pl
 
 from eunomia.errors import InputError
+from eunomia.shapes import value
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summarise
@@ -43,7 +43,7 @@ def is_there(path: Path) -> bool:
         raise _no_folder(path, error) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ResultFolder:
     """A folder that a run writes to; ``csv`` adds a CSV file beside every Parquet file."""
 

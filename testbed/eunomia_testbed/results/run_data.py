@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -10,11 +9,12 @@ from typing import Self
 import polars as pl
 
 from eunomia.errors import InputError
+from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import TABLES, schema_of
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@builds
 class RunData:
     """A finished or interrupted run: its facts, its tables (columns: ``tables``), the plugins' own records."""
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from eunomia.shapes import value
 from eunomia.verdicts import Reason
 from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO, jain
 from eunomia_testbed.results import counting
@@ -33,7 +34,7 @@ OVERHEADS: Final = ("start", "restore", "save", "idle")
 """What a held slot does beside making progress."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Summary:
     """What one policy did with one seed; None is unknown. Shares are fractions of 1.
 
@@ -84,11 +85,11 @@ class Summary:
     wait_seconds: float | None
     faults: int
     slots_held_twice: int
-    jct_mean_by_gang: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    jct_mean_by_gang: Mapping[str, float | None]
     """By class of gang sizes, in seconds."""
-    rho_worst_by_kind: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    rho_unfair_by_kind: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    wait_by_reason: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    rho_worst_by_kind: Mapping[str, float | None]
+    rho_unfair_by_kind: Mapping[str, float | None]
+    wait_by_reason: Mapping[str, float]
     """Seconds of jobs, by reason; a reason that is not named gave none."""
 
     def flat(self) -> dict[str, object]:

@@ -16,6 +16,8 @@ from typing import Final, Protocol
 import numpy as np
 import polars as pl
 
+from eunomia.shapes import value
+
 
 class Row(Protocol):
     """Any row of a table: a dataclass of strings, integers, floats and booleans, each of them optional or not."""
@@ -23,7 +25,7 @@ class Row(Protocol):
     __dataclass_fields__: typing.ClassVar[dict[str, dataclasses.Field[typing.Any]]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JobRow:
     """A job: what it asked for, when it ran, what it got."""
 
@@ -54,7 +56,7 @@ class JobRow:
     placement_score: float | None = None  # 1 / slowdown by placement, over its slot time
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AppRow:
     """An app: one search, or one training run."""
 
@@ -78,7 +80,7 @@ class AppRow:
     wait_seconds: float | None = None  # of all its jobs
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class UserRow:
     """A user: what all apps of one owner asked for and got."""
 
@@ -99,7 +101,7 @@ class UserRow:
     rho_static_worst: float | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RoundRow:
     """A round of the arbiter: why it was held, the state that it met, what it changed."""
 
@@ -120,7 +122,7 @@ class RoundRow:
     fault: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaseRow:
     """A slot held by an app from its grant until it was free again."""
 
@@ -134,7 +136,7 @@ class LeaseRow:
     ended_by: str | None = None  # expired, released, preempted, lost
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class WaitRow:
     """A stretch in which a job wanted slots and had none, for one reason."""
 
@@ -146,7 +148,7 @@ class WaitRow:
     plugin: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class QueueRow:
     """The queue and the cluster from a moment on, until the next row; the last three are means over that time."""
 
@@ -159,7 +161,7 @@ class QueueRow:
     blocking_index: float | None = None  # AFS' blocking index
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RhoRow:
     """An app's finish-time fairness and its slots at a moment, as the arbiter saw them."""
 
@@ -169,7 +171,7 @@ class RhoRow:
     slots: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SearchRow:
     """What an app looks for: the metric that its tuner compares, and which way is better."""
 
@@ -178,7 +180,7 @@ class SearchRow:
     mode: str  # max or min
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MetricRow:
     """A value that a job logged."""
 
@@ -191,7 +193,7 @@ class MetricRow:
     value: float | None = None  # null where it was not a number
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialRow:
     """A trial of a search at the end of the run."""
 
@@ -205,7 +207,7 @@ class TrialRow:
     best: bool = False  # of its app
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RungRow:
     """A trial reached a rung or its end, or was stopped by its tuner on the way, and what its tuner decided."""
 
@@ -218,7 +220,7 @@ class RungRow:
     verdict: str | None = None  # promoted, paused, stopped, finished
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SegmentRow:
     """What a slot did for its holder: start, restore, run, save, or idle (held, and nothing done with it)."""
 
@@ -231,7 +233,7 @@ class SegmentRow:
     activity: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EventRow:
     """Something that happened, in words; a kind that begins with ``fault`` is marked in the report."""
 
@@ -242,7 +244,7 @@ class EventRow:
     text: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CountRow:
     """How much a simulation had to do."""
 
@@ -254,7 +256,7 @@ class CountRow:
     end_seconds: float  # when the last thing happened
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TimingRow:
     """What a stage of a round cost this machine; not the same from run to run."""
 

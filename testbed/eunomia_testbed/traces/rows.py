@@ -185,9 +185,9 @@ class Rows:
         usable = times[self.good]
         if usable.size < 3:
             return
-        middle = float(np.median(usable))
+        middle = _median(usable)
         far = np.abs(times - middle)
-        limit = max(UNIT_FLOOR, UNIT_FACTOR * float(np.median(far[self.good])))
+        limit = max(UNIT_FLOOR, UNIT_FACTOR * _median(far[self.good]))
         rule = f"{name} must be in one unit, seconds: at most {limit:.3g} s from the median, {middle:.6g}"
         self.refuse(far > limit, rule, lambda row: f"{times[row]:.15g}")
 
@@ -209,6 +209,13 @@ class Rows:
             why = "no row" if first is None else f"none of {len(self.dropped)} rows; the first: {first.rule}, but got "
             value = why if first is None else f"{why}{quoted(first.value)}, line {first.line}"
             raise InputError("a trace must hold at least one job", value=value, place=self.file)
+
+
+def _median(numbers: Reals) -> float:
+    """What numpy's ``median`` says, which would import masked arrays first."""
+    low, high = (numbers.size - 1) // 2, numbers.size // 2
+    ordered = np.partition(numbers, (low, high))
+    return float((ordered[low] + ordered[high]) / 2)
 
 
 def seconds_of(column: "pl.Series", zone: str | None) -> Reals:

@@ -8,7 +8,8 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from itertools import groupby, repeat
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from eunomia.errors import InputError
@@ -31,6 +32,9 @@ LARGEST_BATCH: Final[Mapping[str, int]] = {"ResNet-18": 256, "ResNet-50": 128, "
 
 CRITICAL_SHARE: Final = 0.3
 """The first part of the epochs, the one at its end included, is always held critical under Accordion."""
+
+TABLE_STEP: Final = 10
+"""Epochs in which Accordion's table says one thing."""
 
 _Growth = Mapping[int, Mapping[int, Mapping[int, int]]]
 _GNS: Final[Mapping[str, _Growth]] = {
@@ -158,10 +162,12 @@ def _regimes(
     family: str, batch: int, gpus: int, mode: str, epochs: int, last_as_first: bool
 ) -> tuple[tuple[int, int], ...]:
     """Jobs of a trace are of few kinds."""
-    pattern = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
+    stretches = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
     if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
-        pattern[-1] = batch
-    return tuple((len(list(run)), size) for size, run in groupby(pattern))
+        length, size = stretches.pop()
+        stretches += [(length - 1, size), (1, batch)]
+    of_one_size = groupby((each for each in stretches if each[0]), key=itemgetter(1))
+    return tuple((sum(length for length, _ in run), size) for size, run in of_one_size)
 
 
 def is_critical(family: str, batch: int, epoch: int) -> bool:
@@ -183,20 +189,25 @@ def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
     return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
 
 
-def _accordion(family: str, batch: int, epochs: int) -> Iterator[int]:
+def _accordion(family: str, batch: int, epochs: int) -> Iterator[tuple[int, int]]:
+    """Stretches of epochs with their batch sizes."""
     largest = max(batch, LARGEST_BATCH.get(family, batch))
-    first = min(epochs, math.floor(CRITICAL_SHARE * epochs) + 1)
-    yield from repeat(batch, first)
-    for epoch in range(first, epochs):
-        yield batch if is_critical(family, batch, epoch) else largest
+    at = min(epochs, math.floor(CRITICAL_SHARE * epochs) + 1)
+    yield at, batch
+    while at < epochs:
+        end = min(epochs, at - at % TABLE_STEP + TABLE_STEP)
+        yield end - at, batch if is_critical(family, batch, at) else largest
+        at = end
 
 
-def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[int]:
+def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[tuple[int, int]]:
+    """Stretches of epochs with their batch sizes."""
     growth = growth_of(family, batch, gpus)
-    size = batch
-    for epoch in range(epochs):
-        size = growth.get(epoch, size)
-        yield size
+    at, size = 0, batch
+    for epoch in sorted(epoch for epoch in growth if epoch < epochs):
+        yield epoch - at, size
+        at, size = epoch, growth[epoch]
+    yield epochs - at, size
 
 
 def _family(model: str) -> str:
