@@ -3,6 +3,9 @@
 import gzip
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -270,3 +273,23 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
     path = tmp_path / "speeds.csv"
     path.write_bytes(b"\xef\xbb\xbfmodel,global_batch,num_gpus,step_time_s\r\nm,8,1,0.5\r\n")
     assert read_performance(path).models == ("m",)
+
+
+def test_throughputs_are_the_same_bytes_in_every_process():
+    """By a hash of them a run that is gone on with knows that they are those of before."""
+    source = (
+        "import hashlib, pickle\n"
+        "from eunomia_testbed.performance import GavelThroughputs\n"
+        "rates = {\"('%s', 1)\" % name: {'null': 1.0} for name in ('LM', 'A3C', 'CycleGAN', 'ResNet-18')}\n"
+        "made = GavelThroughputs.from_mapping({'v100': rates}, place='here', placement=False)\n"
+        "again = pickle.loads(pickle.dumps(made))\n"
+        "assert again.models == made.models and not again.placement and again.measured('LM', 1, 'V100') == 1.0\n"
+        "print(hashlib.sha256(pickle.dumps(made)).hexdigest())\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", source], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1

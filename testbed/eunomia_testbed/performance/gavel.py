@@ -4,11 +4,11 @@ Source of the format: ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/
 ``{type: {"('<job type>', <gang>)": {"null": alone, "('<other>', <gang>)": [own, other's]}}}``.
 """
 
+import functools
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -49,6 +49,11 @@ class GavelThroughputs:
         self._names = {kind.lower(): kind for kind, _ in alone}
         self._models = tuple(dict.fromkeys(model for _, model in alone))
         self._known = frozenset(self._models)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be the same bytes in every process, by which a run that is gone on with knows its throughputs."""
+        made = functools.partial(type(self), place=self.place, placement=self.placement)
+        return made, (self._alone, self._pairs)
 
     @classmethod
     def read(cls, path: Path | str, *, placement: bool = True) -> Self:
@@ -162,7 +167,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-@lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=2)
 def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
     """A file as it was then: the trace's reader and the truth of a simulation need the same one."""
     try:
@@ -176,7 +181,7 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
     return GavelThroughputs.from_mapping(content, place=place)
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
     """How the file names a model at a batch size; a model without batch sizes there has its bare name."""
     family, own = split_model(model)
@@ -215,7 +220,7 @@ def _parse(text: str, place: str) -> tuple[str, int]:
     return model, gang if isinstance(gang, int) else whole(gang, name="GPUs", place=place)
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | str] | None:
     """Job type and GPUs, which are left as they are written where they are no plain number above 0."""
     match = _JOB_TYPE.fullmatch(text)
