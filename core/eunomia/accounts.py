@@ -109,6 +109,10 @@ class Books:
             kept.booked_at[row] = at
         self._apps_shown_at = math.nan
 
+    def unshow(self) -> None:
+        """Rows were given back: the ledger is written anew when it is next asked for."""
+        self._jobs_shown_at = self._apps_shown_at = math.nan
+
     def idle(self, row: int, seconds: float, at: Seconds) -> None:
         """Take off what a job held its GPUs and did not run."""
         self.job(row, at)

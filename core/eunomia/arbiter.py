@@ -19,6 +19,7 @@ from eunomia.fold import fold
 from eunomia.folding import Folded
 from eunomia.invariants import PlanError, check_allocation, check_placement, check_state
 from eunomia.leases import LeaseState
+from eunomia.lone_start import lone_grant, lone_start
 from eunomia.memos import Memo, read_memo
 from eunomia.menus import Menus
 from eunomia.offering import make_offer
@@ -32,7 +33,7 @@ from eunomia.stages import Stages
 from eunomia.state import State
 from eunomia.strictness import is_strict
 from eunomia.timing import Timing
-from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
+from eunomia.units import NEVER, NONE, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
 from eunomia.valuations import Valuations
 
 NO_GPUS = np.empty(0, np.int64)
@@ -264,12 +265,12 @@ class Arbiter:
                 result, Stage.REFINE, name, Allocation, refine, snapshot, menus, offer, allocation
             )
         giver = Stage.REFINE if stages.refiners else stage
-        result.wake_at = asking.held(giver, self._check_allocation, asking, menus, offer, allocation, valuations)
+        asking.held(giver, self._check_allocation, asking, result, menus, offer, allocation, valuations)
         stage = _PLACEMENT
         placement = asking.answer(
             result, stage, asking.names[stage], Placement, stages.placement, snapshot, menus, offer, allocation
         )
-        made = asking.held(stage, self._plan, menus, offer, allocation, placement)
+        made = asking.held(stage, self._plan, result, menus, offer, allocation, placement)
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
         if allocation.starts_at is not None:
@@ -277,17 +278,29 @@ class Arbiter:
         return result
 
     def _check_allocation(
-        self, asking: Asking, menus: Menus, offer: Offer, allocation: Allocation, valuations: Valuations
-    ) -> Seconds:
-        """Refuse what no placement could serve; return when a stage wants the next round."""
-        wake_at = self._wake_at(asking, allocation, valuations)
-        check_allocation(self.state, menus, offer, allocation)
-        return wake_at
+        self,
+        asking: Asking,
+        result: Round,
+        menus: Menus,
+        offer: Offer,
+        allocation: Allocation,
+        valuations: Valuations,
+    ) -> None:
+        """Refuse what no placement could serve; note when a stage wants the next round."""
+        result.wake_at = self._wake_at(asking, allocation, valuations)
+        result.lone = lone_grant(self.state, menus, allocation)
+        if result.lone == NONE:
+            check_allocation(self.state, menus, offer, allocation)
 
-    def _plan(self, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> Plan:
+    def _plan(self, result: Round, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> Plan:
         """Refuse what breaks an invariant; return what is to change."""
-        check_placement(self.state, menus, offer, allocation, placement)
-        return plan(self.state, offer, allocation, placement, self._serving.rounds)
+        state, rounds = self.state, self._serving.rounds
+        if result.lone != NONE:
+            made = lone_start(state, result.lone, offer, allocation, placement, rounds)
+            if made is not None:
+                return made
+        check_placement(state, menus, offer, allocation, placement)
+        return plan(state, offer, allocation, placement, rounds)
 
     def _wake_at(self, asking: Asking, allocation: Allocation, valuations: Valuations) -> Seconds:
         """When a stage wants the next round: later than now, or this one would never end."""

@@ -17,6 +17,8 @@ class Changes:
 
     jobs: Rows
     apps: Rows
+    touched: list[int]
+    """Rows of jobs one by one as they were touched, some of them several times."""
 
 
 lazy(Changes, "jobs", "apps")
@@ -48,7 +50,7 @@ class ChangeLog:
             return None
         job, app = self._marks[at - 1] if at else (0, 0)
         jobs, apps = self.jobs[job:], self.apps[app:]
-        return Changes(jobs=Later(lambda: _rows(jobs)), apps=Later(lambda: _rows(apps)))  # type: ignore[arg-type]
+        return Changes(jobs=Later(_rows, jobs), apps=Later(_rows, apps), touched=jobs)  # type: ignore[arg-type]
 
 
 def _rows(rows: Iterable[int]) -> Rows:

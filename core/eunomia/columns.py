@@ -43,17 +43,19 @@ class Table(Generic[C]):
 
     def add(self, **values: object) -> int:
         """Take a row, fill it, and return its number; columns that are not named hold what an empty row holds."""
-        if self._free:
-            row = self._free.pop()
-        else:
-            if self.used == self._capacity:
-                self._grow()
-            row = self.used
-            self.used += 1
-        cells = self._cells
+        row, cells = self.take(), self._cells
         for name, item in values.items():
             cells[name][row] = item
         return row
+
+    def take(self) -> int:
+        """Take a row, which holds what an empty row holds, and return its number."""
+        if self._free:
+            return self._free.pop()
+        if self.used == self._capacity:
+            self._grow()
+        self.used += 1
+        return self.used - 1
 
     def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
         """Take a row and fill it with another table's, but for the columns given; return its number."""
@@ -69,11 +71,12 @@ class Table(Generic[C]):
 
     def clear(self, rows: Sequence[int]) -> None:
         """Have rows hold what an empty row holds; they stay in use."""
+        if len(rows) == 1:
+            for line, empty in self._lines:
+                line[rows[0] :: self._capacity] = empty
+            return
         for block, fill in self._blocks:
-            if len(rows) == 1:
-                block[:, rows[0]] = fill
-            else:
-                block[:, rows] = fill[:, None]
+            block[:, rows] = fill[:, None]
 
     def state(self) -> dict[str, Any]:
         """Everything that ``restore`` needs, as plain values."""
@@ -123,6 +126,8 @@ class Table(Generic[C]):
             self._blocks.append((block, fill))
             for name, line, width in lines:
                 columns[name] = block[line] if width is None else block[line : line + width].T
+        self._lines = [_in_line(block, fill) for block, fill in self._blocks]
+        """Each block in one line, a row of which is every ``capacity``-th place, and what an empty row holds there."""
         self._cells = {name: _cells(made) for name, made in columns.items()}
         self.cells = self._type(**self._cells)
         return self._type(**columns)
@@ -143,12 +148,26 @@ class Table(Generic[C]):
             setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
 
 
+def take_row(tables: "Iterable[Table[Any]]") -> int:
+    """Take a row of each of these tables, the same of all: they are only ever taken and given back together."""
+    row = 0
+    for table in tables:
+        row = table.take()
+    return row
+
+
 def drop_row(tables: "Iterable[Table[Any]]", row: int) -> None:
     """Give a row of each of these tables back."""
     for table in tables:
-        for block, fill in table._blocks:
-            block[:, row] = fill
+        step = table._capacity
+        for line, fill in table._lines:
+            line[row::step] = fill
         table._free.append(row)
+
+
+def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
+    line = block.reshape(-1)
+    return (line, fill) if block.dtype == object else (memoryview(line), memoryview(fill))
 
 
 def _cells(column: Any) -> Any:

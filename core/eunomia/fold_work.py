@@ -3,6 +3,7 @@
 import math
 
 from eunomia.bundles import ByBundle, offer_classes
+from eunomia.columns import take_row
 from eunomia.errors import InputError
 from eunomia.events import (
     Adapted,
@@ -155,16 +156,12 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
     if event.app in state.app_rows or event.app in state.outcomes:
         raise EventError("an app's id must be new", value=f'"{event.app}"')
     user = _user(state, event.user, event.user_weight)
-    row = state.apps.add(
-        id=event.app,
-        user=user,
-        weight=event.weight,
-        arrived=state.now,
-        tuner_kind=state.tuner_kinds.setdefault(event.tuner_kind, len(state.tuner_kinds)),
-        divides=int(event.divides),
-    )
-    state.app_accounts.add(area_at_arrival=state.contention_area)
-    state.tables_of_apps[2].add()
+    row = take_row(state.tables_of_apps)
+    apps = state.apps.cells
+    apps.id[row], apps.user[row], apps.weight[row], apps.arrived[row] = event.app, user, event.weight, state.now
+    apps.tuner_kind[row] = state.tuner_kinds.setdefault(event.tuner_kind, len(state.tuner_kinds))
+    apps.divides[row] = int(event.divides)
+    state.app_accounts.cells.area_at_arrival[row] = state.contention_area
     state.app_rows[event.app] = row
     state.books.app(row, state.now)
     state.standing.present += 1
@@ -187,24 +184,19 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     app = fold.app(event.app)
     if not 1 <= event.least <= event.most:
         raise EventError("a gang must be at least 1, least at most most", value=f"{event.least} to {event.most}")
-    types = state.cluster.gpu_types
-    row = state.jobs.add(
-        id=event.job,
-        app=app,
-        job_kind=state.kind(event.kind if event.kind is not None else event.app),
-        least=event.least,
-        most=event.most,
-        gpu_type=-1 if event.gpu_type is None else types.index(event.gpu_type) if event.gpu_type in types else -2,
-        cpus=event.cpus_per_gpu,
-        memory_gib=event.memory_gib_per_gpu,
-        arrived=state.now,
-        iterations=event.iterations,
-        seconds_per_iteration=event.seconds_per_iteration,
-        batch_size=event.batch_size,
-    )
+    row = take_row(state.tables_of_jobs)
+    jobs = state.jobs.cells
+    jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now
+    jobs.job_kind[row] = state.kind(event.kind if event.kind is not None else event.app)
+    jobs.least[row], jobs.most[row] = event.least, event.most
+    if event.gpu_type is not None:
+        types = state.cluster.gpu_types
+        jobs.gpu_type[row] = types.index(event.gpu_type) if event.gpu_type in types else -2
+    jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
+    jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
+    jobs.batch_size[row] = event.batch_size
     state.arrivals += 1
-    state.job_accounts.add(order=state.arrivals)
-    state.tables_of_jobs[2].add()
+    state.job_accounts.cells.order[row] = state.arrivals
     state.job_rows[event.job] = row
     state.standing.jobs_of.setdefault(app, set()).add(row)
     state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)

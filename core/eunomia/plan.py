@@ -59,30 +59,32 @@ def _starts(state: State, offer: Offer, allocation: Allocation, placement: Place
             return None
     if {leases[row] for row in rows} - {NONE}:
         return None
-    jobs, apps, made = state.jobs.cells, state.apps.cells.id, list[Transition]()
+    made = list[Transition]()
     for index, claim in enumerate(placement.claim.tolist()):
         gpus = placement.of(index)
         if not gpus.size:
             continue
-        row, number = rows[claim], len(made) + 1
-        ends_at, protected_until = _ends(state, offer, allocation, rounds, claim)
-        order = Transition(
-            kind=_START,
-            lease=LeaseId(state.last_lease + number),
-            epoch=Epoch(state.last_epoch + number),
-            fence=_NO_FENCE,
-            app=apps[jobs.app[row]],
-            job=jobs.id[row],
-            gpus=gpus,
-            cpus=state.part(gpus, 0),
-            memory_gib=state.part(gpus, 1),
-            ends_at=ends_at,
-            protected_until=protected_until,
-            leaving=NO_GPUS,
-            after=NO_GPUS,
-        )
-        made.append(order)
+        made.append(start_order(state, offer, allocation, rounds, rows[claim], claim, gpus, len(made) + 1))
     return Plan(made, [])
+
+
+def start_order(
+    state: State, offer: Offer, allocation: Allocation, rounds: Rounds, row: int, claim: int, gpus: Ints, number: int
+) -> Transition:
+    """The order to start a job that holds nothing on GPUs that nobody holds.
+
+    Args:
+        state: the present; not changed.
+        offer: what may be touched.
+        allocation: says how long a lease is.
+        rounds: the profile's.
+        row: of the job.
+        claim: its index in the allocation.
+        gpus: ascending.
+        number: counts the orders of this plan, from 1.
+    """
+    ends = _ends(state, offer, allocation, rounds, claim)
+    return _started(state, state.last_lease + number, state.last_epoch + number, row, gpus, ends, NO_GPUS)
 
 
 def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
@@ -101,10 +103,11 @@ def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Pl
     deadline, made = Seconds(state.now + rounds.suspend_grace), list[Transition]()
     for place, lease in enumerate(leave, start=1):
         made.append(_suspended(state, lease, epoch + place, last + place, deadline))
-    lease_id, last = state.last_lease, last + len(leave)
+    lease_id, last, holder = state.last_lease, last + len(leave), state.holdings.cells.lease
     for place, (claim, gpus) in enumerate(parts.items(), start=1):
         ends = _ends(state, offer, allocation, rounds, claim)
-        made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends))
+        after = _chosen(gpus, [holder[gpu] != NONE for gpu in gpus.tolist()])
+        made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends, after))
     return Plan(made, [])
 
 
@@ -156,9 +159,11 @@ def _suspended(state: State, lease: Lease, fence: int, epoch: int, deadline: Sec
     )
 
 
-def _started(state: State, lease: int, epoch: int, row: int, gpus: Ints, ends: tuple[Seconds, Seconds]) -> Transition:
-    """A new lease for a job that holds nothing; it waits for those who still hold its GPUs."""
-    jobs, holder = state.jobs.cells, state.holdings.cells.lease
+def _started(
+    state: State, lease: int, epoch: int, row: int, gpus: Ints, ends: tuple[Seconds, Seconds], after: Ints
+) -> Transition:
+    """A new lease for a job that holds nothing; it waits for those who still hold its GPUs (``after``)."""
+    jobs = state.jobs.cells
     return Transition(
         kind=_START,
         lease=LeaseId(lease),
@@ -172,7 +177,7 @@ def _started(state: State, lease: int, epoch: int, row: int, gpus: Ints, ends: t
         ends_at=ends[0],
         protected_until=ends[1],
         leaving=NO_GPUS,
-        after=_chosen(gpus, [holder[gpu] != NONE for gpu in gpus.tolist()]),
+        after=after,
     )
 
 

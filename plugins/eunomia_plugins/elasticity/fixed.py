@@ -89,7 +89,7 @@ class _Cache:
             known, changed = declared_menus(snapshot), True
             self._cells = _Cells(known, jobs)
         else:
-            changed = self._cells.refresh(changes.jobs.tolist())
+            changed = self._cells.refresh(changes.touched)
         self._jobs, self._menus, self._version = jobs, known, snapshot.version
         return known, changed
 
