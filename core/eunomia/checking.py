@@ -5,8 +5,9 @@ parameter is never passed, and a plugin that compares by value is taken for its 
 """
 
 import inspect
+import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eunomia.contracts import Contract
@@ -102,11 +103,17 @@ def bind(plugin: Any, hook: str) -> Callable[..., Any] | None:
         return method
     places = [spec.index(name) for name in taken]
 
+    chosen: Callable[[tuple[object, ...]], Iterable[object]] = (
+        operator.itemgetter(*places)
+        if len(places) > 1  # a single one would come alone
+        else lambda arguments: [arguments[place] for place in places]
+    )
+
     def adapted(*arguments: object, **named: object) -> Any:
         if named:
             given = dict(zip(spec, arguments, strict=False)) | named
             return method(*[given[name] for name in taken])
-        return method(*[arguments[place] for place in places])
+        return method(*chosen(arguments))
 
     return adapted
 

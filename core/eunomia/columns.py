@@ -152,7 +152,7 @@ def take_row(tables: "Iterable[Table[Any]]") -> int:
     """Take a row of each of these tables, the same of all: they are only ever taken and given back together."""
     row = 0
     for table in tables:
-        row = table.take()
+        row = table._free.pop() if table._free else table.take()
     return row
 
 

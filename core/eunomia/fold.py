@@ -67,7 +67,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
             FOLDS[type(event)](folding, event)
         except EventError as error:
             folded.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
-    if state.has_ends and state.take_ended():
+    if state.ends and state.take_ended():
         state.cause(Cause.LEASE_ENDED)
     if standing.backing_off:
         _wake_retries(state)

@@ -3,6 +3,8 @@
 What is not plainly in order is left to ``check_allocation``, ``check_placement`` and ``plan``, which say what is wrong.
 """
 
+import numpy as np
+
 from eunomia.allocations import Allocation, Grants
 from eunomia.leases import GpuState
 from eunomia.menus import Menus
@@ -60,7 +62,8 @@ def lone_start(
         return None
     if not _is_whole(placement, int(grants.gpus.item())) or not _is_free(state, row, placement.gpus):
         return None
-    return Plan([start_order(state, offer, allocation, rounds, row, 0, placement.of(0), 1)], [])
+    gpus = placement.gpus if placement.gpus.size == 1 else np.sort(placement.gpus)
+    return Plan([start_order(state, offer, allocation, rounds, row, 0, gpus, 1)], [])
 
 
 def _is_whole(placement: Placement, size: int) -> bool:

@@ -103,12 +103,12 @@ class Sets:
 
     def gpus_of(self, job: int) -> Ints:
         """GPUs of a job's own lease, ascending; none where it has none."""
-        lease = self._state.leases.get(int(self._state.job_accounts.live.lease[job]))
+        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return NO_GPUS if lease is None else lease.gpus
 
     def protected_until(self, job: int) -> float:
         """Until when no round may take the job's lease; -inf: it may."""
-        lease = self._state.leases.get(int(self._state.job_accounts.live.lease[job]))
+        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
 
     def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:

@@ -115,8 +115,10 @@ class State:
         self.starts_at: dict[int, float] = {}
         self.sets = Sets(self)
         self._changes = ChangeLog()
-        self._ends: list[tuple[float, int]] = []
-        self._guards: list[tuple[float, int]] = []
+        self.ends: list[tuple[float, int]] = []
+        """Heap of when leases end, with those that end otherwise by now; empty: none ends."""
+        self.guards: list[tuple[float, int]] = []
+        """The same of protected parts."""
         self._parts: tuple[Reals, Reals] | None = None
         self._nothing: Reals = np.zeros(cluster.gpus)
         self._nothing.flags.writeable = False
@@ -296,31 +298,21 @@ class State:
         if overdue and lease.ends_at > self.now:
             overdue.discard(lease.id)
         if math.isfinite(lease.ends_at):
-            heapq.heappush(self._ends, (lease.ends_at, lease.id))
+            heapq.heappush(self.ends, (lease.ends_at, lease.id))
         if lease.protected_until > self.now:
-            heapq.heappush(self._guards, (lease.protected_until, lease.id))
-
-    @property
-    def has_ends(self) -> bool:
-        """False: no lease ends."""
-        return bool(self._ends)
-
-    @property
-    def has_guards(self) -> bool:
-        """False: no lease has a protected part that is to end."""
-        return bool(self._guards)
+            heapq.heappush(self.guards, (lease.protected_until, lease.id))
 
     def next_end(self) -> Seconds:
         """When the next lease ends; NEVER: none does."""
-        while self._ends and not self._ends_then(*self._ends[0]):
-            heapq.heappop(self._ends)
-        return Seconds(self._ends[0][0]) if self._ends else NEVER
+        while self.ends and not self._ends_then(*self.ends[0]):
+            heapq.heappop(self.ends)
+        return Seconds(self.ends[0][0]) if self.ends else NEVER
 
     def take_ended(self) -> bool:
         """Forget the ends that are past; True if a lease ended by now."""
         ended = False
-        while self._ends and self.next_end() <= self.now:
-            self.standing.overdue.add(heapq.heappop(self._ends)[1])
+        while self.ends and self.next_end() <= self.now:
+            self.standing.overdue.add(heapq.heappop(self.ends)[1])
             ended = True
         return ended
 
@@ -330,7 +322,7 @@ class State:
 
     def next_guard(self) -> Seconds:
         """When the next protected part of a lease ends; NEVER: none does."""
-        guards = self._guards
+        guards = self.guards
         while guards and not self._guarded_until(*guards[0]):
             heapq.heappop(guards)
         return Seconds(guards[0][0]) if guards else NEVER
@@ -339,7 +331,7 @@ class State:
         """Forget the protected parts that are past; return the leases that they were of."""
         ended = set()
         while self.next_guard() <= self.now:
-            ended.add(heapq.heappop(self._guards)[1])
+            ended.add(heapq.heappop(self.guards)[1])
         return ended
 
     def _guarded_until(self, until: float, lease: int) -> bool:

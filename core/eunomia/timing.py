@@ -18,11 +18,12 @@ class Timing:
         stages: who serves.
     """
 
-    __slots__ = ("_triggers", "stages")
+    __slots__ = ("known", "stages")
 
     def __init__(self, stages: Stages) -> None:
         self.stages = stages
-        self._triggers: Triggers | None = None
+        self.known: Triggers | None = None
+        """The triggers; None: the allocation has not been asked yet."""
 
     def declared(self, state: State) -> Triggers:
         """What the allocation declares, with what the profile overrides.
@@ -30,23 +31,18 @@ class Timing:
         Raises:
             StageFaultError: the allocation cannot say; it is asked again.
         """
-        if self._triggers is None:
+        if self.known is None:
             declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
             if declare is not None:
                 name = self.stages.names.get(Stage.ALLOCATION, Stage.ALLOCATION.value)
                 declared = ask(name, Stage.ALLOCATION, Triggers, declare, state.cluster)
-            self._triggers = self.stages.rounds.triggers(declared)
-        return self._triggers
-
-    @property
-    def known(self) -> Triggers | None:
-        """The triggers; None: the allocation has not been asked yet."""
-        return self._triggers
+            self.known = self.stages.rounds.triggers(declared)
+        return self.known
 
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: none is."""
-        triggers = self._triggers or self._known(state)
-        if state.has_guards and state.next_guard() <= state.now and _unguarded(state, triggers):
+        triggers = self.known or self._known(state)
+        if state.guards and state.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
         if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
@@ -63,9 +59,9 @@ class Timing:
 
     def next(self, state: State) -> Seconds:
         """When the next step is due without news."""
-        triggers, now, standing = self._triggers or self._known(state), state.now, state.standing
+        triggers, now, standing = self.known or self._known(state), state.now, state.standing
         wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
-        if state.has_ends:
+        if state.ends:
             wake_at = _sooner(state.next_end(), now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
@@ -76,7 +72,7 @@ class Timing:
                 wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
             if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
-            if standing.waiting and state.has_guards:
+            if standing.waiting and state.guards:
                 wake_at = _sooner(state.next_guard(), now, wake_at)
         if standing.backing_off:
             for time in standing.backing_off.values():
@@ -84,8 +80,8 @@ class Timing:
         return wake_at
 
     def _known(self, state: State) -> Triggers:
-        if self._triggers is not None:
-            return self._triggers
+        if self.known is not None:
+            return self.known
         try:
             return self.declared(state)
         except StageFaultError:

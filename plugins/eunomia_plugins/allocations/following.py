@@ -14,6 +14,7 @@ from eunomia_plugins.allocations.ranking import in_turn
 NOBODY: Final = np.empty(0, np.int32)
 FIRST: Final = np.zeros(1, np.int32)
 FIRST.flags.writeable = False
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 def can_follow(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: bool) -> bool:
@@ -71,11 +72,11 @@ def _everybody(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
     if len(free) > 1 and len(waiting) > 1:
         return None  # of several types, who comes first chooses
     for row in waiting:
-        kind = int(table.gpu_type[row])
+        kind = table.gpu_type.item(row)
         if not NONE <= kind < len(free):
             return None
         of = kind if kind != NONE else free.index(max(free)) if len(free) > 1 else 0
-        grants.append(Grant(row, of, int(table.most[row])))
+        grants.append(Grant(row, of, table.most.item(row)))
     return grants
 
 
@@ -105,11 +106,7 @@ def _allocation(
     stop: bool,
     beyond: Verdicts = NO_VERDICTS,
 ) -> Allocation:
-    rows: Rows = np.array([*losers, *[grant.row for grant in grants]], np.int32)
-    gpus: Ints = np.array([*[0 for _ in losers], *[grant.gpus for grant in grants]], np.int64)
-    kinds = None
-    if offer.capacity.size > 1:
-        kinds = np.array([*[-1 for _ in losers], *[grant.kind for grant in grants]], np.int32)
+    rows, gpus, kinds = _columns(grants, losers, types=offer.capacity.size)
     if rows.size == 1 and grants:
         order = FIRST
     else:
@@ -125,3 +122,14 @@ def _allocation(
         verdicts=beyond,
         wake_at=wake_at,
     )
+
+
+def _columns(grants: list[Grant], losers: list[int], *, types: int) -> tuple[Rows, Ints, Rows | None]:
+    """Who leaves and who is served, with how many GPUs, and of which type (-1 with none) where there are several."""
+    if len(grants) == 1 and not losers:
+        ((row, kind, gpus),) = grants
+        return np.array([row], _INT32), np.array([gpus], _INT64), np.array([kind], _INT32) if types > 1 else None
+    rows = np.array([*losers, *[grant.row for grant in grants]], _INT32)
+    sizes = np.array([*[0 for _ in losers], *[grant.gpus for grant in grants]], _INT64)
+    kinds = np.array([*[-1 for _ in losers], *[grant.kind for grant in grants]], _INT32) if types > 1 else None
+    return rows, sizes, kinds

@@ -1,7 +1,8 @@
 """The packing rule on bit sets of free GPUs, where claims stay, leave or start: the same places, found at once."""
 
+import functools
 import itertools
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -43,16 +44,16 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     ):
         return None
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), sets.waiting
+    if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE:
+        only = _only(snapshot, rows[0], grants)
+        if only is not None:
+            return only
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := sets.gpus_of(row)).size}
     if (held or offer.scope is not Scope.FREE) and not sets.plain:
         return None  # GPUs that are being left are on offer too
     kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
-    if len(order) == 1 and not held:
-        only = _one(snapshot.cluster, sets.space, order[0], kinds, grants)
-        if only is not None:
-            return only
     stay = _staying(snapshot, offer, allocation, kinds, held)
     if stay is None:
         return None
@@ -87,13 +88,25 @@ def _staying(
     return kept if len(kept) == len(stay) else None
 
 
-def _one(cluster: Cluster, space: Space, claim: int, kinds: list[int], grants: Grants) -> Placement | None:
-    """As ``_packed`` of one claim that holds nothing; None: it is granted nothing, or there is no room."""
-    size = int(grants.gpus[claim])
-    gpus = _choose(cluster, space, kinds[claim], size) if size else None
-    if gpus is None:
+def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
+    """As ``_packed`` of one claim that holds nothing, where there is no other; None: it is not so, or has no room."""
+    sets, kind, size = snapshot.sets, _kind(snapshot, grants, row), grants.gpus.item(0)
+    if sets is None or kind < 0 or size <= 0 or sets.gpus_of(row).size:
         return None
-    return Placement(claim=np.array([claim], np.int32), gpus=np.array(gpus), start=np.array([0, size]))
+    gpus = _choose(snapshot.cluster, sets.space, kind, size)
+    return None if gpus is None else Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
+
+
+FIRST: Final = np.zeros(1, np.int32)
+FIRST.flags.writeable = False
+
+
+@functools.lru_cache(maxsize=64)
+def _all(size: int) -> Ints:
+    """The offsets of a placement of one claim."""
+    made = np.array([0, size], np.int64)
+    made.flags.writeable = False
+    return made
 
 
 def _packed(
@@ -192,6 +205,15 @@ def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
     return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(given)]
 
 
+def _kind(snapshot: Snapshot, grants: Grants, row: int) -> int:
+    """The same of the only claim."""
+    wanted: int = snapshot.jobs.gpu_type.item(row)
+    if len(snapshot.cluster.gpu_types) == 1:
+        return wanted + 1 if wanted < NONE else 0
+    given: int = NONE if grants.gpu_type is None else grants.gpu_type.item(0)
+    return given if given >= 0 else max(wanted, NONE)
+
+
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
     """Why a claim cannot be placed: without CPUs, memory or islands to look at there are too few GPUs."""
     return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE
@@ -199,4 +221,4 @@ def _reason(space: Space, kind: int, gpus: int) -> Reason:
 
 def _islands(cluster: Cluster) -> bool:
     """Say whether some machine has several islands."""
-    return int(cluster.island[-1]) + 1 != len(cluster.machines)
+    return bool(cluster.island.item(-1) + 1 != len(cluster.machines))
