@@ -113,8 +113,8 @@ def _let_go(state: State, lease: Lease, order: Transition) -> None:
 
 
 def _start(state: State, order: Transition) -> None:
-    app = state.app_row(order.app)
-    job = NONE if order.job is None else state.job_row(order.job)
+    app = state.app_rows.get(order.app, NONE)
+    job = NONE if order.job is None else state.job_rows.get(order.job, NONE)
     lease = Lease(
         id=int(order.lease),
         epoch=int(order.epoch),

@@ -37,6 +37,7 @@ from eunomia.units import NEVER, NONE, Cause, Ints, LeaseId, OfferId, Scope, Sec
 from eunomia.valuations import Valuations
 
 NO_GPUS = np.empty(0, np.int64)
+_put = object.__setattr__
 _FREE = Scope.FREE
 _ELASTICITY, _VALUATION, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT
 
@@ -107,7 +108,8 @@ class Arbiter:
         causes = timing.due(self.state)  # 2. is a round due?
         if not causes:
             return self._rest(folded)
-        if timing.known is not None and self._is_quiet(timing.known, causes):
+        triggers = timing.known
+        if triggers is not None and self._is_quiet(triggers, causes):
             return self._quiet(folded, causes)
         return self._decide(folded, causes, lambda asking: self._round(asking, causes))  # 3. to 9.
 
@@ -451,12 +453,13 @@ class Arbiter:
         return self._adopt(decision)
 
     def _adopt(self, decision: Decision, memos: dict[tuple[str, Stage], Memo] | None = None) -> Decision:
-        adopt(self.state, decision)
+        state = self.state
+        adopt(state, decision)
         if decision.memos:
             self._adopt_memos(decision.memos, memos)
         # Nobody else has seen it yet: the last two fields follow from the state that it makes.
-        object.__setattr__(decision, "version", self.state.version)
-        object.__setattr__(decision, "wake_at", self.timing.next(self.state))
+        _put(decision, "version", state.version)
+        _put(decision, "wake_at", self.timing.next(state))
         return decision
 
     def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None) -> None:

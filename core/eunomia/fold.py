@@ -54,7 +54,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     standing = state.standing  # is built from the tables before they change, and follows every change from here on
     state.advance(now)
     folded = Folded([], [])
-    ordered = in_order(list(events))
+    ordered = in_order(events if type(events) is list else list(events))
     folding = Folding(state, folded, grace, ordered)
     done = 0
     for at, event in enumerate(ordered):

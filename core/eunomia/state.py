@@ -202,8 +202,8 @@ class State:
         self.books.job(job, self.now if at is None else at)
         jobs.state[job] = to
         standing = self.standing
-        if to is _RUNS or to is _STARTS:
-            self.sized(job)
+        if (to is _RUNS or to is _STARTS) and self.size_of(job) < jobs.most[job]:
+            standing.short.add(job)
         elif standing.short:
             standing.short.discard(job)
         if to is _WAITS:

@@ -14,7 +14,7 @@ import eunomia.fold
 import eunomia.plan
 import eunomia.pools
 from eunomia import Claims, Cluster, Placement, Profile, Unit
-from eunomia.columns import Table, drop_row
+from eunomia.columns import Table, drop_row, take_row
 from eunomia.decisions import TransitionKind
 from eunomia.errors import EunomiaError
 from eunomia.folding import Folded, Folding
@@ -305,6 +305,25 @@ def test_a_row_given_back_holds_what_an_empty_one_holds_in_every_table() -> None
     for table in tables:
         assert (table.live.id[0], table.live.most[0], table.add(id="b/1")) == (None, 1, 0)
         assert np.isnan(table.live.cpus[0])
+
+
+def test_tables_that_go_together_give_and_take_the_same_rows_as_each_alone() -> None:
+    luck = np.random.default_rng(5)
+    tables, alone = (Table(Jobs, capacity=2), Table(Jobs, capacity=2)), Table(Jobs, capacity=2)
+    taken: list[int] = []
+    for _ in range(60):
+        if taken and luck.random() < 0.4:
+            row = taken.pop(int(luck.integers(len(taken))))
+            drop_row(tables, row)
+            alone.drop(row)
+        else:
+            row = take_row(tables)
+            assert row == alone.add()
+            taken.append(row)
+            for table in (*tables, alone):
+                table.cells.most[row], table.cells.id[row], table.cells.done[row] = row, f"a/{row}", 0.5
+    for table in tables:
+        assert repr(table.state()) == repr(alone.state())
 
 
 def test_many_jobs_have_their_sizes_as_each_has_its_own() -> None:
