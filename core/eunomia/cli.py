@@ -21,7 +21,6 @@ from typer.core import TyperGroup
 from eunomia import __version__
 from eunomia.commands import Command, all_commands, built_in
 from eunomia.errors import EunomiaError, InputError, InputErrors
-from eunomia.leaving import leave
 from eunomia.words import did_you_mean
 
 INTERRUPTED = 130
@@ -46,11 +45,7 @@ EPILOG = (
 
 def main() -> None:
     """Run the command line and exit."""
-    code = run(sys.argv[1:])
-    known = built_in(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
-    if known is not None and known.leaves_nothing_open:
-        leave(code)
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -20,8 +20,6 @@ class Command:
     help: str
     target: str
     """``module:function``: a function with Typer's annotations, or a ``Typer``."""
-    leaves_nothing_open: bool = False
-    """Whether everything is written and closed when it returns, so that its process may end at once."""
 
     def load(self) -> Callable[..., Any]:
         """Import the command.
@@ -47,13 +45,11 @@ BUILT_IN: Final = (
         name="simulate",
         help="Simulate a workload on a described cluster, under one or many policies.",
         target="eunomia_testbed.commands.simulate:simulate",
-        leaves_nothing_open=True,
     ),
     Command(
         name="compare",
         help="Compare two simulated policies, with intervals over seeds.",
         target="eunomia_testbed.commands.compare:compare",
-        leaves_nothing_open=True,
     ),
     Command(
         name="reproduce",
