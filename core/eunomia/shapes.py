@@ -62,19 +62,12 @@ def _late_init(cls: type[Any]) -> Callable[..., None]:
     """An ``__init__`` that makes the real one, which fills the slots straight, when it is first called."""
     fields = dataclasses.fields(cls)
     puts: dict[str, Any] = {f"_set_{field.name}": vars(cls)[field.name].__set__ for field in fields}
-    if len(fields) > FEW:
-        puts |= {"_turn": _turn, "_open": type(cls.__name__, (), {"__slots__": [field.name for field in fields]})}
 
     def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - it stands for one
         cls.__init__ = _init(cls, puts)
         cls.__init__(self, **given)
 
     return __init__
-
-
-FEW = 5
-"""Fields up to which it is cheaper to fill slot by slot than to open the object for a moment."""
-_turn = vars(object)["__class__"].__set__
 
 
 class _Signature:
@@ -99,16 +92,7 @@ def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
         if field.default is not dataclasses.MISSING:
             names[f"_default_{field.name}"] = field.default
         asked.append(field.name if field.default is dataclasses.MISSING else f"{field.name}=_default_{field.name}")
-    fields = [field.name for field in dataclasses.fields(cls)]
-    body = [f"    _set_{name}(self, {name})" for name in fields] or ["    pass"]
-    if "_open" in names:  # filled as a plain object of the same slots, and then shut; a child may have other slots
-        names["_shut"] = cls
-        body = ["    if self.__class__ is not _shut:", *[f"    {line}" for line in body], "        return"]
-        body += [
-            "    _turn(self, _open)",
-            *[f"    self.{name} = {name}" for name in fields],
-            "    self.__class__ = _shut",
-        ]
+    body = [f"    _set_{field.name}(self, {field.name})" for field in dataclasses.fields(cls)] or ["    pass"]
     exec("\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *body]), names)
     made: Callable[..., None] = names["__init__"]
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__

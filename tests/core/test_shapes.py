@@ -42,7 +42,7 @@ class Nothing:
 
 @value
 class Wide:
-    """A value of many fields: it is filled as a plain object and then shut."""
+    """A value of many fields."""
 
     a: int
     b: int = 2
