@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
+from eunomia_appmaster.local_machine import MOST_SLOTS
 from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -18,7 +19,6 @@ PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES")
 """What the launcher sets for a worker and an app file may not."""
-MOST_SLOTS = 65_536
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
 MOST_NUMBER = 1e300

@@ -18,7 +18,7 @@ from eunomia.errors import InputError
 
 DEFAULT_CPU_SLOTS = 4
 MOST_SLOTS = 65_536
-"""What an arbiter takes of a machine."""
+"""What a machine may lease, and a job ask for: the arbiter takes no more."""
 CPU_TYPE = "cpu"
 GIB = 1024**3
 

@@ -13,12 +13,12 @@ from google.protobuf.message import Message
 
 from eunomia.errors import InputError
 from eunomia.shapes import value
+from eunomia_appmaster.local_machine import MOST_SLOTS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Of any message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is read."""
 MOST_JOBS: Final = 10_000
 """Jobs of an app, those that have ended among them; as many as a search may have trials."""
-MOST_SLOTS: Final = 65_536
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
 """Of one row."""
