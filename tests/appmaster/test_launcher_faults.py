@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from eunomia.errors import InputError
 from eunomia_appmaster.launcher import processes, shepherd
 from eunomia_appmaster.launcher.files import write_json
+from eunomia_appmaster.launcher.node import Epochs
 from eunomia_appmaster.runtimes import ContainerState, Exit, LeaseOverError, SlotBusyError, WatchPosition
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
@@ -169,6 +171,33 @@ def test_a_container_whose_start_never_began_is_given_up(tmp_path: Path) -> None
         status = lab.completed("ana-1.r1.0")
         assert status.suspended  # nothing ran, nothing is lost
         assert "before its worker was started" in status.diagnostics
+
+
+@pytest.mark.parametrize("torn", ["", '{"container_id": "ana', "\x00\x00", "[]"])
+def test_files_that_a_power_cut_tore_are_put_aside(tmp_path: Path, torn: str) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=DEAF))
+        pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        lab.kill()
+        launchers, folder = tmp_path / "state" / "launcher", lab.run_folder() / "containers" / "ana-1.r1.0"
+        for path in (launchers / "launcher.json", launchers / "secret", folder / "container.json"):
+            assert path.exists()
+            path.write_text(torn)
+        lab.start()
+        assert lab.arbiter.registrations[-1].containers == []
+        eventually(lambda: not alive(pid))  # a record is lost with the power only; all the same nothing is left behind
+        assert (folder / "container.json.torn").read_text() == torn
+        assert lab.output().count("launcher.torn_file") == 3
+        lab.runtime().start(lab.gang(0, script="raise SystemExit(0)", job=2, epoch=2))
+        assert lab.completed("ana-2.r1.0").finished
+
+
+def test_torn_epochs_keep_a_launcher_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "epochs.json").write_text('{"0": {"highest": 7')
+    with pytest.raises(InputError, match=r"must be whole JSON") as refused:
+        Epochs(tmp_path / "epochs.json")
+    assert "epochs.json" in str(refused.value)
+    assert (tmp_path / "epochs.json").exists()
 
 
 @pytest.mark.parametrize(("number", "survives"), [(signal.SIGTERM, False), (signal.SIGHUP, True)])

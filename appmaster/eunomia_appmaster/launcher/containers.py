@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -305,8 +306,8 @@ class Containers:
         """Take over what an earlier launcher left, from the files."""
         for link in sorted((self.node.folder / "live").iterdir()):
             container = Container.load(link)
-            if container is None:  # killed between folder and record: nothing was started
-                link.unlink()
+            if container is None:
+                _drop(link)
                 continue
             container.folder = link.resolve()
             self._all[container.id] = container
@@ -393,6 +394,17 @@ class Containers:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("launcher.fault", exc_info=error)
+
+
+def _drop(link: Path) -> None:
+    """Forget a container without a record: the launcher was killed before it wrote one, or it was lost with the power.
+
+    In the first case nothing was started, in the second nothing runs any more; should something run, it is killed.
+    """
+    lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
+    lost.read_worker()
+    kill(members(lost.mark, lost.worker, lost.shepherd))
+    link.unlink()
 
 
 def _never_began(container: Container, why: str) -> None:

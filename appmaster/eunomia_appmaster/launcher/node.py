@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eunomia.errors import InputError
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
-from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.files import read_json, read_whole_json, write_json
 from eunomia_appmaster.local_machine import LocalMachine
 
 LAUNCHER_FILE = "launcher.json"
@@ -24,7 +24,7 @@ class Node:
         machine: what was detected.
 
     Raises:
-        InputError: another launcher holds the folder.
+        InputError: another launcher holds the folder, or the file of epochs is not whole.
     """
 
     def __init__(self, state: Path, name: str, machine: LocalMachine) -> None:
@@ -82,11 +82,15 @@ class SlotEpochs:
 
 
 class Epochs:
-    """The fencing tokens of all slots, in a file that survives the launcher and the machine."""
+    """The fencing tokens of all slots, in a file that survives the launcher and the machine.
+
+    Raises:
+        InputError: the file is there and not whole. It keeps old leases out, so it is not passed over.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        record = read_json(path) or {}
+        record = read_whole_json(path) or {}
         self._slots = {int(slot): SlotEpochs(**known) for slot, known in record.items()}
 
     def __getitem__(self, slot: int) -> SlotEpochs:
