@@ -25,6 +25,8 @@ A = TypeVar("A")
 TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """How long a call goes on asking an arbiter that is just being restarted."""
+MOST_ANSWER_BYTES = 256 * 2**20
+"""Of one answer: thousands of apps and jobs that ended do not fit what gRPC takes unasked (4 MiB)."""
 OVER = ("finished", "failed", "cancelled")
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
@@ -109,7 +111,9 @@ class Client:
         self._timeout = timeout_seconds
         self._address = _found(address, self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
         self.address = self._address.target
-        self._channel = self._address.channel([("grpc.max_reconnect_backoff_ms", 500)])
+        self._channel = self._address.channel(
+            [("grpc.max_reconnect_backoff_ms", 500), ("grpc.max_receive_message_length", MOST_ANSWER_BYTES)]
+        )
         self._stub = rpc.ClientProtocolStub(self._channel)
 
     def __enter__(self) -> Self:

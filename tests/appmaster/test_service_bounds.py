@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia.errors import InputError
+from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import bounds, sessions
+from eunomia_appmaster.service.apps import App
 from eunomia_appmaster.service.rates import MOST_NAMES, RETRY_KEY, Rate
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
@@ -264,6 +266,22 @@ def test_heartbeats_without_pause_are_held_apart_and_not_heaped_up(lab: Any, mon
     codes = {error.code() for error in errors}
     assert codes <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT}
     assert any("heartbeats of an app master may be on their way" in error.details() for error in errors)
+
+
+def test_an_answer_of_thousands_of_ended_apps_arrives(lab: Any) -> None:
+    ended = []
+    for number in range(5000):
+        app = App(
+            name=f"a{number}", user="u", weight=1.0, tuner="none", trials=1, least=1, most=1, submitted_at=0.0,
+            arrived_at=float(number),
+        )  # fmt: skip
+        app.end("failed", "what was wrong with it " * 50, 1.0 + number)
+        ended.append(app.note())
+    service = lab.arbiter.service
+    lab.arbiter.call(lambda: service.journal.note(*ended))
+    (token := lab.folder / "token").write_text(service.tokens.operator)
+    with Client(lab.arbiter.address, token_file=token) as client:
+        assert len(client.list().apps) == len(ended)
 
 
 def test_an_app_has_at_most_so_many_jobs(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
