@@ -172,8 +172,8 @@ def _few_verdicts(
             code = _NUMBER[stage], names.setdefault(name, len(names))
             for row, reason in zip(verdicts.rows.tolist(), verdicts.reasons.tolist(), strict=True):
                 given.setdefault(row, (reason, *code))
-    stopped = _stopped(state, plan).tolist() if plan.transitions else []
-    look_at = {*given, *stopped}
+    stopped = _stopped(state, plan)
+    look_at = stopped.union(given)
     standard = None
     if offer is not None:
         name = next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
@@ -181,8 +181,8 @@ def _few_verdicts(
         look_at |= standing.judge_by(standard)
     if not look_at:
         return ()
-    started = set(_started(state, plan).tolist()) if plan.transitions else set()
-    kept, listed, told = state.job_accounts.live, list(names), []
+    started = _started(state, plan)
+    kept, listed, told = state.job_accounts.cells, list(names), []
     for row in sorted(look_at):
         code_of = given.get(row, standard)
         waits = (row in standing.waiting or row in stopped) and row not in started
@@ -206,7 +206,8 @@ def _all_verdicts(
     fault: Fault | None,
 ) -> tuple[Waiting, ...]:
     given = _gathered(state, answers)
-    waiting = np.setdiff1d(np.union1d(state.waiting(), _stopped(state, plan)), _started(state, plan))
+    waits = state.standing.waiting.union(_stopped(state, plan)) - _started(state, plan)
+    waiting = np.array(sorted(waits), dtype=np.int32)
     _defaults(state, given, waiting, offer, answers, opened=opened, fault=fault)
     kept = state.job_accounts.live
     same = kept.reason[waiting] == given.reason[waiting]
@@ -225,27 +226,22 @@ def _all_verdicts(
 
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 _SUSPEND, _START = TransitionKind.SUSPEND, TransitionKind.START
-_NOBODY = np.empty(0, np.int32)
 
 
-def _started(state: State, plan: Plan) -> Rows:
+def _started(state: State, plan: Plan) -> set[int]:
     """Jobs that start, and all of an app that wins GPUs: which of them run is its tuner's to say."""
     orders = [order for order in plan.transitions if order.kind is not _SUSPEND and order.gpus.size]
-    jobs = [state.job_row(order.job) for order in orders if order.job is not None]
+    jobs = {state.job_row(order.job) for order in orders if order.job is not None}
     winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is _START]
-    theirs = [row for app in winners for row in state.standing.jobs_of.get(app, ())]
-    return np.array([*jobs, *theirs], dtype=np.int32)
+    return jobs.union(*[state.standing.jobs_of.get(app, ()) for app in winners])
 
 
-def _stopped(state: State, plan: Plan) -> Rows:
+def _stopped(state: State, plan: Plan) -> set[int]:
     """Jobs that lose what they run on: why is said at once, and stands until they are turned down again."""
     orders = [order for order in plan.transitions if order.kind in _LEAVERS]
-    if not orders:
-        return _NOBODY
-    jobs = [state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0]
-    theirs = [state.holdings.live.job[order.leaving] for order in orders if order.job is None]
-    rows = np.concatenate([np.array(jobs, dtype=np.int32), *theirs]).astype(np.int32)
-    return np.unique(rows[rows != NONE])
+    jobs = {state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0}
+    theirs = [state.holdings.live.job[order.leaving].tolist() for order in orders if order.job is None]
+    return jobs.union(*theirs) - {NONE}
 
 
 def _gathered(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> _Columns:

@@ -101,14 +101,21 @@ class Cluster:
 
     def locality(self, gpus: Ints) -> Locality:
         """How far apart these GPUs are; a single GPU is an island."""
-        if np.unique(self.machine[gpus]).size > 1:
-            return Locality.RACK if np.unique(self.rack[gpus]).size == 1 else Locality.CLUSTER
-        return Locality.ISLAND if np.unique(self.island[gpus]).size <= 1 else Locality.MACHINE
+        if gpus.size <= 1:
+            return Locality.ISLAND
+        if not _alike(self.machine[gpus]):
+            return Locality.RACK if _alike(self.rack[gpus]) else Locality.CLUSTER
+        return Locality.ISLAND if _alike(self.island[gpus]) else Locality.MACHINE
 
     def gpu_name(self, gpu: int) -> str:
         """A GPU as users see it: ``a01/3``."""
         machine = int(self.machine[gpu])
         return f"{self.machines[machine].name}/{gpu - int(self.machine_start[machine])}"
+
+
+def _alike(numbers: Ints | Rows) -> bool:
+    """Say whether there is but one of them."""
+    return bool((numbers == numbers[0]).all())
 
 
 _PART = re.compile(

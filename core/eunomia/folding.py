@@ -31,17 +31,20 @@ class EventError(InputError):
 class Folding:
     """The fold of a step's events: the state, and what follows for executors."""
 
-    __slots__ = ("_events", "folded", "grace", "state")
+    __slots__ = ("_ending", "_events", "folded", "grace", "state")
 
     def __init__(self, state: State, folded: Folded, grace: Seconds, events: Sequence[Event]) -> None:
         self.state = state
         self.folded = folded
         self.grace = grace
         self._events = events
+        self._ending: set[JobId] | None = None
 
     def ends(self, job: JobId) -> bool:
         """Say whether a job ends in this step: it waits for nothing any more."""
-        return job in [event.job for event in self._events if type(event) is JobFinished]
+        if self._ending is None:
+            self._ending = {event.job for event in self._events if type(event) is JobFinished}
+        return job in self._ending
 
     def app(self, app: AppId) -> int:
         """Row of an app that is here and not over; EventError otherwise."""

@@ -1,5 +1,8 @@
 """What must hold: of a plan before it is adopted, and of the whole state, in tests and on a timer."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from eunomia.allocations import Allocation, Grants
@@ -17,6 +20,7 @@ from eunomia.workload import JobState
 
 _JOB = Unit.JOB
 _FREE = int(GpuState.FREE)
+_FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
 class PlanError(EunomiaError):
@@ -75,8 +79,8 @@ def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -
     """By job, its GPUs and those that it holds beyond the offer."""
     number = state.job_accounts.cells.lease
     leases = [state.leases.get(number[job]) for job in jobs]
-    if not any(leases):
-        return gpus
+    if not any(leases) or offer.gpus.size == state.cluster.gpus:
+        return gpus  # nothing is beyond it
     offered = set(offer.gpus.tolist())
     return [
         size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
@@ -98,7 +102,7 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
     used = {Unit.JOB: state.jobs, Unit.APP: state.apps}.get(unit, state.users).used  # type: ignore[attr-defined]
     if rows.min() < 0 or rows.max() >= used or not np.issubdtype(rows.dtype, np.integer):
         raise PlanError(stage, f"verdicts must be of rows of {unit.value}s in use", value=str(rows[:8]))
-    if reasons.min() < min(Reason) or reasons.max() > max(Reason):
+    if reasons.min() < _FIRST_REASON or reasons.max() > _LAST_REASON:
         raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
 
 
@@ -123,12 +127,12 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     if gpus and not _on_offer(state, offer, placement.gpus, gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    placed: dict[int, int] = {}
+    placed, named, start = dict[int, int](), rows.tolist(), placement.start.tolist()
     for index, claim in enumerate(claims):
-        gpus_of = placement.of(index)
-        if gpus_of.size:  # of a claim that gets nothing there is nothing to say
-            _check_claim(state, offer, allocation, claim, gpus_of)
-            placed[int(rows[claim])] = int(gpus_of.size)
+        gpus_of = gpus[start[index] : start[index + 1]]
+        if gpus_of:  # of a claim that gets nothing there is nothing to say
+            _check_claim(state, offer, allocation, claim, named[claim], gpus_of)
+            placed[named[claim]] = len(gpus_of)
     if allocation.claims.unit is _JOB:
         _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)
     if placement.cpus is not None or placement.memory_gib is not None:
@@ -146,33 +150,33 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
     return bool(reached(state, offer, gpus).all())
 
 
-def _check_claim(state: State, offer: Offer, allocation: Allocation, claim: int, gpus: Ints) -> None:
-    row = int(allocation.claims.rows[claim])
+def _check_claim(state: State, offer: Offer, allocation: Allocation, claim: int, row: int, gpus: Sequence[int]) -> None:
     grants = allocation.amount
     if isinstance(grants, Grants):
-        if gpus.size > grants.gpus[claim]:
+        if len(gpus) > grants.gpus.item(claim):
             rule = f"a claim must get at most the {grants.gpus[claim]} GPUs that it was granted"
-            raise PlanError(Stage.PLACEMENT, rule, value=str(gpus.size))
-        if grants.pins is not None and gpus.size:
+            raise PlanError(Stage.PLACEMENT, rule, value=str(len(gpus)))
+        if grants.pins is not None:
             _check_pins(state, grants, claim, gpus)
-    if gpus.size and allocation.claims.unit is _JOB:
+    if allocation.claims.unit is _JOB:
         _check_job(state, offer, row, gpus)
 
 
-def _check_pins(state: State, grants: Grants, claim: int, gpus: Ints) -> None:
+def _check_pins(state: State, grants: Grants, claim: int, gpus: Sequence[int]) -> None:
     pins = grants.pins
     if pins is None:
         return
     mine = pins.claim == claim
-    wanted = np.bincount(
-        pins.machine[mine], weights=pins.gpus[mine].astype(float), minlength=len(state.cluster.machines)
-    )
-    placed = np.bincount(state.cluster.machine[gpus], minlength=len(state.cluster.machines))
-    if mine.any() and not np.array_equal(wanted.astype(np.int64), placed):
-        raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(placed))
+    if not mine.any():
+        return
+    wanted, placed = Counter[int](), Counter(state.cluster.machine[list(gpus)].tolist())
+    for machine, count in zip(pins.machine[mine].tolist(), pins.gpus[mine].tolist(), strict=True):
+        wanted[machine] += count
+    if wanted != placed:
+        raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(dict(placed)))
 
 
-def _check_job(state: State, offer: Offer, job: int, gpus: Ints) -> None:
+def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
     waits = job in state.standing.waiting or state.job_accounts.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         standing = JobState(int(state.jobs.live.state[job])).name.lower()
@@ -180,7 +184,7 @@ def _check_job(state: State, offer: Offer, job: int, gpus: Ints) -> None:
             Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=state.job_id(job)
         )
     wanted = state.jobs.cells.gpu_type[job]
-    if wanted != NONE and np.any(state.cluster.gpu_type[gpus] != wanted):
+    if wanted != NONE and np.any(state.cluster.gpu_type[list(gpus)] != wanted):
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=state.job_id(job))
 
 

@@ -109,9 +109,12 @@ class Menus:
 
     def largest_at_most(self, job: int, gpus: int) -> int:
         """The largest size on the job's menu that is at most ``gpus``; 0: none fits."""
-        sizes = self.sizes(job)
-        fit = int(np.searchsorted(sizes, gpus, side="right"))
-        return int(sizes[fit - 1]) if fit else 0
+        curve, points = int(self.curve[job]), self.points
+        if curve < 0:
+            return 0
+        start, end = points.start[curve : curve + 2].tolist()
+        fit = int(points.gpus[start:end].searchsorted(gpus, side="right"))
+        return int(points.gpus[start + fit - 1]) if fit else 0
 
     def span(self, jobs: Rows) -> tuple[Ints, Ints]:
         """The smallest and the largest size on each job's menu; 0 where it has none."""

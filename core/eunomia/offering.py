@@ -10,6 +10,7 @@ from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 from eunomia.workload import JobState
 
 _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
+_WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
 """As plain numbers: a column is compared with these much sooner than with a member."""
 
 
@@ -109,9 +110,9 @@ def _candidates(state: State, mask: Bools) -> Rows:
     """Jobs that wait, and jobs that hold nothing but GPUs on offer; by arrival."""
     used = state.jobs.used
     states = state.jobs.live.state[:used]
-    chosen = states == JobState.WAITING
+    chosen = states == _WAITING
     held = state.holdings.live
-    runs = (states == JobState.RUNNING) | (states == JobState.STARTING)
+    runs = (states == _RUNNING) | (states == _STARTING)
     beyond = np.zeros(used, dtype=bool)
     inside = np.zeros(used, dtype=bool)
     on = held.job >= 0

@@ -57,6 +57,7 @@ STAGES = tuple(Stage)
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
 _FREED = Cause.FREED
 _RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
+_EMPTY, _PAUSED = int(JobState.EMPTY), int(JobState.PAUSED)
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
 _HELD = int(GpuState.HELD)
 _LEAVING = int(GpuState.LEAVING)
@@ -535,7 +536,7 @@ class State:
         """Rows of jobs that are not paused and not over, by arrival."""
         used = self.jobs.used
         states = self.jobs.live.state[:used]
-        return self.by_arrival(np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED)))
+        return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
 
     def by_arrival(self, rows: Ints) -> Rows:
         """Rows of jobs in the order in which they came."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -11,6 +12,7 @@ from pydantic import Field
 from eunomia import (
     Allocation,
     Claims,
+    Cluster,
     Contract,
     Feature,
     Menus,
@@ -103,7 +105,7 @@ class Isolated:
         start = np.arange(parts + 1) * snapshot.cluster.gpus // parts
         why = _reasons(snapshot, offer, least, kind, part, start)
         serving = _Serving(snapshot, menus, claims, usable(snapshot, offer, claims))
-        for number in np.unique(part).tolist():
+        for number in sorted(set(part.tolist())):
             mine = np.flatnonzero((part == number) & (why == int(Reason.OUTRANKED)))
             serving.serve(mine, kind, int(start[number]), int(start[number + 1]))
         late = np.flatnonzero(serving.sizes == 0)
@@ -126,7 +128,7 @@ class Isolated:
         old = snapshot.memos.of(self.name, Stage.ALLOCATION)
         tenants = (old if isinstance(old, Tenants) else Tenants({})).settled(owners, parts)
         of_row = np.zeros(ids.size, np.int64)
-        for row in np.unique(rows).tolist():
+        for row in set(rows.tolist()):
             of_row[row] = tenants.part[str(ids[row])]
         mine = snapshot.jobs.app[jobs]
         return of_row[mine if among_apps else snapshot.apps.user[mine]], parts, tenants
@@ -142,43 +144,54 @@ def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: In
     return why
 
 
+def _homes(cluster: Cluster, gpus: Ints, holder: Ints) -> dict[int, Counter[int]]:
+    """By claim that holds some of these GPUs, how many it has by machine."""
+    homes: dict[int, Counter[int]] = {}
+    for claim, machine in zip(holder.tolist(), cluster.machine[gpus].tolist(), strict=True):
+        if claim >= 0:
+            homes.setdefault(claim, Counter())[machine] += 1
+    return homes
+
+
 class _Serving:
     """Sizes and machines of jobs, in the making."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, claims: Claims, gpus: Ints) -> None:
         self.cluster, self.menus, self.jobs = snapshot.cluster, menus, claims.rows
         self.gpus = gpus
-        self.holder = holders(snapshot, claims, gpus)
+        self.home = _homes(self.cluster, gpus, holders(snapshot, claims, gpus))
+        self.machine_type: list[int] = self.cluster.machine_type.tolist()
         self.sizes = np.zeros(claims.rows.size, np.int64)
         self.pinned: list[tuple[int, int, int]] = []
 
     def serve(self, mine: Ints, kind: Rows, start: int, end: int) -> None:
         """Give jobs, by index in order, what is free of the GPUs from ``start`` to ``end``."""
         here = self.gpus[(self.gpus >= start) & (self.gpus < end)]
-        free = np.bincount(self.cluster.machine[here], minlength=len(self.cluster.machines))
-        types = len(self.cluster.gpu_types)
+        free = Counter(self.cluster.machine[here].tolist())
+        by_type = np.bincount(self.cluster.gpu_type[here], minlength=len(self.cluster.gpu_types)).tolist()
         for index in mine.tolist():
-            by_type = np.bincount(self.cluster.machine_type, weights=free, minlength=types)
-            if not by_type.any():
+            if not any(by_type):
                 return
-            of = int(kind[index]) if kind[index] >= 0 else int(by_type.argmax())
-            size = self.menus.largest_at_most(int(self.jobs[index]), int(by_type[of]))
+            wanted = kind.item(index)
+            of = wanted if wanted >= 0 else by_type.index(max(by_type))
+            size = self.menus.largest_at_most(self.jobs.item(index), by_type[of])
             if size:
-                room = np.where(self.cluster.machine_type == of, free, 0)
-                self._pin(index, size, room, free)
+                by_type[of] -= size
+                self._pin(index, size, of, free)
 
-    def _pin(self, index: int, size: int, room: Ints, free: Ints) -> None:
+    def _pin(self, index: int, size: int, kind: int, free: Counter[int]) -> None:
         """Where it is, if it may stay there; else one machine, the fullest with room; else as few as can be."""
         self.sizes[index] = size
-        home = np.bincount(self.cluster.machine[self.gpus[self.holder == index]], minlength=room.size)
-        if home.sum() == size and np.all(home <= room):
-            machines = np.flatnonzero(home)
+        home: dict[int, int] = self.home.get(index, {})
+        types = self.machine_type
+        if sum(home.values()) != size or any(types[at] != kind or free[at] < count for at, count in home.items()):
+            home = {at: free[at] for at in sorted(free) if free[at] and types[at] == kind}
+            fits = [at for at, count in home.items() if count >= size]
+            order = [min(fits, key=home.__getitem__)] if fits else sorted(home, key=home.__getitem__, reverse=True)
         else:
-            fits = np.flatnonzero(room >= size)
-            machines = fits[[room[fits].argmin()]] if fits.size else np.argsort(-room, kind="stable")
-            home = room
-        for machine in machines.tolist():
-            part = min(size, int(home[machine]))
+            order = sorted(home)
+        for machine in order:
+            part = min(size, home[machine])
             if part:
                 self.pinned.append((index, machine, part))
                 free[machine] -= part

@@ -73,10 +73,11 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
         snapshot: the state of this moment.
         curve_of: [job row] its curve; -1: none.
     """
+    curves, types = curve_of.tolist(), {name: kind for kind, name in enumerate(snapshot.cluster.gpu_types)}
     extra = [
-        (curve_of[job], point.gpus, _type(snapshot, point.gpu_type), int(point.locality), point.rate)
+        (curves[job], point.gpus, types.get(point.gpu_type, -1), int(point.locality), point.rate)
         for job, measured in snapshot.measured.items()
-        if job < curve_of.size and curve_of[job] >= 0
+        if job < len(curves) and curves[job] >= 0
         for point in measured
     ]
     sizes = set(zip(points.curve.tolist(), points.gpus.tolist(), strict=True))
@@ -96,8 +97,3 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
         locality=np.concatenate([points.locality, locality]).astype(np.int32)[order],
         basis=basis[order],
     )
-
-
-def _type(snapshot: Snapshot, name: str) -> int:
-    types = snapshot.cluster.gpu_types
-    return types.index(name) if name in types else -1

@@ -114,7 +114,7 @@ class _Cells:
     def refresh(self, rows: list[int]) -> bool:
         """Write the menus of these rows anew, as ``declared_menus`` writes them; say whether one is another now."""
         changed = False
-        for row in rows:
+        for row in set(rows):
             gpus, seconds = self._most[row], self._seconds[row]
             rate = gpus * (1.0 / seconds if seconds else math.inf)
             curve = -1 if self._state[row] in _AWAY else row

@@ -73,10 +73,10 @@ def _staying(
     for claim, gpus in held.items():
         if not grants[claim]:
             continue
-        same = types[gpus] == kinds[claim]
-        if gpus.size == grants[claim] and (alike or same.all()):
+        right = [] if alike else (types[gpus] == kinds[claim]).tolist()
+        if gpus.size == grants[claim] and all(right):
             stay.add(claim)
-        elif alike or same.any():
+        elif alike or any(right):
             return None
     if not stay:
         return {}

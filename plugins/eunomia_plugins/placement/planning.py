@@ -1,5 +1,6 @@
 """What placements share: go through the claims in order, keep what stays, and let a rule choose GPUs for the rest."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -111,8 +112,7 @@ class _Plan:
         if wanted != NONE and (cluster.gpu_type[gpus] != wanted).any():
             return False
         if claim in self.pinned:
-            machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
-            return dict(zip(machines.tolist(), counts.tolist(), strict=True)) == self.pinned[claim]
+            return dict(Counter(cluster.machine[gpus].tolist())) == self.pinned[claim]
         return True
 
     def _serve(self, claims: list[int], *, stop: bool) -> None:
@@ -276,8 +276,11 @@ def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
 
 def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
     """GPUs of the offer by the claim that holds them."""
-    owned: Bools = index >= 0
-    return {int(claim): gpus[index == claim] for claim in np.unique(index[owned])}
+    owned: dict[int, list[int]] = {}
+    for claim, gpu in zip(index.tolist(), gpus.tolist(), strict=True):
+        if claim >= 0:
+            owned.setdefault(claim, []).append(gpu)
+    return {claim: np.array(owned[claim], np.int64) for claim in sorted(owned)}
 
 
 def _pinned(grants: Grants) -> dict[int, dict[int, int]]:

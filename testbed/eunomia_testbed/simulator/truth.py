@@ -48,6 +48,7 @@ class Speeds:
         self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
+        self._near: dict[tuple[int, int], tuple[int, Locality]] = {}
         self.plain = models is None
         """Whether speed depends on nothing but the number of GPUs."""
         self._cpus = _Shares(cluster, cluster.machine_cpus, jobs.cpus_per_gpu)
@@ -103,11 +104,11 @@ class Speeds:
         cluster = self._cluster
         rows = np.asarray(gpus)
         locality = cluster.locality(rows)
-        on = np.unique(cluster.machine[rows])
-        machines = int(on.size)
+        on = list(set(cluster.machine[rows].tolist()))
+        machines = len(on)
         cpus = self._cpus.of(on) if cpus is None else cpus
         memory_gib = self._memory.of(on) if memory_gib is None else memory_gib
-        types: list[int] = np.unique(cluster.gpu_type[rows]).tolist()
+        types: set[int] = set(cluster.gpu_type[rows].tolist())
         # A synchronous gang is as fast as its slowest member.
         return max(
             self.at(
@@ -252,6 +253,11 @@ class Speeds:
 
     def _nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
         """How few machines of a type hold so many GPUs, and how far apart those are."""
+        if (gpus, kind) not in self._near:
+            self._near[gpus, kind] = self._find_nearest(gpus, kind)
+        return self._near[gpus, kind]
+
+    def _find_nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
         cluster = self._cluster
         sizes = np.diff(cluster.machine_start)[cluster.machine_type == kind]
         if gpus <= int(sizes.max(initial=0)):
@@ -328,7 +334,7 @@ class _Shares:
         self._best: list[float | None] = [float(most) if math.isfinite(most) else None for most in best]
         self._asked = None if asked is None else asked.tolist()
 
-    def of(self, machines: Ints) -> float | None:
+    def of(self, machines: list[int]) -> float | None:
         """The least share on these machines; None: unknown."""
         if self._each is None:
             return None
