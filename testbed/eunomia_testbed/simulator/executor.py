@@ -17,7 +17,7 @@ from eunomia.events import Event, Released, Resized, Started
 from eunomia.leases import LeaseState
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.logs import LeaseEntry
+from eunomia_testbed.simulator.logs import LeaseLogger
 from eunomia_testbed.simulator.options import Costs, Delays
 from eunomia_testbed.simulator.work import NOWHERE, Work
 
@@ -57,7 +57,7 @@ class Executor:
         rows: dict[str, int],
         app_rows: dict[str, int],
         app_of: list[int],
-        leases: list[LeaseEntry] | None,
+        leases: LeaseLogger | None,
     ) -> None:
         gpus = arbiter.state.cluster.gpus
         self.arbiter, self.work, self.agenda, self.costs, self.delays = arbiter, work, agenda, costs, delays
@@ -302,7 +302,7 @@ class Executor:
                 if job != NOBODY:
                     self.slot_seconds[job] += now - since
                 if log is not None and now > since:
-                    log.append((self._app_on[gpu], job, gpu, lease, since, now, why))
+                    log.add(self._app_on[gpu], job, gpu, lease, since, now, why)
                 holder[gpu] = job_on[gpu] = NOBODY
                 self.busy -= 1
 
@@ -311,7 +311,7 @@ class Executor:
         if job != NOBODY:
             self.slot_seconds[job] += now - since
         if self._log is not None and now > since:
-            self._log.append((self._app_on[gpu], job, gpu, self.holder[gpu], since, now, why))
+            self._log.add(self._app_on[gpu], job, gpu, self.holder[gpu], since, now, why)
 
     # --- beginning -------------------------------------------------------------------------------------------------
 
@@ -469,7 +469,7 @@ class Executor:
                 if job != NOBODY:
                     self.slot_seconds[job] += now - self._since[gpu]
                 if self._log is not None:
-                    self._log.append((self._app_on[gpu], job, gpu, lease, self._since[gpu], math.nan, ""))
+                    self._log.add(self._app_on[gpu], job, gpu, lease, self._since[gpu], math.nan, "")
 
     def put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
         """An app master puts one of its jobs on GPUs of its own leases, or takes it off them."""

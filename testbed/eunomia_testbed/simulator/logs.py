@@ -1,4 +1,4 @@
-"""Logs of a run: plain lists while it runs, columns at its end."""
+"""Logs of a run: packed rows while it runs, columns at its end."""
 
 import math
 from typing import Any
@@ -10,11 +10,11 @@ from eunomia.decisions import Decision, TransitionKind
 from eunomia.units import Cause, Ints, Reals
 from eunomia.verdicts import Reason
 from eunomia_testbed.simulator.options import Keep
+from eunomia_testbed.simulator.records import Codes, Records, spelt
 from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 
 _NONE = (0, 0, 0, 0, 0)
 _ONE_START = (1, 0, 0, 0, 0)
-LeaseEntry = tuple[int, int, int, int, float, float, str]
 _KINDS = (
     TransitionKind.START,
     TransitionKind.SUSPEND,
@@ -41,30 +41,38 @@ def words(items: list[Any]) -> Words:
     return made
 
 
-def _columns(rows: list[Any], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+class LeaseLogger:
+    """Logs who held what."""
 
+    def __init__(self) -> None:
+        self._rows = Records("iiiqddB")
+        self._why = Codes[str]()
 
-def lease_columns(rows: list[LeaseEntry]) -> Leases:
-    """Leases as columns."""
-    app, job, gpu, lease, start, end, ended_by = _columns(rows, 7)
-    return Leases(
-        app=ints(app),
-        job=ints(job),
-        gpu=ints(gpu),
-        lease=ints(lease),
-        start_seconds=reals(start),
-        end_seconds=reals(end),
-        ended_by=words(ended_by),
-    )
+    def add(self, app: int, job: int, gpu: int, lease: int, start: float, end: float, ended_by: str) -> None:
+        """Log a GPU that a lease held; what is held still ends with NaN, and by nothing."""
+        self._rows.add(app, job, gpu, lease, start, end, self._why.of(ended_by))
+
+    def columns(self) -> Leases:
+        """The log as columns."""
+        rows = self._rows
+        return Leases(
+            app=rows.ints(0),
+            job=rows.ints(1),
+            gpu=rows.ints(2),
+            lease=rows.ints(3),
+            start_seconds=rows.reals(4),
+            end_seconds=rows.reals(5),
+            ended_by=spelt(rows.ints(6), self._why.all()),
+        )
 
 
 class RoundLogger:
     """Logs rounds."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._causes: dict[frozenset[Cause], str] = {}
+        self._rows = Records("qdHiiiiiiii?i")
+        self._causes: dict[frozenset[Cause], int] = {}
+        self._faults = Codes("")
 
     def add(self, decision: Decision, now: float, free: int, running: int, waiting: int, *, quiet: bool) -> None:
         """Log the round of a decision, with the state that it met."""
@@ -75,64 +83,65 @@ class RoundLogger:
         elif transitions:
             kinds = [order.kind for order in transitions]
             counts = tuple([kinds.count(kind) for kind in _KINDS])
-        causes = self._causes.get(decision.causes)
-        if causes is None:
-            causes = self._causes[decision.causes] = "+".join(sorted(cause.value for cause in decision.causes))
-        said = ""
-        if decision.faults:
-            faults = [fault for fault in decision.faults if fault.stage is not None]
-            said = "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
-        self._rows.append((decision.round, now, causes, free, running, waiting, counts, quiet, said))
+        causes = self._causes.setdefault(decision.causes, len(self._causes))
+        said = self._faults.of(_said(decision)) if decision.faults else 0
+        self._rows.add(decision.round, now, causes, free, running, waiting, *counts, quiet, said)
 
     def columns(self) -> RoundLog:
         """The log as columns."""
-        made = _columns([(*row[:6], *row[6], *row[7:]) for row in self._rows], 13)
+        rows = self._rows
         return RoundLog(
-            round=ints(made[0]),
-            time_seconds=reals(made[1]),
-            causes=words(made[2]),
-            free_gpus=ints(made[3]),
-            running_jobs=ints(made[4]),
-            waiting_jobs=ints(made[5]),
-            started=ints(made[6]),
-            suspended=ints(made[7]),
-            grown=ints(made[8]),
-            shrunk=ints(made[9]),
-            migrated=ints(made[10]),
-            quiet=np.array(made[11], dtype=bool),
-            fault=words(made[12]),
+            round=rows.ints(0),
+            time_seconds=rows.reals(1),
+            causes=spelt(rows.ints(2), ["+".join(sorted(cause.value for cause in each)) for each in self._causes]),
+            free_gpus=rows.ints(3),
+            running_jobs=rows.ints(4),
+            waiting_jobs=rows.ints(5),
+            started=rows.ints(6),
+            suspended=rows.ints(7),
+            grown=rows.ints(8),
+            shrunk=rows.ints(9),
+            migrated=rows.ints(10),
+            quiet=rows.ints(11).astype(bool),
+            fault=spelt(rows.ints(12), self._faults.all()),
         )
+
+
+def _said(decision: Decision) -> str:
+    """The faults of a round in words."""
+    faults = [fault for fault in decision.faults if fault.stage is not None]
+    return "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
 
 
 class WaitLogger:
     """Logs for how long each job waited, and why."""
 
     def __init__(self, jobs: int) -> None:
-        self._rows: list[tuple[int, float, float, str, str, str]] = []
+        self._rows = Records("iddi")
+        self._reasons = Codes(("", "", ""))
         self._since = [math.nan] * jobs
-        self._why = [("", "", "")] * jobs
-        self._told: dict[int, tuple[str, str, str]] = {}
+        self._why = [0] * jobs
+        self._told: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
         """A job waits from now on, or for another reason; one that was stopped for the reason that was told then."""
         told = self._told.pop(job, None)
-        if told is not None and not stage:
-            reason, stage, plugin = told
+        why = told if told is not None and not stage else self._reasons.of((reason, stage, plugin))
         since = self._since[job]
         if since == since:
-            if self._why[job] == (reason, stage, plugin):
+            if self._why[job] == why:
                 return
             if now > since:
-                self._rows.append((job, since, now, *self._why[job]))
+                self._rows.add(job, since, now, self._why[job])
         self._since[job] = now
-        self._why[job] = (reason, stage, plugin)
+        self._why[job] = why
 
     def end(self, job: int, now: float) -> None:
         """A job waits no longer."""
         self._told.pop(job, None)
         since = self._since[job]
         if now > since:
-            self._rows.append((job, since, now, *self._why[job]))
+            self._rows.add(job, since, now, self._why[job])
         self._since[job] = math.nan
 
     def hear(self, decision: Decision, rows: dict[str, int], now: float) -> None:
@@ -145,21 +154,22 @@ class WaitLogger:
             if self._since[job] == self._since[job]:
                 self.begin(job, now, *why)
             else:
-                self._told[job] = why  # it is being stopped: it waits once its checkpoint is written
+                self._told[job] = self._reasons.of(why)  # it is being stopped: it waits once its checkpoint is written
 
     def columns(self, now: float) -> WaitLog:
         """The log as columns; those who still wait wait until now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
-        job, start, end, reason, stage, plugin = _columns(self._rows, 6)
+        rows, why = self._rows, self._rows.ints(3)
+        reason, stage, plugin = map(list, zip(*self._reasons.all(), strict=True))
         return WaitLog(
-            job=ints(job),
-            start_seconds=reals(start),
-            end_seconds=reals(end),
-            reason=words(reason),
-            stage=words(stage),
-            plugin=words(plugin),
+            job=rows.ints(0),
+            start_seconds=rows.reals(1),
+            end_seconds=rows.reals(2),
+            reason=spelt(why, reason),
+            stage=spelt(why, stage),
+            plugin=spelt(why, plugin),
         )
 
 
@@ -167,27 +177,27 @@ class QueueLogger:
     """Logs how many wait, and how many GPUs are held."""
 
     def __init__(self) -> None:
-        self._time: list[float] = []
-        self._rest: list[tuple[int, int, int]] = []
+        self._rows = Records("diii")
+        self._since = math.nan
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Log what holds from now on, where it changed."""
+        """Log what holds from now on, where it changed; of one moment what held last."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
-        self._last = row
-        if self._time and self._time[-1] == now:
-            self._rest[-1] = row
-        else:
-            self._time.append(now)
-            self._rest.append(row)
+        if self._since < now:
+            self._rows.add(self._since, *self._last)
+        self._since, self._last = now, row
 
     def columns(self) -> QueueLog:
         """The log as columns."""
-        jobs, gpus, busy = _columns(self._rest, 3)
+        rows = self._rows
+        if self._since == self._since:
+            rows.add(self._since, *self._last)
+            self._since = math.nan
         return QueueLog(
-            time_seconds=reals(self._time), waiting_jobs=ints(jobs), waiting_gpus=ints(gpus), busy_gpus=ints(busy)
+            time_seconds=rows.reals(0), waiting_jobs=rows.ints(1), waiting_gpus=rows.ints(2), busy_gpus=rows.ints(3)
         )
 
 
@@ -195,7 +205,7 @@ class SegmentLogger:
     """Logs stretches of one speed."""
 
     def __init__(self, cluster: Cluster, batch_sizes: "dict[int, tuple[float, ...]]") -> None:
-        self._rows: list[tuple[int, float, float, int, int, float, float]] = []
+        self._rows = Records("iddiidd")
         self._cluster = cluster
         self._batch = batch_sizes
         self._near: dict[tuple[int, ...], int] = {}
@@ -205,7 +215,7 @@ class SegmentLogger:
         locality = self._locality(gpus) if len(gpus) > 1 else 0
         sizes = self._batch.get(job, ())
         batch = sizes[regime] if regime < len(sizes) else math.nan
-        self._rows.append((job, start, end, len(gpus), locality, pace, batch))
+        self._rows.add(job, start, end, len(gpus), locality, pace, batch)
 
     def _locality(self, gpus: tuple[int, ...]) -> int:
         """A job stays where it is for many stretches."""
@@ -216,15 +226,15 @@ class SegmentLogger:
 
     def columns(self) -> SegmentLog:
         """The log as columns."""
-        job, start, end, gpus, locality, pace, batch = _columns(self._rows, 7)
+        rows = self._rows
         return SegmentLog(
-            job=ints(job),
-            start_seconds=reals(start),
-            end_seconds=reals(end),
-            gpus=ints(gpus),
-            locality=ints(locality),
-            seconds_per_iteration=reals(pace),
-            batch_size=reals(batch),
+            job=rows.ints(0),
+            start_seconds=rows.reals(1),
+            end_seconds=rows.reals(2),
+            gpus=rows.ints(3),
+            locality=rows.ints(4),
+            seconds_per_iteration=rows.reals(5),
+            batch_size=rows.reals(6),
         )
 
 
@@ -232,7 +242,7 @@ class Logs:
     """All logs of a run; None: not kept."""
 
     def __init__(self, keep: Keep, cluster: Cluster, jobs: int, batch_sizes: "dict[int, tuple[float, ...]]") -> None:
-        self.leases: list[LeaseEntry] | None = [] if keep.leases else None
+        self.leases = LeaseLogger() if keep.leases else None
         self.rounds = RoundLogger() if keep.rounds else None
         self.waits = WaitLogger(jobs) if keep.waits else None
         self.queue = QueueLogger() if keep.queue else None

@@ -8,12 +8,12 @@ import numpy as np
 
 from eunomia.units import Ints, Reals
 from eunomia_testbed.simulator.logs import (
+    LeaseLogger,
     QueueLogger,
     RoundLogger,
     SegmentLogger,
     WaitLogger,
     ints,
-    lease_columns,
     reals,
     words,
 )
@@ -58,7 +58,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
         exclusive_seconds=ideal if told is None else np.where(np.isnan(told), ideal, told),
         app_finish_seconds=reals(engine.app_finish),
         app_state=_app_states(engine, states),
-        leases=lease_columns(logs.leases or []),
+        leases=(logs.leases or LeaseLogger()).columns(),
         rounds=(logs.rounds or RoundLogger()).columns(),
         waits=(logs.waits or WaitLogger(0)).columns(engine.now),
         queue=(logs.queue or QueueLogger()).columns(),
