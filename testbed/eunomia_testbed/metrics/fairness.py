@@ -72,7 +72,9 @@ def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
     if not moments.size:
         return moments, change
     order = np.argsort(moments, kind="stable")
-    sorted_moments, value = moments[order], np.cumsum(change[order])
+    sorted_moments, value = moments[order], change[order]
+    del order  # there may be millions
+    np.cumsum(value, out=value)
     last = np.append(np.flatnonzero(np.diff(sorted_moments)), moments.size - 1)
     return sorted_moments[last], value[last]
 

@@ -1,6 +1,6 @@
 """A simulated run as the tables of a result folder, made of columns: a hundred thousand jobs are no Row objects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ Columns = Mapping[str, object]
 
 @builds
 class Frames:
-    """The tables of one policy and seed, by name, and the plugins' records, by plugin."""
+    """The tables of one policy and seed, by name, and the plugins' records, by plugin.
+
+    Each table is made when it is asked for, and not kept: all of a long run at once take several times its memory.
+    """
 
     tables: Mapping[str, pl.DataFrame]
     records: Mapping[str, pl.DataFrame]
@@ -43,6 +46,22 @@ def frames_of(
     return _Maker(run, workload, cluster, judge(run, workload, cluster, serial_seconds), label or run.policy).frames()
 
 
+class _Made(Mapping[str, pl.DataFrame]):
+    """Tables by name, made when they are asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], pl.DataFrame]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        return self._makers[table]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 class _Maker:
     def __init__(self, run: SimulatedRun, workload: Workload, cluster: Cluster, judged: Judged, label: str) -> None:
         self._run, self._workload, self._cluster, self._judged, self._label = run, workload, cluster, judged, label
@@ -53,19 +72,20 @@ class _Maker:
         self._jobs = self._app_of_job if lone.all() else ids.zip_with(pl.Series(~lone), self._app_of_job)
 
     def frames(self) -> Frames:
+        run, workload = self._run, self._workload
         tables = {
-            "jobs": self._frame("jobs", self._job_columns(), self._workload.size),
-            "apps": self._frame("apps", self._app_columns(), len(self._workload.apps.id)),
-            "users": self._frame("users", self._user_columns(), len(self._workload.users.id)),
-            "rounds": self._frame("rounds", self._round_columns(), self._run.rounds.round.size),
-            "leases": self._frame("leases", self._lease_columns(), self._run.leases.gpu.size),
-            "waits": self._frame("waits", self._wait_columns(), self._run.waits.job.size),
-            "queue": self._frame("queue", self._queue_columns(), self._run.queue.time_seconds.size),
-            "segments": self._segments(),
-            "counts": self._frame("counts", self._count_columns(), 1),
-            "timings": self._frame("timings", self._timing_columns(), len(self._run.timings)),
+            "jobs": lambda: self._frame("jobs", self._job_columns(), workload.size),
+            "apps": lambda: self._frame("apps", self._app_columns(), len(workload.apps.id)),
+            "users": lambda: self._frame("users", self._user_columns(), len(workload.users.id)),
+            "rounds": lambda: self._frame("rounds", self._round_columns(), run.rounds.round.size),
+            "leases": lambda: self._frame("leases", self._lease_columns(), run.leases.gpu.size),
+            "waits": lambda: self._frame("waits", self._wait_columns(), run.waits.job.size),
+            "queue": lambda: self._frame("queue", self._queue_columns(), run.queue.time_seconds.size),
+            "segments": self._segments,
+            "counts": lambda: self._frame("counts", self._count_columns(), 1),
+            "timings": lambda: self._frame("timings", self._timing_columns(), len(run.timings)),
         }
-        return Frames(tables=tables, records={name: self._record(name) for name in self._run.records})
+        return Frames(tables=_Made(tables), records={name: self._record(name) for name in run.records})
 
     def _frame(self, table: str, columns: Columns, height: int) -> pl.DataFrame:
         return frame_of_columns(table, columns, policy=self._label, seed=self._run.seed, height=height)

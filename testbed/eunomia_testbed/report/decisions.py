@@ -18,7 +18,8 @@ def decisions(view: View) -> Part | None:
         return None
     tables = [_record(name, frame, most) for name, frame in run.records.items() if frame.height]
     if run.rounds.height:
-        shown = run.rounds.sort("round").head(most)
+        in_order = run.rounds if run.rounds["round"].is_sorted() else run.rounds.sort("round")
+        shown = in_order.head(most)
         tables.append(table_of(shown, _of("Rounds", run.rounds.height, most), folded=True))
     if run.counts.height:
         tables.append(table_of(run.counts, "What it came to"))

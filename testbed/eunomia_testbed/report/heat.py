@@ -15,9 +15,12 @@ from eunomia.units import Ints, Reals
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.report.view import View
+from eunomia_testbed.results.slots import slots_of
 
 COLUMNS: Final = 200
 MOST_ROWS: Final = 64
+HELD: Final = ("app", "machine", "start_seconds", "end_seconds")
+"""What is drawn of a lease."""
 MOST_STRIPES: Final = 3000
 """Leases that are sent along, so that a chosen app can be marked; of more, none is."""
 
@@ -38,10 +41,9 @@ class Machines:
 
 def heat_map(view: View, until: float) -> Json:
     """Rows of machines with the part of their slots in use, a digit 0 to 9 and ``A`` (all) for each bucket of time."""
-    leases = _ended_by(view.run.leases, until)
+    leases = _ended_by(view.run.leases.select(HELD), until)
     machines = _machines(view)
-    place = pl.DataFrame({"machine": machines.names, "at": np.arange(len(machines.names))})
-    at = leases.select("machine").join(place, on="machine", how="left", maintain_order="left")["at"].to_numpy()
+    at = leases["machine"].cast(pl.Enum(machines.names)).to_physical().to_numpy()
     row_of = machines.row_of
     rows = int(row_of[-1]) + 1
     used = _used(row_of[at], numbers(leases["start_seconds"]), numbers(leases["end_seconds"]), rows, until)
@@ -80,7 +82,7 @@ def _used(rows: Ints, starts: Reals, ends: Reals, height: int, until: float) -> 
 def _machines(view: View) -> Machines:
     """All of the cluster's description, or, where it cannot be read, those that were ever leased."""
     facts = view.run.facts
-    seen = view.run.leases.group_by("machine").agg((pl.col("slot").max() + 1).alias("slots"))
+    seen = slots_of(view.run.leases).group_by("machine").agg((pl.col("slot").max() + 1).alias("slots"))
     known = {str(name): int(slots) for name, slots in seen.iter_rows()}
     if facts is not None and facts.cluster:
         try:

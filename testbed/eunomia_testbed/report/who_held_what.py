@@ -12,12 +12,12 @@ from eunomia_testbed.report.part import Json, Part, Table, rounded, table_of
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
 from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.slots import SLOT, slots_of
 
 MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
 """Above these a Gantt chart is neither readable nor small."""
 MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
 """On the page, of one run, and of one run whose bars tell of the wait after them."""
-SLOT = ["machine", "slot"]
 
 
 def who_held_what(view: View, until: float) -> Part | None:
@@ -28,7 +28,7 @@ def who_held_what(view: View, until: float) -> Part | None:
         until: the last moment of the page's time axes.
     """
     run = view.run
-    slots = pl.concat([run.leases.select(SLOT), run.segments.select(SLOT)]).unique().sort(SLOT)
+    slots = pl.concat([slots_of(run.leases), slots_of(run.segments)]).unique().sort(SLOT)
     if slots.is_empty():
         return None
     heat = slots.height > MOST_ROWS and run.leases.height > 0

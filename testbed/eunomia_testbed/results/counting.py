@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from eunomia.units import Ints
 from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.slots import numbered
 
 GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "more"))
 """Classes of gang sizes: the largest of each, and its name."""
+_PART: Final = 65_536
 OWN_CHOICE: Final = "paused_by_app"
 """A tuner's own pauses are no waiting."""
 
@@ -47,11 +51,28 @@ def faults_of(run: RunData) -> int:
 
 def held_twice(leases: pl.DataFrame) -> int:
     """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
-    several = leases.height and leases.select("policy", "seed").n_unique() > 1
-    slot = ["policy", "seed", "machine", "slot"] if several else ["machine", "slot"]
-    latest = pl.col("end_seconds").fill_null(float("inf")).cum_max().shift(1).over(slot)
-    ordered = leases.sort(*slot, "start_seconds", "epoch")
-    return ordered.filter(pl.col("start_seconds") < latest - 1e-9).height
+    slots = _slots(leases)
+    starts, ends = leases["start_seconds"].to_numpy(), leases["end_seconds"].fill_null(math.inf).to_numpy()
+    order = np.lexsort((leases["epoch"].fill_null(-1).to_numpy(), starts, slots))
+    by_end = np.argsort(ends, kind="stable")
+    place = np.empty_like(by_end)
+    place[by_end] = np.arange(by_end.size)
+    # Those of a slot stand together, and count above all of the slots before: so the largest so far is its own.
+    above = np.cumsum(np.diff(slots[order], prepend=0) != 0) * by_end.size
+    latest = np.maximum.accumulate(place[order] + above) - above
+    again = np.diff(above) == 0
+    return int((again & (starts[order][1:] < ends[by_end][latest[:-1]] - 1e-9)).sum())
+
+
+def _slots(leases: pl.DataFrame) -> Ints:
+    """By lease a number of its slot, of a policy and seed each their own."""
+    numbers = numbered(leases["machine"])[0] * (int(number(leases["slot"].max()) or 0) + 1)
+    numbers += leases["slot"].to_numpy()
+    for name in ("policy", "seed"):
+        if leases[name].n_unique() > 1:
+            rank = leases[name].rank("dense").to_numpy()
+            numbers = numbers * (int(rank.max()) + 1) + rank
+    return numbers
 
 
 def held_seconds(run: RunData) -> float:
@@ -151,5 +172,6 @@ def most(column: pl.Series) -> int | None:
 
 
 def _fsum(column: pl.Series) -> float:
-    """The exact sum of a column without nulls."""
-    return math.fsum(column.to_list())
+    """The exact sum of a column without nulls, of which a part at a time is made Python's numbers."""
+    parts = (column.slice(begin, _PART) for begin in range(0, column.len(), _PART))
+    return math.fsum(chain.from_iterable(part.to_list() for part in parts))

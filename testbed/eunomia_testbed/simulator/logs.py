@@ -53,16 +53,16 @@ class LeaseLogger:
         self._rows.add(app, job, gpu, lease, start, end, self._why.of(ended_by))
 
     def columns(self) -> Leases:
-        """The log as columns."""
-        rows = self._rows
+        """The log as columns, once."""
+        app, job, gpu, lease, start, end, why = self._rows.take()
         return Leases(
-            app=rows.ints(0),
-            job=rows.ints(1),
-            gpu=rows.ints(2),
-            lease=rows.ints(3),
-            start_seconds=rows.reals(4),
-            end_seconds=rows.reals(5),
-            ended_by=spelt(rows.ints(6), self._why.all()),
+            app=app,
+            job=job,
+            gpu=gpu,
+            lease=lease,
+            start_seconds=start,
+            end_seconds=end,
+            ended_by=spelt(why, self._why.all()),
         )
 
 
@@ -70,7 +70,7 @@ class RoundLogger:
     """Logs rounds."""
 
     def __init__(self) -> None:
-        self._rows = Records("qdHiiiiiiii?i")
+        self._rows = Records("qdHiiiiiiiiBi")
         self._causes: dict[frozenset[Cause], int] = {}
         self._faults = Codes("")
 
@@ -88,22 +88,23 @@ class RoundLogger:
         self._rows.add(decision.round, now, causes, free, running, waiting, *counts, quiet, said)
 
     def columns(self) -> RoundLog:
-        """The log as columns."""
-        rows = self._rows
+        """The log as columns, once."""
+        number, time, causes, free, running, waiting, *kinds, quiet, said = self._rows.take()
+        started, suspended, grown, shrunk, migrated = kinds
         return RoundLog(
-            round=rows.ints(0),
-            time_seconds=rows.reals(1),
-            causes=spelt(rows.ints(2), ["+".join(sorted(cause.value for cause in each)) for each in self._causes]),
-            free_gpus=rows.ints(3),
-            running_jobs=rows.ints(4),
-            waiting_jobs=rows.ints(5),
-            started=rows.ints(6),
-            suspended=rows.ints(7),
-            grown=rows.ints(8),
-            shrunk=rows.ints(9),
-            migrated=rows.ints(10),
-            quiet=rows.ints(11).astype(bool),
-            fault=spelt(rows.ints(12), self._faults.all()),
+            round=number,
+            time_seconds=time,
+            causes=spelt(causes, ["+".join(sorted(cause.value for cause in each)) for each in self._causes]),
+            free_gpus=free,
+            running_jobs=running,
+            waiting_jobs=waiting,
+            started=started,
+            suspended=suspended,
+            grown=grown,
+            shrunk=shrunk,
+            migrated=migrated,
+            quiet=quiet.astype(bool),
+            fault=spelt(said, self._faults.all()),
         )
 
 
@@ -157,16 +158,16 @@ class WaitLogger:
                 self._told[job] = self._reasons.of(why)  # it is being stopped: it waits once its checkpoint is written
 
     def columns(self, now: float) -> WaitLog:
-        """The log as columns; those who still wait wait until now."""
+        """The log as columns, once; those who still wait wait until now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
-        rows, why = self._rows, self._rows.ints(3)
+        job, start, end, why = self._rows.take()
         reason, stage, plugin = map(list, zip(*self._reasons.all(), strict=True))
         return WaitLog(
-            job=rows.ints(0),
-            start_seconds=rows.reals(1),
-            end_seconds=rows.reals(2),
+            job=job,
+            start_seconds=start,
+            end_seconds=end,
             reason=spelt(why, reason),
             stage=spelt(why, stage),
             plugin=spelt(why, plugin),
@@ -191,14 +192,11 @@ class QueueLogger:
         self._since, self._last = now, row
 
     def columns(self) -> QueueLog:
-        """The log as columns."""
-        rows = self._rows
+        """The log as columns, once."""
         if self._since == self._since:
-            rows.add(self._since, *self._last)
-            self._since = math.nan
-        return QueueLog(
-            time_seconds=rows.reals(0), waiting_jobs=rows.ints(1), waiting_gpus=rows.ints(2), busy_gpus=rows.ints(3)
-        )
+            self._rows.add(self._since, *self._last)
+        time, jobs, gpus, busy = self._rows.take()
+        return QueueLog(time_seconds=time, waiting_jobs=jobs, waiting_gpus=gpus, busy_gpus=busy)
 
 
 class SegmentLogger:
@@ -225,16 +223,16 @@ class SegmentLogger:
         return known
 
     def columns(self) -> SegmentLog:
-        """The log as columns."""
-        rows = self._rows
+        """The log as columns, once."""
+        job, start, end, gpus, locality, pace, batch = self._rows.take()
         return SegmentLog(
-            job=rows.ints(0),
-            start_seconds=rows.reals(1),
-            end_seconds=rows.reals(2),
-            gpus=rows.ints(3),
-            locality=rows.ints(4),
-            seconds_per_iteration=rows.reals(5),
-            batch_size=rows.reals(6),
+            job=job,
+            start_seconds=start,
+            end_seconds=end,
+            gpus=gpus,
+            locality=locality,
+            seconds_per_iteration=pace,
+            batch_size=batch,
         )
 
 

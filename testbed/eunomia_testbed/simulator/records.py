@@ -5,18 +5,19 @@ from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eunomia.units import Ints, Reals
+from eunomia.units import Ints
 from eunomia_testbed.simulator.run import Words
 
 _Seen = TypeVar("_Seen", bound=Hashable)
 
 
 class Records:
-    """Rows that are added at the end and read at last, a column at a time.
+    """Rows that are added one by one and taken as columns at last.
 
     Args:
-        kinds: a letter a column, as ``struct`` has them: ``i`` and ``q`` for whole numbers, ``d`` for others.
+        kinds: a letter a column, as ``struct`` has them: ``d`` for reals, others for whole numbers of a size.
     """
 
     __slots__ = ("_pack", "_row", "_rows")
@@ -30,18 +31,11 @@ class Records:
         """Add a row."""
         self._rows += self._pack(*row)
 
-    def ints(self, at: int) -> Ints:
-        """A column of whole numbers."""
-        column: Ints = self._column(at).astype(np.int64)
-        return column
-
-    def reals(self, at: int) -> Reals:
-        """A column of numbers."""
-        column: Reals = self._column(at).astype(np.float64)
-        return column
-
-    def _column(self, at: int) -> Any:
-        return np.frombuffer(self._rows, self._row)[str(at)]
+    def take(self) -> list[NDArray[Any]]:
+        """The columns of all rows, whole numbers or reals in full width; the rows are no more."""
+        rows, self._rows = np.frombuffer(self._rows, self._row), bytearray()
+        wide = {"d": np.float64}
+        return [rows[name].astype(wide.get(self._row[name].char, np.int64)) for name in self._row.names or ()]
 
 
 class Codes(Generic[_Seen]):
@@ -67,4 +61,3 @@ def spelt(numbers: Ints, texts: list[str]) -> Words:
     known[:] = texts
     column: Words = known[numbers]
     return column
-
