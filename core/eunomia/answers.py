@@ -106,7 +106,7 @@ def verdicts_of(
         return ()
     if offer is not None and fault is None and not opened and _all_start(state, offer, answers, plan):
         return ()
-    if offer is not None and fault is None and not _anything(state, offer):
+    if offer is not None and fault is None and not _anything(state, offer, plan):
         # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
     plain = fault is None and not opened and (offer is None or offer.apps is None)
@@ -137,9 +137,9 @@ def _all_start(state: State, offer: Offer, answers: Sequence[tuple[Stage, str, A
     return standard == standing.standard and standing.unjudged <= started
 
 
-def _anything(state: State, offer: Offer) -> bool:
+def _anything(state: State, offer: Offer, plan: Plan) -> bool:
     """Say whether there was a GPU on the offer."""
-    return (offer.whole and any(state.standing.space.free)) or offer.gpus.size > 0
+    return bool(plan.transitions) or (offer.whole and any(state.standing.space.free)) or offer.gpus.size > 0
 
 
 _NUMBER = {stage: number for number, stage in enumerate(STAGES)}

@@ -14,12 +14,12 @@ from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.standing import Standing
 from eunomia.state import State
-from eunomia.units import NONE, Ints, Rest, Stage, Unit
+from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
 from eunomia.verdicts import Reason, Verdicts
 from eunomia.workload import JobState
 
 _JOB = Unit.JOB
-_FREE = int(GpuState.FREE)
+_FREE, _DOWN = int(GpuState.FREE), int(GpuState.DOWN)
 _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
@@ -144,9 +144,11 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
     if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
         return False
     if offer.whole:
-        states = state.holdings.cells.state
-        if {states[gpu] for gpu in numbers} == {_FREE}:
+        held, now = state.holdings.cells, state.now
+        if {held.state[gpu] for gpu in numbers} == {_FREE}:
             return True
+        if offer.scope is Scope.ALL and not any(state.leaving.values()):  # so none has a successor
+            return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
     return bool(reached(state, offer, gpus).all())
 
 

@@ -1,5 +1,6 @@
 """Which sizes each job can run at, and how fast: curves that jobs of a kind share."""
 
+import math
 from typing import Final
 
 import numpy as np
@@ -85,6 +86,20 @@ class Menus:
             return np.empty(0, np.int64)
         start, end = self.points.start[curve : curve + 2]
         return np.unique(self.points.gpus[start:end])
+
+    def only(self, job: int) -> tuple[int, float] | None:
+        """The only size on the job's menu, and iterations a second at it, 0 and NaN: it has none; None: look it up.
+
+        It says what ``span`` and ``full_rate`` say, where menus are of one size.
+        """
+        points = self.points
+        if not self.one_size or points.gpus.size == 0:
+            return None
+        curve = self.curve.item(job)
+        if curve < 0:
+            return 0, math.nan
+        at, end = points.start.item(curve), points.start.item(curve + 1)
+        return (points.gpus.item(at), points.rate.item(at)) if at < end else None
 
     def has(self, job: int, gpus: int) -> bool:
         """Say whether the job can run at that size."""

@@ -115,6 +115,10 @@ class Sets:
         """See ``Snapshot.service``."""
         return self._state.books.service(jobs, by_gpus=by_gpus)
 
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """See ``Snapshot.service_of``."""
+        return self._state.books.service_of(job, by_gpus=by_gpus)
+
 
 def _active_apps(state: "State") -> Rows:
     arrived = state.apps.live.arrived

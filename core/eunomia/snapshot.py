@@ -87,6 +87,13 @@ class Snapshot:
         attained = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
         return attained, np.zeros(jobs.size)
 
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """The same of one job."""
+        if self.sets is not None:
+            return self.sets.service_of(job, by_gpus=by_gpus)
+        at_zero, each = self.service(np.array([job]), by_gpus=by_gpus)
+        return at_zero.item(), each.item()
+
     def rng(self, plugin: str) -> np.random.Generator:
         """A generator from seed, round and name: the same snapshot gives the same draws, after a restart too."""
         text = f"{self.seed}/{self.round}/{plugin}".encode()

@@ -34,6 +34,10 @@ class Lines(NamedTuple):
     """When the line ends, and the key has to be asked for again; inf: it goes on while its row is not touched."""
 
 
+Line = tuple[float, float, float]
+"""The same of one job."""
+
+
 def still(keys: Reals) -> Lines:
     """Keys that never change."""
     return Lines(keys, np.zeros(keys.size), np.full(keys.size, np.inf))
@@ -53,6 +57,19 @@ class Keys:
     """Lines of these job rows."""
     holds: Callable[[Rows], Reals] | None = None
     """By waiting job: seconds that its rank stands once it starts; None: while its row is not touched."""
+    line: Callable[[int], Line] | None = None
+    """The line of one row, to the last bit as ``of`` has it: columns of one row cost more than they save."""
+
+
+FEW = 8
+"""Rows that are gone through one by one where an order can."""
+
+
+def lines_of(keys: Keys, rows: list[int]) -> list[Line]:
+    """Lines of these job rows, each by itself."""
+    if keys.line is not None and len(rows) <= FEW:
+        return [keys.line(row) for row in rows]
+    return list(zip(*[column.tolist() for column in keys.of(np.array(rows, np.int32))], strict=True))
 
 
 @builds

@@ -184,10 +184,9 @@ def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], 
     town.jobs = town
     jobs = np.arange(len(rows), dtype=np.int32)
     for last in (math.inf, -math.inf):
-        one = remaining._one_by_one(town, jobs, columns[4], last)  # type: ignore[arg-type]
+        one = [remaining._one(town, job, speed, last) for job, speed in enumerate(columns[4].tolist())]  # type: ignore[arg-type]
         other = remaining._as_columns(town, jobs, columns[4], last)  # type: ignore[arg-type]
-        for mine, theirs in zip(one, other, strict=True):
-            assert mine.tobytes() == theirs.tobytes() or np.array_equal(mine, theirs)
+        assert one == list(zip(*[column.tolist() for column in other], strict=True))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))

@@ -8,10 +8,12 @@ from eunomia import NEVER, Allocation, Claims, Grants, Menus, Misfit, Offer, Rea
 from eunomia.units import NONE, Ints, Rows
 from eunomia.valuations import Keys
 from eunomia.verdicts import NO_VERDICTS, Verdicts
-from eunomia_plugins.allocations.queue import Fits, Grant, Queue, contest, contestants_of, serve
+from eunomia_plugins.allocations.contests import ColumnWalk, Grant
+from eunomia_plugins.allocations.queue import Fits, Queue, contest, contest_all, contestants_of, serve
 from eunomia_plugins.allocations.ranking import in_turn
 
 NOBODY: Final = np.empty(0, np.int32)
+NO_GPUS: Final = np.empty(0, np.int64)
 FIRST: Final = np.zeros(1, np.int32)
 FIRST.flags.writeable = False
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -55,9 +57,10 @@ def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: 
     queue.follow(snapshot, keys, running=all_of_it)
     if all_of_it:
         queue.running.refresh(snapshot, keys)
-        grants, losers = contest(queue, queue.running.contestants(snapshot), free, fits)
+        grants, losers = contest_all(queue, snapshot, free, fits)
     elif not sets.nobody_overdue:
-        grants, losers = contest(queue, contestants_of(snapshot, keys, sets.overdue), free, fits)
+        over = ColumnWalk(contestants_of(snapshot, keys, sets.overdue), free)
+        grants, losers = contest(queue, over, free, fits)
     else:
         grants = serve(queue, free, stop=stop, fits=fits)
     return _allocation(snapshot, offer, grants, losers, keys, stop=stop, beyond=_beyond(queue, fits))
@@ -107,7 +110,9 @@ def _allocation(
     beyond: Verdicts = NO_VERDICTS,
 ) -> Allocation:
     rows, gpus, kinds = _columns(grants, losers, types=offer.capacity.size)
-    if rows.size == 1 and grants:
+    if not grants:
+        order = NOBODY
+    elif rows.size == 1:
         order = FIRST
     else:
         order = in_turn(snapshot, rows, gpus, np.arange(len(losers), rows.size), stop=stop)
@@ -129,6 +134,8 @@ def _columns(grants: list[Grant], losers: list[int], *, types: int) -> tuple[Row
     if len(grants) == 1 and not losers:
         ((row, kind, gpus),) = grants
         return np.array([row], _INT32), np.array([gpus], _INT64), np.array([kind], _INT32) if types > 1 else None
+    if not grants and not losers:
+        return NOBODY, NO_GPUS, NOBODY if types > 1 else None
     rows = np.array([*losers, *[grant.row for grant in grants]], _INT32)
     sizes = np.array([*[0 for _ in losers], *[grant.gpus for grant in grants]], _INT64)
     kinds = np.array([*[-1 for _ in losers], *[grant.kind for grant in grants]], _INT32) if types > 1 else None

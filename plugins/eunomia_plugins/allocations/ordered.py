@@ -34,8 +34,9 @@ from eunomia.pools import owners, usable
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
+from eunomia_plugins.allocations.contests import Room
 from eunomia_plugins.allocations.following import can_follow, follow
-from eunomia_plugins.allocations.queue import Queue, Room
+from eunomia_plugins.allocations.queue import Queue
 from eunomia_plugins.allocations.ranking import EVENTS, in_turn, ranked, reasons
 
 

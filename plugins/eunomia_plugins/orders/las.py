@@ -1,5 +1,7 @@
 """Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of the starved."""
 
+import bisect
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -25,7 +27,7 @@ from eunomia.contracts import Contracts
 from eunomia.memos import Memo
 from eunomia.shapes import Later
 from eunomia.units import Bools, Ints, JobId, Reals, Rows
-from eunomia.valuations import Keys, Lines
+from eunomia.valuations import Keys, Line, Lines
 from eunomia_plugins.orders.crossings import SOON, Crossings
 from eunomia_plugins.orders.promotions import Promotions
 
@@ -75,6 +77,7 @@ class Las:
         keys = Keys(
             owner=self,
             of=lambda jobs: self.lines(snapshot, jobs),
+            line=lambda job: self._line(snapshot, job),
             holds=(lambda jobs: self._holds(snapshot, jobs)) if self.options.queues else None,
         )
 
@@ -120,6 +123,16 @@ class Las:
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.where(each > 0.0, (self._ends[queue] - attained) / each, np.inf)
         return Lines(queue.astype(np.float64), np.zeros(jobs.size), until)
+
+    def _line(self, snapshot: Snapshot, job: int) -> Line:
+        """As ``lines``, of one job."""
+        attained, each = snapshot.service_of(job, by_gpus=self.options.attained == "gpu_seconds")
+        ends = self.options.queues
+        if not ends:
+            return attained, each, math.inf
+        queue = bisect.bisect_right(ends, attained + each * snapshot.now)
+        until = (ends[queue] - attained) / each if each > 0.0 and queue < len(ends) else math.inf
+        return float(queue), 0.0, until
 
     def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
         """Seconds that the queue of each job stands once it runs on all its GPUs."""

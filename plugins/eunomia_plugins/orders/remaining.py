@@ -12,7 +12,7 @@ import numpy as np
 from eunomia import Claims, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
 from eunomia.shapes import Later
 from eunomia.units import Ints, Reals, Rows
-from eunomia.valuations import Keys, Lines
+from eunomia.valuations import Keys, Line, Lines
 
 
 class LengthOptions(PluginOptions):
@@ -72,6 +72,9 @@ def by_work_left(
     def of(jobs: Rows) -> Lines:
         return _lines(snapshot, menus, jobs, unknown, by_gpus=by_gpus)
 
+    def line(job: int) -> Line:
+        return _line(snapshot, menus, job, unknown, by_gpus=by_gpus)
+
     def score() -> Reals:
         lines = of(offer.candidates)
         left = lines.at_zero + lines.each_second * snapshot.now
@@ -80,7 +83,7 @@ def by_work_left(
     rows = Later(lambda: offer.candidates)
     return Valuations(
         claims=Claims(unit=Unit.JOB, rows=rows),  # type: ignore[arg-type]
-        forms=(Scores(score=Later(score), keys=Keys(owner=owner, of=of)),),  # type: ignore[arg-type]
+        forms=(Scores(score=Later(score), keys=Keys(owner=owner, of=of, line=line)),),  # type: ignore[arg-type]
     )
 
 
@@ -89,35 +92,37 @@ def _lines(snapshot: Snapshot, menus: Menus, jobs: Rows, unknown: str, *, by_gpu
     full = menus.full_rate(jobs)
     if by_gpus:
         full = full / np.maximum(menus.span(jobs)[1], 1)
-    last = math.inf if unknown == "last" else -math.inf
-    return _one_by_one(snapshot, jobs, full, last) if jobs.size <= FEW else _as_columns(snapshot, jobs, full, last)
+    return _as_columns(snapshot, jobs, full, _last(unknown))
 
 
-FEW = 8
-"""Jobs for which columns cost more than they save."""
+def _line(snapshot: Snapshot, menus: Menus, job: int, unknown: str, *, by_gpus: bool) -> Line:
+    """As ``_lines``, of one job."""
+    known = menus.only(job)
+    if known is None:
+        at_zero, each, until = _lines(snapshot, menus, np.array([job]), unknown, by_gpus=by_gpus)
+        return at_zero.item(), each.item(), until.item()
+    gpus, full = known
+    return _one(snapshot, job, full / max(gpus, 1) if by_gpus else full, _last(unknown))
 
 
-def _one_by_one(snapshot: Snapshot, jobs: Rows, full: Reals, last: float) -> Lines:
-    """As ``_as_columns``, to the last bit."""
-    table, now = snapshot.jobs, float(snapshot.now)
-    columns = (table.iterations, table.done, table.since, table.rate)
-    made: list[tuple[float, float, float]] = []
-    for speed, iterations, done, since, rate in zip(
-        full.tolist(), *(column[jobs].tolist() for column in columns), strict=True
-    ):
-        at_zero, each = math.nan, 0.0
-        if speed > 0.0:
-            runs = since == since  # NaN: it does not run
-            at_zero = (iterations - done + (since * rate if runs else 0.0)) / speed
-            each = -rate / speed if runs else 0.0
-        if at_zero != at_zero:
-            made.append((last, 0.0, math.inf))
-        elif at_zero + each * now <= 0.0:
-            made.append((0.0, 0.0, math.inf))
-        else:
-            made.append((at_zero, each, at_zero / -each if each < 0.0 else math.inf))
-    lines = np.array(made).reshape(-1, 3)
-    return Lines(lines[:, 0], lines[:, 1], lines[:, 2])
+def _last(unknown: str) -> float:
+    return math.inf if unknown == "last" else -math.inf
+
+
+def _one(snapshot: Snapshot, job: int, speed: float, last: float) -> Line:
+    """As ``_as_columns``, to the last bit, of one job."""
+    if not speed > 0.0:
+        return last, 0.0, math.inf
+    table = snapshot.jobs
+    since, rate = table.since.item(job), table.rate.item(job)
+    runs = since == since  # NaN: it does not run
+    at_zero = (table.iterations.item(job) - table.done.item(job) + (since * rate if runs else 0.0)) / speed
+    each = -rate / speed if runs else 0.0
+    if at_zero != at_zero:
+        return last, 0.0, math.inf
+    if at_zero + each * snapshot.now <= 0.0:
+        return 0.0, 0.0, math.inf
+    return at_zero, each, at_zero / -each if each < 0.0 else math.inf
 
 
 def _as_columns(snapshot: Snapshot, jobs: Rows, full: Reals, last: float) -> Lines:

@@ -14,6 +14,7 @@ from eunomia.verdicts import NO_VERDICTS
 from eunomia_plugins.placement.packing import fewest_machines, from_home
 
 NO_GPUS: Ints = np.empty(0, np.int64)
+NOBODY: Final = np.empty(0, np.int32)
 
 
 class _Room(NamedTuple):
@@ -44,6 +45,8 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     ):
         return None
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), sets.waiting
+    if not rows:
+        return Placement(claim=NOBODY, gpus=NO_GPUS, start=_all(0)[:1])
     if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE:
         only = _only(snapshot, rows[0], grants)
         if only is not None:
