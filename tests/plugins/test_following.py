@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eunomia import Allocation, Menus, Offer, Placement, Scores, Snapshot, Valuations, hookimpl
+from eunomia.accounts import Books
 from eunomia.arbiter import Arbiter
 from eunomia.cluster import Cluster
 from eunomia.decisions import Decision
@@ -21,6 +22,8 @@ from eunomia.stages import Rounds
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia.valuations import Keys, Line
+from eunomia_plugins.allocations import lanes, queue
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.orders import remaining
 from eunomia_plugins.placement.packed import Packed
@@ -169,6 +172,37 @@ def test_it_does_follow(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), crowd), plain=False)
     assert len(followed) > 40
     assert len(asked) < len(followed)
+
+
+@pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
+def test_lines_one_by_one_are_those_of_columns(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whole runs, to the last bit; what jobs attained too."""
+    compared, attained = [], []
+
+    def both(keys: Keys, rows: list[int]) -> list[Line]:
+        assert keys.line is not None
+        one = [keys.line(row) for row in rows]
+        columns = keys.of(np.array(rows, np.int32))
+        assert one == list(zip(*[column.tolist() for column in columns], strict=True))
+        compared.extend(one)
+        return one
+
+    def service_of(books: Books, row: int, *, by_gpus: bool) -> tuple[float, float]:
+        one = plain(books, row, by_gpus=by_gpus)
+        assert one == tuple(column.item() for column in books.service(np.array([row]), by_gpus=by_gpus))
+        attained.append(one)
+        return one
+
+    plain = Books.service_of
+    monkeypatch.setattr(Books, "service_of", service_of)
+    monkeypatch.setattr(queue, "lines_of", both)
+    monkeypatch.setattr(lanes, "lines_of", both)
+    luck = np.random.default_rng(4)
+    crowd = tuple((float(n), int(luck.choice([1, 2, 4])), float(luck.integers(5, 60)), None) for n in range(60))
+    for cluster in ("2x4 V100", "2x4 V100, 1x4 P100"):
+        run(Case(order, True, "skip", None, None, cluster, Delays(start=1.5), crowd), plain=False)
+    assert len(compared) > 200
+    assert (len(attained) > 200) == (order == "las")
 
 
 numbers = st.floats(0.0, 1e7, width=32) | st.just(math.nan)
