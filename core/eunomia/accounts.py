@@ -119,10 +119,12 @@ class Books:
         """Take off what a job held its GPUs and did not run."""
         self.job(row, at)
         kept = self._job_accounts.cells
-        gone = min(seconds, kept.attained[row])
-        kept.attained[row] -= gone
+        attained, received = kept.attained[row], kept.received
+        gone = attained if attained < seconds else seconds
+        kept.attained[row] = attained - gone
         for kind in range(self._kinds):
-            kept.received[row, kind] = max(kept.received[row, kind] - gone * kept.on[row, kind], 0.0)
+            left = received[row, kind] - gone * kept.on[row, kind]
+            received[row, kind] = 0.0 if left < 0.0 else left
 
     def show_jobs(self, now: Seconds) -> None:
         """Write the ledger of jobs as it is at ``now``."""

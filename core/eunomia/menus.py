@@ -84,8 +84,9 @@ class Menus:
         curve = int(self.curve[job])
         if curve < 0:
             return np.empty(0, np.int64)
-        start, end = self.points.start[curve : curve + 2]
-        return np.unique(self.points.gpus[start:end])
+        start, end = self.points.start[curve : curve + 2].tolist()
+        gpus = self.points.gpus[start:end]
+        return gpus if end <= start + 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
 
     def only(self, job: int) -> tuple[int, float] | None:
         """The only size on the job's menu, and iterations a second at it, 0 and NaN: it has none; None: look it up.

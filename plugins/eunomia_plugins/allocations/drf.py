@@ -28,7 +28,7 @@ from eunomia import (
 from eunomia.allocations import Grants
 from eunomia.contracts import Contracts
 from eunomia.pools import usable
-from eunomia.units import Ints, Reals, Rows
+from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 
 SLACK = 1e-9
@@ -108,22 +108,23 @@ class _Filling:
         cluster, table = snapshot.cluster, snapshot.jobs
         self.menus, self.jobs = menus, jobs
         totals = Totals.of(snapshot)
-        self.total = totals.amounts
+        self.total: list[float] = totals.amounts.tolist()
         asked = np.column_stack([np.ones(jobs.size), table.cpus[jobs], table.memory_gib[jobs]])
-        self.named = ~np.isnan(asked)
-        self.each: Reals = np.where(self.named, asked, totals.each())
+        named: Bools = ~np.isnan(asked)
+        self.named: list[list[bool]] = named.tolist()
+        self.each: list[list[float]] = np.where(named, asked, totals.each()).tolist()
         self.kind = table.gpu_type[jobs].tolist()
         apps = table.app[jobs]
         of = (apps if among == "apps" else snapshot.apps.user[apps]) if jobs.size else apps
         self.owner = of.tolist()
-        self.weight = (snapshot.apps if among == "apps" else snapshot.users).weight
-        self.used = _held(snapshot, gpus, among)
+        self.weight: list[float] = (snapshot.apps if among == "apps" else snapshot.users).weight.tolist()
+        self.used: list[list[float]] = _held(snapshot, gpus, among).tolist()
         pool = Pool(snapshot, gpus)
         here = pool.free > 0
         self.beside = [np.inf, float(pool.cpus[here].sum()), float(pool.memory_gib[here].sum())]
         self.free = np.bincount(cluster.gpu_type[gpus], minlength=len(cluster.gpu_types)).tolist()
-        self.sizes = np.zeros(jobs.size, np.int64)
-        self.kinds = np.full(jobs.size, -1, np.int32)
+        self.sizes: Ints = np.zeros(jobs.size, np.int64)
+        self.kinds: Rows = np.full(jobs.size, -1, np.int32)
         self.order: list[int] = []
         self.refused: dict[int, Reason] = {}
 
@@ -143,31 +144,33 @@ class _Filling:
 
     def _share(self, owner: int) -> float:
         """The owner's dominant share, for its weight."""
-        return float((self.used[owner] / self.total).max()) / float(self.weight[owner])
+        return (
+            max([used / total for used, total in zip(self.used[owner], self.total, strict=True)]) / self.weight[owner]
+        )
 
     def _serve(self, index: int, owner: int) -> None:
         kind = self.kind[index] if self.kind[index] >= 0 else self.free.index(max(self.free))
         fits = self._most(index)
-        size = self.menus.largest_at_most(int(self.jobs[index]), int(min(self.free[kind], *fits)))
+        size = self.menus.largest_at_most(self.jobs.item(index), int(min(self.free[kind], *fits)))
         if size == 0:
-            short = self.menus.largest_at_most(int(self.jobs[index]), self.free[kind]) > 0
+            short = self.menus.largest_at_most(self.jobs.item(index), self.free[kind]) > 0
             if short:
                 self.refused[index] = Reason.CPUS_SHORT if fits[0] <= fits[1] else Reason.MEMORY_SHORT
             return
         self.sizes[index], self.kinds[index] = size, kind
         self.order.append(index)
         self.free[kind] -= size
-        self.used[owner] += size * self.each[index]
-        for resource in (1, 2):
-            if self.named[index, resource]:
-                self.beside[resource] -= size * self.each[index, resource]
+        used, each, named = self.used[owner], self.each[index], self.named[index]
+        for resource, amount in enumerate(each):
+            used[resource] += size * amount
+            if named[resource] and resource:
+                self.beside[resource] -= size * amount
 
     def _most(self, index: int) -> tuple[float, float]:
         """How many GPUs CPUs and memory suffice for, counted over the whole cluster; only what a job names counts."""
+        each, named = self.each[index], self.named[index]
         most = [
-            self.beside[resource] / self.each[index, resource] + SLACK
-            if self.named[index, resource] and self.each[index, resource] > 0.0
-            else 1e9
+            self.beside[resource] / each[resource] + SLACK if named[resource] and each[resource] > 0.0 else 1e9
             for resource in (1, 2)
         ]
         return min(most[0], 1e9), min(most[1], 1e9)
