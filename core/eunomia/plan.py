@@ -94,8 +94,7 @@ def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Pl
         return None
     if not offer.whole or offer.scope is not _ALL or any(state.leaving.values()):
         return None  # some GPUs may not be touched, or have a successor
-    rows = claims.rows.tolist()
-    parts = {claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())}
+    rows, parts = claims.rows.tolist(), _parts(placement)
     leave = _leavers(state, rows, parts, placement)
     if leave is None:
         return None
@@ -104,14 +103,20 @@ def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Pl
     for place, lease in enumerate(leave, start=1):
         made.append(_suspended(state, lease, epoch + place, last + place, deadline))
     lease_id, last, holder = state.last_lease, last + len(leave), state.holdings.cells.lease
-    for place, (claim, gpus) in enumerate(parts.items(), start=1):
-        ends = _ends(state, offer, allocation, rounds, claim)
-        after = _chosen(gpus, [holder[gpu] != NONE for gpu in gpus.tolist()])
+    for place, (claim, numbers) in enumerate(parts.items(), start=1):
+        ends, gpus = _ends(state, offer, allocation, rounds, claim), np.array(numbers, np.int64)
+        after = _chosen(gpus, [holder[gpu] != NONE for gpu in numbers])
         made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends, after))
     return Plan(made, [])
 
 
-def _leavers(state: State, rows: list[int], parts: dict[int, Ints], placement: Placement) -> list[Lease] | None:
+def _parts(placement: Placement) -> dict[int, list[int]]:
+    """GPUs of each claim named, ascending."""
+    gpus, start = placement.gpus.tolist(), placement.start.tolist()
+    return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
+
+
+def _leavers(state: State, rows: list[int], parts: dict[int, list[int]], placement: Placement) -> list[Lease] | None:
     """Leases of claims that get nothing, oldest first; ``parts`` is left with the claims that start.
 
     Returns:
@@ -124,14 +129,14 @@ def _leavers(state: State, rows: list[int], parts: dict[int, Ints], placement: P
         if lease is None:
             continue
         known.add(lease.id)
-        gpus = parts.pop(claim, NO_GPUS)
-        if not gpus.size:
+        gpus = parts.pop(claim, [])
+        if not gpus:
             leave[lease.id] = lease
-        elif gpus.tolist() != lease.gpus.tolist():
+        elif gpus != lease.gpus.tolist():
             return None
     if [lease for lease in leave.values() if not lease.gpus.size or lease.protected_until > now]:
         return None
-    for claim in [claim for claim, gpus in parts.items() if not gpus.size]:
+    for claim in [claim for claim, gpus in parts.items() if not gpus]:
         del parts[claim]
     holder = state.holdings.cells.lease
     if not {holder[gpu] for gpu in placement.gpus.tolist()} <= known:

@@ -352,13 +352,28 @@ class State:
         app, owner = cells.app[gpus[0]], cells.job[gpus[0]]
         self.books.app(app, at)
         self.app_accounts.cells.gpus[app] -= len(gpus)
-        if {cells.successor[gpu] for gpu in gpus} != {NONE} or {cells.job[gpu] for gpu in gpus} != {owner}:
+        successors = {cells.successor[gpu] for gpu in gpus}
+        if len(successors) > 1 or {cells.job[gpu] for gpu in gpus} != {owner}:
             self._pass_on(gpus, at)
             return
         self.own(gpus, owner, come=False)
+        successor = self.leases.get(successors.pop())
+        if successor is not None:
+            self._hand_over(gpus, successor, at)
+            return
         self.holdings.clear(gpus)
         self.standing.space.give(gpus)
         self.cause(_FREED)
+
+    def _hand_over(self, gpus: Sequence[int], lease: Lease, at: Seconds) -> None:
+        """GPUs that their holder has left go to the lease that was promised them, with the CPUs and memory beside."""
+        held = self.holdings.cells
+        beside = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu in gpus]
+        self.holdings.clear(gpus)
+        for gpu, (cpus, memory_gib) in zip(gpus, beside, strict=True):
+            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+        self.occupy(gpus, lease, at)
+        self.refresh(lease)
 
     def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
         """The same for GPUs on which several jobs run, or some of which have successors."""
@@ -371,15 +386,12 @@ class State:
         for job, theirs in jobs.items():
             self.own(theirs, job, come=False)
         promised = [(self.leases[number], taken) for number, taken in successors.items() if number in self.leases]
-        beside = {gpu: (held.cpus[gpu], held.memory_gib[gpu]) for _, taken in promised for gpu in taken}
-        self.holdings.clear(gpus)
-        for gpu, (cpus, memory_gib) in beside.items():
-            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
         for lease, taken in promised:
-            self.occupy(taken, lease, at)
-            self.refresh(lease)
-        free = [gpu for gpu in gpus if gpu not in beside] if beside else gpus
+            self._hand_over(taken, lease, at)
+        taken_on = {gpu for _, taken in promised for gpu in taken}
+        free = [gpu for gpu in gpus if gpu not in taken_on]
         if free:
+            self.holdings.clear(free)
             self.standing.space.give(free)
             self.cause(_FREED)
 

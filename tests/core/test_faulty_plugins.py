@@ -442,7 +442,7 @@ def test_the_flag_is_handed_on_through_the_environment(monkeypatch: pytest.Monke
     assert is_strict()
 
 
-@pytest.mark.parametrize("policy", ["default", "las", "themis"])
+@pytest.mark.parametrize("policy", ["default", "las", "themis", "max_min", "max_min_fairness"])
 def test_the_presets_run_under_strict_plugins(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     arbiter, _ = driven(Profile.load(policy, registry=Registry(BUILT_IN), settings={"rounds.bid_deadline": "none"}))

@@ -1,11 +1,12 @@
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia import Locality, Menus
+from eunomia import Locality, Menus, Snapshot
 from eunomia.cluster import Cluster
 from eunomia.events import (
     AppArrived,
@@ -102,15 +103,22 @@ def _assert_alike(found: Menus, anew: Menus) -> None:
         np.testing.assert_array_equal(getattr(found.points, column.name), getattr(anew.points, column.name))
 
 
-def test_fixed_menus_kept_from_round_to_round_are_those_made_from_nothing() -> None:
+def _ranges(snapshot: Snapshot) -> Menus:
+    return Range(RangeOptions()).eunomia_elasticity(snapshot)
+
+
+@pytest.mark.parametrize(("plugin", "made_anew"), [(Fixed(), menus_of), (Range(RangeOptions()), _ranges)])
+def test_menus_kept_from_round_to_round_are_those_made_from_nothing(
+    plugin: Fixed | Range, made_anew: Callable[[Snapshot], Menus]
+) -> None:
     """Measured, paused, gone, measured again; a job that declares nothing is known by what was measured."""
-    state, fixed = State(Cluster.parse("2x4 V100")), Fixed()
+    state = State(Cluster.parse("2x4 V100"))
 
     def after(*events: Event) -> None:
         fold(state, Seconds(state.now + 1.0), events, grace=Seconds(0.0))
         state.bump()
         for _ in range(2):  # the second time, nothing has changed
-            _assert_alike(fixed.eunomia_elasticity(state.snapshot()), menus_of(state.snapshot()))
+            _assert_alike(plugin.eunomia_elasticity(state.snapshot()), made_anew(state.snapshot()))
 
     def job(name: str, pace: float = float("nan")) -> JobAdded:
         return JobAdded(app=AppId("a"), job=JobId(name), least=1, most=4, seconds_per_iteration=Seconds(pace))

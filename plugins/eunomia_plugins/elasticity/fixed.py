@@ -68,13 +68,13 @@ class _Cache:
 
     def menus(self, snapshot: Snapshot) -> Menus:
         measured, seconds = snapshot.measured, snapshot.jobs.seconds_per_iteration
-        if measured and np.isnan(seconds[list(measured)]).any():
-            self._menus = None
-            return menus_of(snapshot)  # the rates of other sizes follow from what was measured
         declared, changed = self._declared(snapshot)
         if not measured:
             return declared
         if changed or self._merged is None or self._measured != measured:
+            if np.isnan(seconds[list(measured)]).any():
+                self._merged = None
+                return menus_of(snapshot)  # the rates of other sizes follow from what was measured
             points = with_measured(declared.points, snapshot, declared.curve)
             self._merged = Menus(curve=declared.curve.copy(), points=points)
             self._measured = dict(measured)

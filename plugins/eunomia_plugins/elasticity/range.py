@@ -1,12 +1,13 @@
 """Any size from a job's least to its most."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from eunomia import Contract, Feature, Menus, PluginOptions, Snapshot, Stage, hookimpl
 from eunomia.contracts import Contracts
+from eunomia.menus import curve_points
 from eunomia.snapshot import Measured
 from eunomia.units import Reals
 from eunomia_plugins.elasticity.curves import (
@@ -25,19 +26,6 @@ class RangeOptions(PluginOptions):
     """Which sizes between a job's least and most are on its menu; least and most always are."""
 
 
-class _Last(NamedTuple):
-    """The menus of the last round, and all that they follow from."""
-
-    columns: tuple[Any, ...]
-    measured: Mapping[int, tuple[Measured, ...]]
-    menus: Menus
-
-
-def _equal(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Say whether all columns are the same; one with a rate that is not known never is."""
-    return all(np.array_equal(one, other) for one, other in zip(ones, others, strict=True))
-
-
 class Range:
     """Every size between a job's least and most GPUs; jobs alike share a curve."""
 
@@ -48,19 +36,15 @@ class Range:
 
     def __init__(self, options: RangeOptions) -> None:
         self.options = options
-        self._last: _Last | None = None
+        self._cache = _Cache()
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each active job the curve of its kind: sizes and, where something is known of it, rates."""
-        jobs, active = snapshot.jobs, snapshot.active
-        one_gpu = one_gpu_rate(snapshot, active)
-        columns = active, jobs.least, jobs.most, one_gpu
-        last = self._last
-        if last is None or last.measured != snapshot.measured or not _equal(last.columns, columns):
-            kept = (active, jobs.least.copy(), jobs.most.copy(), one_gpu)
-            last = self._last = _Last(kept, dict(snapshot.measured), self._menus(snapshot, one_gpu))
-        return last.menus
+        one_gpu = one_gpu_rate(snapshot, snapshot.active)
+        if not self._cache.holds(snapshot, one_gpu):
+            self._cache.keep(snapshot, one_gpu, self._menus(snapshot, one_gpu))
+        return self._cache.menus
 
     def _menus(self, snapshot: Snapshot, one_gpu: Reals) -> Menus:
         jobs, active = snapshot.jobs, snapshot.active
@@ -72,3 +56,28 @@ class Range:
             owner, gpus = owner[chosen], gpus[chosen]
         points = linear_curves(owner, gpus, one_gpu[first][owner])
         return Menus(curve=curve, points=with_measured(points, snapshot, curve) if snapshot.measured else points)
+
+
+class _Cache:
+    """The menus of the last round, and all that they follow from."""
+
+    def __init__(self) -> None:
+        self.menus = Menus(
+            curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64))
+        )
+        self._columns: tuple[Any, ...] = ()
+        self._measured: Mapping[int, tuple[Measured, ...]] = {}
+
+    def holds(self, snapshot: Snapshot, one_gpu: Reals) -> bool:
+        """Say whether nothing has changed; a rate that is not known counts as changed."""
+        if not self._columns or self._measured != snapshot.measured:
+            return False
+        jobs = snapshot.jobs
+        now: tuple[Any, ...] = snapshot.active, jobs.least, jobs.most, one_gpu
+        return all(np.array_equal(old, new) for old, new in zip(self._columns, now, strict=True))
+
+    def keep(self, snapshot: Snapshot, one_gpu: Reals, menus: Menus) -> None:
+        """Take new menus over."""
+        jobs = snapshot.jobs
+        self._columns = snapshot.active, jobs.least.copy(), jobs.most.copy(), one_gpu
+        self._measured, self.menus = dict(snapshot.measured), menus

@@ -74,7 +74,7 @@ class GavelRounds:
 
     def __init__(self, options: GavelRoundsOptions) -> None:
         self.options = options
-        self._ledger: _Ledger | None = None
+        self._ledgers = _Ledgers()
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
@@ -141,9 +141,7 @@ class GavelRounds:
 
     def _ranks(self, book: "_Book", served: Served, claims: Ints) -> tuple[Reals, Reals, Reals]:
         """[candidate, type] share, time since the solution with the credit, and deficit."""
-        ledger = self._ledger
-        if ledger is None or ledger.served is not served or ledger.names != book.names:
-            ledger = self._ledger = _Ledger.of(served, book)
+        ledger = self._ledgers.of(served, book)
         credit = self.options.credit * float(self.options.round_length)
         time = np.maximum(book.time[claims] - ledger.received[claims], 0.0) + credit
         return ledger.share[claims], _rounded(time, GRAIN), ledger.deficit[claims]
@@ -193,6 +191,20 @@ class _Ledger(NamedTuple):
             received=_table(served.received, book.names, types),
             deficit=_rounded(_table(served.deficit, book.names, types), GRAIN),
         )
+
+
+class _Ledgers:
+    """The last ledger, which serves until its solution or its claims are others."""
+
+    def __init__(self) -> None:
+        self._last: _Ledger | None = None
+
+    def of(self, served: Served, book: _Book) -> _Ledger:
+        """The ledger of a solution and these claims."""
+        last = self._last
+        if last is None or last.served is not served or last.names != book.names:
+            last = self._last = _Ledger.of(served, book)
+        return last
 
 
 def _read(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _Book:

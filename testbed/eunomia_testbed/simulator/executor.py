@@ -415,7 +415,7 @@ class Executor:
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
         cells, cpus, memory_gib = self.arbiter.state.holdings.cells, *self._share_cells
-        if all(cells.cpus[gpu] == cpus[gpu] and cells.memory_gib[gpu] == memory_gib[gpu] for gpu in gpus):
+        if not [gpu for gpu in gpus if cells.cpus[gpu] != cpus[gpu] or cells.memory_gib[gpu] != memory_gib[gpu]]:
             return None, None
         held, rows = self.arbiter.state.holdings.live, list(gpus)
         return _unusual(held.cpus[rows], shares[0][rows]), _unusual(held.memory_gib[rows], shares[1][rows])
