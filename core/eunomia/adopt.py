@@ -94,8 +94,11 @@ def _leave(state: State, order: Transition) -> None:
     job = lease.job
     take(state, lease, lost, state.next_epoch())
     lease.epoch = order.epoch
-    state.last_epoch = max(state.last_epoch, int(order.epoch))
-    state.holdings.live.epoch[order.leaving] = order.fence
+    if order.epoch > state.last_epoch:
+        state.last_epoch = int(order.epoch)
+    epoch, fence = state.holdings.cells.epoch, int(order.fence)
+    for gpu in order.leaving.tolist():
+        epoch[gpu] = fence
     if job != NONE and order.gpus.size:
         _confirm_again(state, lease, order)
 
@@ -161,7 +164,8 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
 def _settle(state: State, lease: Lease, order: Transition) -> None:
     """Take the GPUs that are free, and become the successor on the others."""
     held, gpus = state.holdings.cells, order.gpus.tolist()
-    free = [gpu for gpu in gpus if held.lease[gpu] == NONE]
+    holder = held.lease
+    free = [gpu for gpu in gpus if holder[gpu] == NONE]
     if free:
         state.standing.space.take(free)
         state.occupy(free, lease)
@@ -172,8 +176,9 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         else:
             held.epoch[gpu] = lease.epoch
             held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+    held_cpus, held_memory = held.cpus, held.memory_gib
     for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
-        held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+        held_cpus[gpu], held_memory[gpu] = cpus, memory_gib
     if state.knows_parts and not state.standing.uneven:
         every, all_memory = state.proportional()
         even = np.array_equal(order.cpus, every[order.gpus])

@@ -103,8 +103,11 @@ def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Pl
     for place, lease in enumerate(leave, start=1):
         made.append(_suspended(state, lease, epoch + place, last + place, deadline))
     lease_id, last, holder = state.last_lease, last + len(leave), state.holdings.cells.lease
+    alike = not isinstance(allocation.lease, np.ndarray) and not isinstance(allocation.protected, np.ndarray)
+    ends = _ends(state, offer, allocation, rounds, None)
     for place, (claim, numbers) in enumerate(parts.items(), start=1):
-        ends, gpus = _ends(state, offer, allocation, rounds, claim), np.array(numbers, np.int64)
+        ends = ends if alike else _ends(state, offer, allocation, rounds, claim)
+        gpus = np.array(numbers, np.int64)
         after = _chosen(gpus, [holder[gpu] != NONE for gpu in numbers])
         made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends, after))
     return Plan(made, [])

@@ -14,6 +14,8 @@ from eunomia.workload import JobState
 
 _LEAVING = int(GpuState.LEAVING)
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
+_STOPS, _WAITS = JobState.STOPPING, JobState.WAITING
+_AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 
 
 def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, deadline: Seconds) -> Transition | None:
@@ -90,10 +92,8 @@ def _stop_job(state: State, lease: Lease) -> None:
     """A job whose lease is to end stops; one whose lease never began waits again."""
     if lease.job == NONE or lease.gpus.size:
         return
-    jobs = state.jobs.live
     stop_clock(state, lease.job)
-    if int(jobs.state[lease.job]) in _ON_GPUS:
-        leaving = bool(state.leaving.get(lease.id))
-        state.turn(lease.job, JobState.STOPPING if leaving else JobState.WAITING)
-        state.job_accounts.live.reason[lease.job] = int(Reason.AWAITING_ROUND)
+    if state.jobs.cells.state[lease.job] in _ON_GPUS:
+        state.turn(lease.job, _STOPS if state.leaving.get(lease.id) else _WAITS)
+        state.job_accounts.cells.reason[lease.job] = _AWAITING_ROUND
         state.touch(job=lease.job)

@@ -41,7 +41,10 @@ class Reason(IntEnum):
     @property
     def word(self) -> str:
         """The reason as users see it."""
-        return self.name.lower()
+        return _WORDS[self]
+
+
+_WORDS: Final = {reason: reason.name.lower() for reason in Reason}
 
 
 @builds
