@@ -103,9 +103,14 @@ class Walk(abc.ABC, Generic[P]):
         """By type, what is free and what those hold who are served from this place on."""
         return [free + own for free, own in zip(self._free, self.held(place, self.end), strict=True)]
 
-    def skip_to(self, place: P) -> None:
-        """Those before this place stay: nobody was served before them."""
-        self._at, self.room.left = place, self.behind(place)
+    def skip_to(self, place: P, behind: list[int]) -> None:
+        """Those before this place stay: nobody was served before them.
+
+        Args:
+            place: where the first is served that waits.
+            behind: what is free and what those hold who are served from there on.
+        """
+        self._at, self.room.left = place, behind
 
     def up_to(self, entry: Entry) -> None:
         """Go on to those who are served after this waiting job."""

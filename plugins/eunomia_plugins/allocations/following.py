@@ -52,7 +52,7 @@ def follow(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: 
     everybody = None if offer.contended or stop else _everybody(snapshot, offer)
     if everybody is not None:
         return _allocation(snapshot, offer, everybody, [], keys, stop=stop)
-    free, losers, fits = sets.space.free.copy(), list[int](), Fits(offer.capacity)
+    free, losers, fits = sets.space.free.copy(), list[int](), queue.fits(offer.capacity)
     all_of_it = offer.scope is not Scope.FREE
     queue.follow(snapshot, keys, running=all_of_it)
     if all_of_it:

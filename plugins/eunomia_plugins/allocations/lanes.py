@@ -52,8 +52,10 @@ class Lane:
             at -= 1
         while at < many and (entries[at][0] + passed, entries[at][1]) < (key, order):
             at += 1
-        self._settle(at - 1, -1, -1, key, order, passed)
-        self._settle(at, many, 1, key, order, passed)
+        if at and entries[at - 1][0] + passed == key:
+            self._settle(at - 1, -1, -1, key, order, passed)
+        if at < many and entries[at][0] + passed == key:
+            self._settle(at, many, 1, key, order, passed)
         return at
 
     def settled(self, at: int, start: int, now: float) -> tuple[float, int]:
@@ -62,10 +64,11 @@ class Lane:
         Raises:
             UndecidedError: somebody from ``start`` on is served before it in the lane, and after it by arrival.
         """
-        at_zero, order, _ = self.entries[at]
-        passed = self.each * now
-        self._settle(at - 1, start - 1, -1, at_zero + passed, order, passed)
-        return at_zero + passed, order
+        entries, passed = self.entries, self.each * now
+        key, order = entries[at][0] + passed, entries[at][1]
+        if at > start and entries[at - 1][0] + passed == key:
+            self._settle(at - 1, start - 1, -1, key, order, passed)
+        return key, order
 
     def _settle(self, at: int, end: int, step: int, key: float, order: int, passed: float) -> None:
         """Hold those who share a key, one after the other, against the order of arrival."""
@@ -164,17 +167,20 @@ class LaneWalk(Walk[Cut]):
 
     def __init__(self, lanes: list[Lane], now: float, free: list[int]) -> None:
         self._lanes, self._now = lanes, now
+        self._last = [lane.entries[-1][0] + lane.each * now for lane in lanes]
         super().__init__([0] * len(lanes), [len(lane.entries) for lane in lanes], free)
 
     def last(self) -> float:
         """The largest key; -inf: nobody runs."""
-        now = self._now
-        return max([lane.entries[-1][0] + lane.each * now for lane in self._lanes], default=-math.inf)
+        return max(self._last, default=-math.inf)
 
     def place(self, entry: Entry) -> Cut:
         """Where a waiting job comes in."""
-        now = self._now
-        return [lane.before(entry, now) for lane in self._lanes]
+        key, now = entry[0], self._now
+        return [
+            end if last < key else lane.before(entry, now)
+            for lane, last, end in zip(self._lanes, self._last, self.end, strict=True)
+        ]
 
     def held(self, start: Cut, end: Cut) -> list[int]:
         """By type, what those hold who are served between two places."""

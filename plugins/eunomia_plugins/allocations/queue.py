@@ -43,6 +43,13 @@ class Queue:
         self._owner: object = None
         self._version = Version(0)
         self.running = Lanes()
+        self._fits: tuple[Ints, Fits] | None = None
+
+    def fits(self, capacity: Ints) -> "Fits":
+        """Which sizes can run in the cluster at all; looked at again when it is another one."""
+        if self._fits is None or self._fits[0] is not capacity:
+            self._fits = capacity, Fits(capacity)
+        return self._fits[1]
 
     def follow(self, snapshot: Snapshot, keys: Keys, *, running: bool) -> None:
         """Take in what was touched.
@@ -226,7 +233,7 @@ def contest(queue: Queue, walk: Walk[P], free: list[int], fits: Fits) -> Outcome
     heads = _heads(queue, fits)
     if not heads or heads[0][0][0] > walk.last():
         return Outcome(_served(queue, heads, free, stop=False), [])  # who runs, runs ahead of all that wait
-    walk.skip_to(_first_that_fits(heads, walk))
+    _skip_to_first_that_fits(heads, walk)
     while heads:
         entry, (kind, gpus), at = heads[0]
         if gpus > _most(walk.room.left, kind):  # and less is left later
@@ -244,22 +251,19 @@ def contest(queue: Queue, walk: Walk[P], free: list[int], fits: Fits) -> Outcome
     return Outcome(walk.grants, walk.losers)
 
 
-def _first_that_fits(heads: list[Head], walk: Walk[P]) -> P:
-    """Pass the heads that could not be served even if nobody behind them kept anything; who runs ahead, stays.
-
-    Returns:
-        The place, among those who run, of the first head that is left.
-    """
-    behind = walk.behind(walk.start)
+def _skip_to_first_that_fits(heads: list[Head], walk: Walk[P]) -> None:
+    """Pass the heads that could not be served even if nobody behind them kept anything; who runs ahead, stays."""
+    behind = walk.room.left
     while heads:
         entry, (kind, gpus), _ = heads[0]
         if gpus <= _most(behind, kind):
             place = walk.place(entry)
             behind = walk.behind(place)  # behind later ones there is no more
             if gpus <= _most(behind, kind):
-                return place
+                walk.skip_to(place, behind)
+                return
         heapq.heappop(heads)
-    return walk.end
+    walk.skip_to(walk.end, walk.behind(walk.end))
 
 
 def _most(room: list[int], kind: int) -> int:

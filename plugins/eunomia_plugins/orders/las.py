@@ -88,12 +88,14 @@ class Las:
 
         rows: Any = Later(lambda: offer.candidates)
         later: Any = Later(score)
-        holds: Any = Later(lambda: self._holds(snapshot, offer.candidates))
+        holds: Any = None
+        if self.options.queues and offer.contended:
+            holds = Later(lambda: self._holds(snapshot, offer.candidates))
         return Valuations(
             claims=Claims(unit=Unit.JOB, rows=rows),
             forms=(Scores(score=later, keys=keys),),
             wake_at=waits,
-            holds=holds if self.options.queues and offer.contended else None,
+            holds=holds,
         )
 
     def _with_promotions(self, snapshot: Snapshot, offer: Offer) -> Valuations:
