@@ -178,9 +178,11 @@ class _Maker:
         log, cluster = self._run.leases, self._cluster
         names = pl.Series("machine", [machine.name for machine in cluster.machines], pl.String())
         machine = cluster.machine[log.gpu].astype(np.int64)
+        apps = self._apps.gather(log.app)
+        lone = self._jobs is self._app_of_job and bool((log.job >= 0).all())
         return {
-            "app": self._apps.gather(log.app),
-            "job": _gathered(self._jobs, log.job),
+            "app": apps,
+            "job": apps if lone else _gathered(self._jobs, log.job),
             "machine": names.gather(machine),
             "slot": log.gpu - cluster.machine_start[machine],
             "epoch": log.lease,

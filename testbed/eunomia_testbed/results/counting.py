@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from eunomia.units import Ints
+from eunomia.units import Ints, Reals
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
 
@@ -52,26 +52,27 @@ def faults_of(run: RunData) -> int:
 def held_twice(leases: pl.DataFrame) -> int:
     """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
     slots = _slots(leases)
+    order = np.argsort(slots, kind="stable")
     starts, ends = leases["start_seconds"].to_numpy(), leases["end_seconds"].fill_null(math.inf).to_numpy()
-    order = np.lexsort((leases["epoch"].fill_null(-1).to_numpy(), starts, slots))
-    by_end = np.argsort(ends, kind="stable")
-    place = np.empty_like(by_end)
-    place[by_end] = np.arange(by_end.size)
-    # Those of a slot stand together, and count above all of the slots before: so the largest so far is its own.
-    above = np.cumsum(np.diff(slots[order], prepend=0) != 0) * by_end.size
-    latest = np.maximum.accumulate(place[order] + above) - above
-    again = np.diff(above) == 0
-    return int((again & (starts[order][1:] < ends[by_end][latest[:-1]] - 1e-9)).sum())
+    epochs = leases["epoch"].fill_null(-1).to_numpy()
+    borders = np.flatnonzero(np.diff(slots[order])) + 1
+    return sum(_overlaps(starts[rows], ends[rows], epochs[rows]) for rows in np.split(order, borders))
+
+
+def _overlaps(starts: Reals, ends: Reals, epochs: Ints) -> int:
+    """Leases of one slot that began before an earlier one had ended."""
+    order = np.lexsort((epochs, starts))
+    latest = np.maximum.accumulate(ends[order])
+    return int((starts[order][1:] < latest[:-1] - 1e-9).sum())
 
 
 def _slots(leases: pl.DataFrame) -> Ints:
     """By lease a number of its slot, of a policy and seed each their own."""
     numbers = numbered(leases["machine"])[0] * (int(number(leases["slot"].max()) or 0) + 1)
     numbers += leases["slot"].to_numpy()
-    for name in ("policy", "seed"):
-        if leases[name].n_unique() > 1:
-            rank = leases[name].rank("dense").to_numpy()
-            numbers = numbers * (int(rank.max()) + 1) + rank
+    for name, different in leases.select(pl.col("policy", "seed").n_unique()).row(0, named=True).items():
+        if different > 1:
+            numbers = numbers * (different + 1) + leases[name].rank("dense").to_numpy()
     return numbers
 
 

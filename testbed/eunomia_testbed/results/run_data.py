@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import polars as pl
 
 from eunomia.errors import InputError
 from eunomia.shapes import builds
 from eunomia_testbed.results.facts import RunFacts
-from eunomia_testbed.results.tables import TABLES, schema_of
+from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
+
+_LARGE: Final = 1024**2
+"""Bytes of a file from which on it is worth reading the keys first."""
 
 
 @builds
@@ -86,7 +89,7 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
     path, schema = folder / f"{table}.parquet", schema_of(table)
     if not path.exists():
         return schema.to_frame()
-    frame = pl.read_parquet(path)
+    frame = _frame(path)
     if frame.schema == schema:
         return frame
     if any(schema.get(name) != dtype for name, dtype in frame.schema.items()):
@@ -95,3 +98,17 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
         )
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
     return frame.with_columns(missing).select(schema.names())
+
+
+def _frame(path: Path) -> pl.DataFrame:
+    """The table of a file; of a large one of a single run the key is there once, not in every row."""
+    names = pl.read_parquet_schema(path).keys() if path.stat().st_size >= _LARGE else ()
+    if names and KEY.keys() <= names:
+        keys = pl.read_parquet(path, columns=list(KEY))
+        if keys.select(pl.all().n_unique()).row(0) == (1, 1):
+            policy, seed = keys.row(0)
+            del keys
+            return keyed(
+                pl.read_parquet(path, columns=[name for name in names if name not in KEY]), policy=policy, seed=seed
+            )
+    return pl.read_parquet(path)

@@ -326,10 +326,7 @@ def frame_of_columns(
         height: how many rows there are.
     """
     schema = schema_of(table)
-    filled: list[pl.Series] = [
-        pl.Series("policy", [policy], pl.String()).new_from_index(0, height),
-        pl.Series("seed", [seed], pl.Int64()).new_from_index(0, height),
-    ]
+    filled: list[pl.Series] = []
     for name, dtype in schema.items():
         if name in KEY:
             continue
@@ -338,7 +335,13 @@ def frame_of_columns(
             filled.append(pl.Series(name, [None], dtype).new_from_index(0, height))
             continue
         filled.append(_series(name, given, dtype))
-    return pl.DataFrame(filled)
+    return keyed(pl.DataFrame(filled), policy=policy, seed=seed)
+
+
+def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
+    """The frame with the key of all its rows in front, which takes no memory by row."""
+    keys = {"policy": policy, "seed": seed}
+    return frame.select(*(pl.lit(keys[name], dtype).alias(name) for name, dtype in KEY.items()), pl.all())
 
 
 def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:
