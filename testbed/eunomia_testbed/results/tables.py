@@ -290,6 +290,9 @@ TABLES: Final[dict[str, type[Row]]] = {
 KEY: Final[dict[str, pl.DataType]] = {"policy": pl.String(), "seed": pl.Int64()}
 """The columns in front of every table: which run of several a row belongs to."""
 
+_LARGE: Final = 100_000
+"""Rows from which on their keys are worth a query."""
+
 _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean()}
 
 
@@ -339,9 +342,13 @@ def frame_of_columns(
 
 
 def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
-    """The frame with the key of all its rows in front, which takes no memory by row."""
-    keys = {"policy": policy, "seed": seed}
-    return frame.select(*(pl.lit(keys[name], dtype).alias(name) for name, dtype in KEY.items()), pl.all())
+    """The frame with the key of all its rows in front; in a large one it takes no memory by row."""
+    keys = [pl.Series("policy", [policy], pl.String()), pl.Series("seed", [seed], pl.Int64())]
+    if frame.height >= _LARGE:
+        return frame.select(*(pl.lit(key).first().alias(key.name) for key in keys), pl.all())
+    for place, key in enumerate(keys):
+        frame.insert_column(place, key.new_from_index(0, frame.height))
+    return frame
 
 
 def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:

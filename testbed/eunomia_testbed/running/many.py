@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,6 +92,11 @@ def run_plan(
         failed = run_cells(plan, left, folder.path, processes=count, watch=watch or Silent())
     except KeyboardInterrupt:
         ended = "interrupted"
+        # Within polars one Ctrl-C is told twice, by polars and then by Python: the second one comes here.
+        try:  # noqa: SIM105 - suppress is called before it suppresses
+            time.sleep(0.0)
+        except KeyboardInterrupt:
+            pass
     except Exception:
         folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended="failed"))
         raise
