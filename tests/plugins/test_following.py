@@ -23,7 +23,7 @@ from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia.valuations import Keys, Line
-from eunomia_plugins.allocations import lanes, queue
+from eunomia_plugins.allocations import lanes, queue, ranking
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.orders import remaining
 from eunomia_plugins.placement.packed import Packed
@@ -221,6 +221,24 @@ def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], 
         one = [remaining._one(town, job, speed, last) for job, speed in enumerate(columns[4].tolist())]  # type: ignore[arg-type]
         other = remaining._as_columns(town, jobs, columns[4], last)  # type: ignore[arg-type]
         assert one == list(zip(*[column.tolist() for column in other], strict=True))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.sampled_from([math.nan] * 9 + [2.0])), max_size=6),
+    st.booleans(),
+)
+def test_few_that_choose_do_so_in_the_turn_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
+    gpus, order, cpus = np.array(asks, dtype=float).reshape(-1, 3).T
+    table = SimpleNamespace(cpus=cpus, memory_gib=np.full(len(asks), math.nan), arrived=order)
+    town: Any = SimpleNamespace(jobs=table, sets=None)
+    rows, chosen = np.arange(len(asks), dtype=np.int32), np.arange(len(asks))
+    given = town, rows, gpus.astype(np.int64), chosen
+    one = ranking.in_turn(*given, stop=stop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "FEW", 1)
+        other = ranking.in_turn(*given, stop=stop)
+    assert one.tolist() == other.tolist()
+    assert one.dtype == other.dtype
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))

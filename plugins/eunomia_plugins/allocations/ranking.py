@@ -1,9 +1,12 @@
 """What allocations share: candidates in the order that a valuation gives, and why those wait who get nothing."""
 
+from typing import Final
+
 import numpy as np
 
 from eunomia import Cause, Claims, Reason, Scores, Snapshot, Unit
 from eunomia.units import Ints, Rows
+from eunomia.workload import Jobs
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
 """What changes who should have what."""
@@ -59,9 +62,24 @@ def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: b
     if chosen.size < 2:
         return chosen.astype(np.int32)
     table = snapshot.jobs
-    rows = jobs[chosen]
-    asks = not (np.isnan(table.cpus[rows]).all() and np.isnan(table.memory_gib[rows]).all())
-    if stop or asks:
-        return chosen.astype(np.int32)
     order = table.arrived if snapshot.sets is None else snapshot.sets.order
-    return chosen[np.lexsort((order[rows], -gpus[chosen]))].astype(np.int32)
+    if chosen.size <= FEW:
+        few, rows, sizes = chosen.tolist(), jobs.item, gpus.item
+        if stop or any(_asks(table, rows(index)) for index in few):
+            return chosen.astype(np.int32)
+        few.sort(key=lambda index: (-sizes(index), order.item(rows(index))))
+        return np.array(few, np.int32)
+    named = jobs[chosen]
+    if stop or not (np.isnan(table.cpus[named]).all() and np.isnan(table.memory_gib[named]).all()):
+        return chosen.astype(np.int32)
+    return chosen[np.lexsort((order[named], -gpus[chosen]))].astype(np.int32)
+
+
+FEW: Final = 8
+"""Jobs for which columns cost more than they save."""
+
+
+def _asks(table: Jobs, row: int) -> bool:
+    """Say whether a job asks for CPUs or memory of its own."""
+    cpus, memory_gib = table.cpus.item(row), table.memory_gib.item(row)
+    return bool(cpus == cpus or memory_gib == memory_gib)  # NaN: it does not
