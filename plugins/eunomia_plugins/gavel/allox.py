@@ -111,7 +111,7 @@ def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -
 def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
     """By job, the part of its type's lines that is before it; who has less work goes first within a place."""
     ahead = np.zeros(kind.size)
-    for each in np.unique(kind).tolist():
+    for each in sorted(set(kind.tolist())):
         mine = np.flatnonzero(kind == each)
         order = mine[np.lexsort((work[mine], -place[mine]))]
         ahead[order] = np.arange(order.size) / lines[each]
