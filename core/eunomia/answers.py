@@ -10,6 +10,7 @@ from eunomia.allocations import Allocation
 from eunomia.decisions import Fault, TransitionKind, Waiting
 from eunomia.errors import EunomiaError
 from eunomia.menus import Menus
+from eunomia.offering import anything
 from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.plan import Plan
@@ -106,7 +107,7 @@ def verdicts_of(
         return ()
     if offer is not None and fault is None and not opened and _all_start(state, offer, answers, plan):
         return ()
-    if offer is not None and fault is None and not _anything(state, offer, plan):
+    if offer is not None and fault is None and not (plan.transitions or anything(state, offer)):
         # Nothing was to be had, so nobody was turned down: what was said last stands, but for jobs that fit nowhere.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
     plain = fault is None and not opened and (offer is None or offer.apps is None)
@@ -135,11 +136,6 @@ def _all_start(state: State, offer: Offer, answers: Sequence[tuple[Stage, str, A
     plugins = state.plugins
     standard = _OUTRANKED, _NUMBER[_ALLOCATING], plugins.get(told_by, len(plugins))
     return standard == standing.standard and standing.unjudged <= started
-
-
-def _anything(state: State, offer: Offer, plan: Plan) -> bool:
-    """Say whether there was a GPU on the offer."""
-    return bool(plan.transitions) or (offer.whole and any(state.standing.space.free)) or offer.gpus.size > 0
 
 
 _NUMBER = {stage: number for number, stage in enumerate(STAGES)}

@@ -1,5 +1,7 @@
 """The offer of a round: which GPUs may be touched, and which jobs may be granted something."""
 
+import itertools
+
 import numpy as np
 
 from eunomia.leases import GpuState
@@ -37,6 +39,23 @@ def contended(state: State) -> bool:
     """Say whether all that waits may not fit into what is free: of several GPU types, into any one of them."""
     standing = state.standing
     return standing.asked > min(standing.space.free)
+
+
+def anything(state: State, offer: Offer) -> bool:
+    """Say whether there is a GPU on the offer; before all are looked at, those that were leased longest ago are."""
+    if offer.whole and any(state.standing.space.free):
+        return True
+    if offer.whole and offer.scope is Scope.ALL:
+        held, now = state.holdings.cells, state.now
+        for lease in itertools.islice(state.leases.values(), OLDEST):
+            for gpu in lease.gpus[:1].tolist():
+                if held.successor[gpu] == NONE and held.state[gpu] != _DOWN and held.protected_until[gpu] <= now:
+                    return True
+    return offer.gpus.size > 0
+
+
+OLDEST = 8
+"""Leases that are likely to be protected no longer."""
 
 
 def reached(state: State, offer: Offer, gpus: Ints) -> Bools:

@@ -11,6 +11,7 @@ from simulator_lab import runs
 import eunomia.answers
 import eunomia.arbiter
 import eunomia.fold
+import eunomia.invariants
 import eunomia.plan
 import eunomia.pools
 from eunomia import Claims, Cluster, Placement, Profile, Unit
@@ -158,6 +159,30 @@ def test_what_jobs_may_use_is_what_nobody_else_owns(policy: str, cluster: str, m
 
 def places(placement: Placement) -> dict[int, list[int]]:
     return {claim: placement.of(index).tolist() for index, claim in enumerate(placement.claim.tolist())}
+
+
+@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS[2:])
+def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
+    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some, all_on = eunomia.answers.anything, eunomia.invariants._on_offer
+    taken = []
+
+    def anything(state: Any, offer: Any) -> bool:
+        found = some(state, offer)
+        assert found == (offer.gpus.size > 0)
+        taken.append(found)
+        return found
+
+    def on_offer(state: Any, offer: Any, gpus: Any, numbers: Any) -> bool:
+        for asked in (gpus, np.arange(state.cluster.gpus)):
+            assert all_on(state, offer, asked, asked.tolist()) == np.isin(asked, offer.gpus).all()
+        return all_on(state, offer, gpus, numbers)
+
+    monkeypatch.setattr(eunomia.answers, "anything", anything)
+    monkeypatch.setattr(eunomia.invariants, "_on_offer", on_offer)
+    simulated(policy, cluster, gap, costs)
+    assert taken
 
 
 @pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
