@@ -13,7 +13,7 @@ STUCK_STEPS = 200_000
 """Steps in a row without a start, an end or an arrival."""
 INSTANT_STEPS = 1_000
 """Steps at one moment."""
-_MACHINES = (MachineLost, MachineBack)
+_MACHINES = frozenset({MachineLost, MachineBack})
 
 
 class Patience:
@@ -50,7 +50,7 @@ class Patience:
         self._now = now
         if not decision.wake_at > now or self._instant > INSTANT_STEPS or self._stuck > STUCK_STEPS:
             self._refuse(now, decision)
-        if decision.transitions or decision.offers or [one for one in events if type(one) not in _MACHINES]:
+        if decision.transitions or decision.offers or not _MACHINES.issuperset(map(type, events)):
             self._idle = 0
         else:
             self._idle += 1

@@ -66,6 +66,8 @@ class Reporter:
         self._user: list[int] = apps.user.tolist()
         self._weight: list[float] = apps.weight.tolist()
         self._user_weight: list[float] = workload.users.weight.tolist()
+        told = jobs.seconds_per_iteration * jobs.most * factors[1][jobs.app]
+        self._serial: list[float] = told.tolist()
         self._seen: dict[int, set[tuple[int, int, int]]] = {}
         self.follows_up = self._know != "declared" and not (speeds.plain and error == 0.0 and not workload.regimes)
         """Whether a start is followed by reports: not where what was declared says it all."""
@@ -87,14 +89,14 @@ class Reporter:
 
     def added(self, job: int) -> JobAdded:
         """A job as it is reported."""
-        named = self._workload.jobs.gpu_type
+        named, app, serial = self._workload.jobs.gpu_type, self._app[job], self._serial[job]
         return JobAdded(
             job=self._ids[job],
-            app=self._app_ids[self._app[job]],
+            app=self._app_ids[app],
             least=self._least[job],
             most=self._most[job],
-            iterations=self.whole(job),
-            seconds_per_iteration=self.serial(job),
+            iterations=self._work.total[job] * self._work_factor[app],
+            seconds_per_iteration=serial if serial == serial else self.serial(job),
             kind=self._kind[job],
             gpu_type=None if named is None else named[job],
             cpus_per_gpu=math.nan if self._cpus is None else self._cpus[job],
@@ -112,11 +114,12 @@ class Reporter:
 
     def serial(self, job: int) -> float:
         """Serial seconds of an iteration as reported: as told, else as the model's profile tells for its gang."""
-        told = self._speeds.declared[job]
-        if told != told:
-            told = self._speeds.at(job, self._most[job], self._speeds.own_type(job), Locality.ISLAND, 1)
-            told = told if math.isfinite(told) else math.nan
-        return told * self._most[job] * self._time_factor[self._app[job]]
+        told = self._serial[job]
+        if told == told:
+            return told
+        pace = self._speeds.at(job, self._most[job], self._speeds.own_type(job), Locality.ISLAND, 1)
+        pace = pace if math.isfinite(pace) else math.nan
+        return pace * self._most[job] * self._time_factor[self._app[job]]
 
     def profiled(self, job: int) -> Iterator[Event]:
         """With ``oracle``: the rate of a job that arrives, by size, type and locality."""
