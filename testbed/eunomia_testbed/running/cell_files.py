@@ -11,11 +11,14 @@ import polars as pl
 from eunomia_testbed.metrics.frames import Frames, frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
+from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan
 from eunomia_testbed.simulator import Progress, simulate_one
 
 CELLS: Final = ".cells"
 """The folder within a result folder where finished cells stand while others run."""
+LARGE: Final = 20_000
+"""Jobs of a run from which on it is worth handing memory back."""
 _DONE: Final = "done.json"
 
 
@@ -41,6 +44,8 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         seed=cell.seed,
         progress=progress,
     )
+    if workload.size >= LARGE:
+        hand_back()
     serial = serial_seconds(workload, plan.cluster, plan.models)
     frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label)
     dropped: list[dict[str, object]] = [

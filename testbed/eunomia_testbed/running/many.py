@@ -16,8 +16,9 @@ from eunomia_testbed.results.folder import ResultFolder, is_there
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
-from eunomia_testbed.running.cell_files import CELLS, assemble, dropped_of, is_done
+from eunomia_testbed.running.cell_files import CELLS, LARGE, assemble, dropped_of, is_done
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
+from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan, labels_by_load
 from eunomia_testbed.running.pool import processes_for, run_cells
 from eunomia_testbed.running.watching import Silent, Watch
@@ -106,6 +107,8 @@ def run_plan(
             _finish(folder, plan, done, complete=len(done) == len(cells))
     facts = dataclasses.replace(facts, ended_at=_utc(), ended="failed" if failed else ended)
     folder.write_facts(facts)
+    if plan.jobs >= LARGE:
+        hand_back()
     tables = RunData.load(folder.path)
     counted = summaries_of(tables)
     metrics = folder.write_summary(tables, counted)
