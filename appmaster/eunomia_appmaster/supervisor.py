@@ -355,13 +355,21 @@ class Supervisor:
 def left_running(state_dir: Path) -> bool:
     """Whether a launcher left containers in a state folder of which it did not note that they had ended."""
     from eunomia_appmaster.launcher.container import RECORD
-    from eunomia_appmaster.launcher.files import read_json
 
     try:
-        found = [read_json(link / RECORD) for link in (state_dir / "launcher" / "live").iterdir()]
-    except (OSError, ValueError):  # none has run; or a file that nobody can read, which the next launcher says
+        return any(_may_run(link / RECORD) for link in (state_dir / "launcher" / "live").iterdir())
+    except OSError:  # no launcher has run; or a file that may not be read, which the next one says
         return False
-    return any(record is not None and record.get("state") != "COMPLETED" for record in found)
+
+
+def _may_run(record: Path) -> bool:
+    from eunomia_appmaster.launcher.files import read_whole_json
+
+    try:
+        known = read_whole_json(record)
+    except InputError:  # torn: the next launcher puts it aside and sees that nothing is left
+        return True
+    return known is not None and known.get("state") != "COMPLETED"
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:

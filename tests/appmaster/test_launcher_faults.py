@@ -16,6 +16,7 @@ from eunomia_appmaster.launcher import processes, shepherd
 from eunomia_appmaster.launcher.files import write_json
 from eunomia_appmaster.launcher.node import Epochs
 from eunomia_appmaster.runtimes import ContainerState, Exit, LeaseOverError, SlotBusyError, WatchPosition
+from eunomia_appmaster.supervisor import left_running
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
 lab_module = sys.modules.setdefault("launcher_lab", importlib.util.module_from_spec(_spec))
@@ -190,6 +191,25 @@ def test_files_that_a_power_cut_tore_are_put_aside(tmp_path: Path, torn: str) ->
         assert lab.output().count("launcher.torn_file") == 3
         lab.runtime().start(lab.gang(0, script="raise SystemExit(0)", job=2, epoch=2))
         assert lab.completed("ana-2.r1.0").finished
+
+
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [
+        ([], False),
+        (['{"state": "COMPLETED"}'], False),
+        (['{"state": "COMPLETED"}', '{"state": "RUNNING"}'], True),
+        (['{"state": "COMPLETED"}', '{"sta'], True),
+    ],
+)
+def test_what_is_left_running_is_told_and_nothing_put_aside(tmp_path: Path, records: list[str], left: bool) -> None:
+    assert not left_running(tmp_path)
+    for number, record in enumerate(records):
+        path = tmp_path / "launcher" / "live" / str(number) / "container.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(record)
+    assert left_running(tmp_path) is left
+    assert len(list(tmp_path.glob("launcher/live/*/container.json"))) == len(records)
 
 
 def test_torn_epochs_keep_a_launcher_from_starting(tmp_path: Path) -> None:
