@@ -187,6 +187,14 @@ class Client:
         """
         return self._call(self._stub.Cancel, pb.CancelRequest(app=_utf8(app, "an app's name")))
 
+    def resume_app(self, app: str) -> pb.ResumeAppResponse:
+        """Take an app up again that failed since its app master ended.
+
+        Raises:
+            InputError: there is none of this name, it did not fail so, or what it would go on from is gone.
+        """
+        return self._call(self._stub.ResumeApp, pb.ResumeAppRequest(app=_utf8(app, "an app's name")), retry=False)
+
     def health(self) -> pb.HealthResponse:
         """How the arbiter is."""
         return self._call(self._stub.Health, pb.HealthRequest(), retry=False)

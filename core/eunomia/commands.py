@@ -87,6 +87,11 @@ BUILT_IN: Final = (
         target="eunomia_appmaster.commands.explain:explain",
     ),
     Command(name="cancel", help="Cancel an app.", target="eunomia_appmaster.commands.cancel:cancel"),
+    Command(
+        name="resume",
+        help="Take up again an app whose app master ended for good.",
+        target="eunomia_appmaster.commands.resume:resume",
+    ),
     Command(name="logs", help="Show what a job has written.", target="eunomia_appmaster.commands.logs:logs"),
     Command(
         name="plugins",

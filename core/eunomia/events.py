@@ -195,6 +195,8 @@ class AppArrived:
     tuner_kind: str = "none"
     divides: bool = True
     """An app master is there that divides a win of the app among its jobs."""
+    again: bool = False
+    """An app of this id was here, failed, and is taken up again."""
 
 
 @value

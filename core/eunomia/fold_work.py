@@ -153,8 +153,7 @@ def resumed(fold: Folding, event: JobResumed) -> None:
 def app_arrived(fold: Folding, event: AppArrived) -> None:
     """Add an app, and its user if that is a new one."""
     state = fold.state
-    if event.app in state.app_rows or event.app in state.outcomes:
-        raise EventError("an app's id must be new", value=f'"{event.app}"')
+    _check_new(state, event)
     user = _user(state, event.user, event.user_weight)
     row = take_row(state.tables_of_apps)
     apps = state.apps.cells
@@ -166,6 +165,15 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
     state.books.app(row, state.now)
     state.standing.present += 1
     state.touch(app=row)
+
+
+def _check_new(state: State, event: AppArrived) -> None:
+    """An app's id is new, or that of an app that failed, has given everything back and is taken up again."""
+    if event.again and event.app not in state.app_rows and state.outcomes.get(event.app) == "failed":
+        del state.outcomes[event.app]
+        return
+    if event.app in state.app_rows or event.app in state.outcomes:
+        raise EventError("an app's id must be new", value=f'"{event.app}"')
 
 
 def _user(state: State, user: UserId, weight: float) -> int:

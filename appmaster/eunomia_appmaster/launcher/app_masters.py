@@ -23,18 +23,31 @@ from eunomia_appmaster.protocol.tokens import node_token
 log = structlog.get_logger()
 
 MAX_RESTARTS = 3
+"""Restarts in a row of which none lasted and none saw the app's workers go further."""
+HEALTHY_SECONDS = 120.0
+"""An attempt that ran so long gives all restarts back."""
+HASTY_SECONDS = 10.0
+"""After an attempt that was shorter than this, the next pause is twice as long."""
+MOST_PAUSE_SECONDS = 30.0
+"""The longest pause before a restart."""
 MOST_ENDED = 1000
 """App masters that have ended and are remembered: as many as an arbiter has apps at once, so that it hears of each end,
 however long it was away."""
 
 
 class AppMaster:
-    """One app's master over all its attempts; its record survives the launcher."""
+    """One app's master over all its attempts; its record survives the launcher.
+
+    Attributes:
+        restarts: since an attempt was last healthy, or saw the app's workers go further.
+        hasty: attempts in a row that ended within ``HASTY_SECONDS``.
+    """
 
     def __init__(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus, restarts: int, path: Path) -> None:
         self.order = order
         self.status = status
         self.restarts = restarts
+        self.hasty = 0
         self.container: Container | None = None
         self.stopped = asyncio.Event()
         self._path = path
@@ -46,12 +59,23 @@ class AppMaster:
         allowed = self.order.max_restarts if self.order.HasField("max_restarts") else MAX_RESTARTS
         return self.stopped.is_set() or exit_code == 0 or self.restarts >= allowed
 
+    def judge(self, lasted: float, *, went_further: bool) -> None:
+        """Count an attempt that has ended: a good one gives its restarts back, short ones lengthen the pause."""
+        self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
+        if lasted >= HEALTHY_SECONDS or went_further:
+            self.restarts = 0
+
+    def pause_seconds(self, first: float) -> float:
+        """How long to wait before the next attempt, where the first pause is ``first``."""
+        return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
+
     def save(self) -> None:
         """Write the record; the token stands in a file of its own."""
         record = {
             "order": json_format.MessageToDict(self.order, preserving_proto_field_name=True),
             "status": json_format.MessageToDict(self.status, preserving_proto_field_name=True),
             "restarts": self.restarts,
+            "hasty": self.hasty,
         }
         write_json(self._path, record)
 
@@ -68,6 +92,7 @@ class AppMaster:
         order = json_format.ParseDict(record["order"], pb.AppMasterOrder())
         status = json_format.ParseDict(record["status"], pb.AppMasterStatus())
         master = cls(order, status, record["restarts"], path)
+        master.hasty = record.get("hasty", 0)
         if status.state == pb.APP_MASTER_STOPPING:
             master.stopped.set()
         return master
@@ -80,7 +105,8 @@ class AppMasters:
         node: whose they are.
         containers: runs them.
         arbiter: address that they are told.
-        pause_seconds: before the first restart; doubles with each.
+        pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
+            ``MOST_PAUSE_SECONDS``.
     """
 
     def __init__(self, node: Node, containers: Containers, arbiter: str, *, pause_seconds: float = 1.0) -> None:
@@ -182,13 +208,16 @@ class AppMasters:
         ended.sort(key=lambda master: master.status.ended_at)
         for master in ended[:-MOST_ENDED]:
             del self._all[master.order.app]
+            self._containers.advances.pop(master.order.app, None)
             master.drop()
 
     async def _attempt(self, master: AppMaster) -> None:
         """Run one attempt to its end; one that cannot be started has ended."""
+        advances = self._containers.advances[master.order.app]
         try:
             container = master.container or self._launch(master)
         except OSError as error:
+            master.judge(0.0, went_further=False)
             self._note_end(master, pb.ContainerStatus(ended_at=time.time(), diagnostics=f"its start failed: {error}"))
             return
         master.container = container
@@ -201,6 +230,9 @@ class AppMasters:
             await self._containers.news.next()
         master.container = None
         self._note_end(master, container.status)
+        began = container.status.started_at or container.status.ended_at  # 0: its process never began
+        went_further = self._containers.advances[master.order.app] > advances
+        master.judge(container.status.ended_at - began, went_further=went_further)
 
     def _note_end(self, master: AppMaster, ended: pb.ContainerStatus) -> None:
         master.status.pid = 0
@@ -210,7 +242,7 @@ class AppMasters:
 
     async def _pause(self, master: AppMaster) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(master.stopped.wait(), self._pause_seconds * 2**master.restarts)
+            await asyncio.wait_for(master.stopped.wait(), master.pause_seconds(self._pause_seconds))
         if not master.stopped.is_set():
             master.restarts += 1
             master.status.attempt += 1

@@ -117,9 +117,14 @@ class Container:
         self.status.started_at = record["started_at"]
         return True
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
-        """Keep what the worker told; a malformed message raises KeyError, TypeError or ValueError."""
+    def heard(self, kind: str, content: dict[str, Any]) -> bool:
+        """Keep what the worker told; a malformed message raises KeyError, TypeError or ValueError.
+
+        Returns:
+            Whether the worker has gone further: a step more than it had told before, or a later checkpoint.
+        """
         status = self.status
+        before = status.progress.step, status.saved_step
         if kind == "hello":
             status.hello = True
         elif kind == "progress":
@@ -138,6 +143,7 @@ class Container:
             status.announce_json = announced
         else:
             raise ValueError(f"no such message: {kind}")
+        return status.progress.step > before[0] or status.saved_step > before[1]
 
 
 def _number(told: Any) -> float:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,8 @@ class Containers:
         self.news = News()
         self._nursery = nursery
         self._zygote_wait_seconds = zygote_wait_seconds
+        self.advances: Counter[str] = Counter()
+        """By app: how often one of its workers went further, or finished; since this launcher started."""
         self._all: dict[str, Container] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,6 +205,8 @@ class Containers:
             container.orders.close()
         if container.killer is not None and container.killer is not asyncio.current_task():
             container.killer.cancel()
+        if status.slot != NO_SLOT and status.exit.HasField("code") and status.exit.code == 0:
+            self.advances[status.app] += 1
         container.done.set()
         self._changed(container, pb.COMPLETED)
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
@@ -286,7 +291,8 @@ class Containers:
 
     def _order_socket(self, container: Container) -> OrderSocket:
         def heard(kind: str, content: dict[str, Any]) -> None:
-            container.heard(kind, content)
+            if container.heard(kind, content):
+                self.advances[container.status.app] += 1
             if kind == "progress":  # once a second: not worth a file
                 container.status.version = self.news.tell(urgent=False)
             else:

@@ -2505,6 +2505,52 @@ class NodeHealth(_message.Message):
 Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
 
 @_typing.final
+class ResumeAppRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeAppRequest: _TypeAlias = ResumeAppRequest  # noqa: Y015
+
+@_typing.final
+class ResumeAppResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    attempt: _builtins.int
+    """of its app master that starts now"""
+    unfinished: _builtins.int
+    """jobs that go on, as far as is known"""
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        unfinished: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "unfinished", b"unfinished"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeAppResponse: _TypeAlias = ResumeAppResponse  # noqa: Y015
+
+@_typing.final
 class ResumeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -243,6 +243,11 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeResponse.FromString,
                 _registered_method=True)
+        self.ResumeApp = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/ResumeApp',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
+                _registered_method=True)
 
 
 class ClientProtocolServicer:
@@ -291,6 +296,15 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeApp(self, request, context):
+        """Takes an app up again that failed since its app master ended: a new attempt goes on from what the others left.
+        Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail so, or what it would go on
+        from is gone; nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClientProtocolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -323,6 +337,11 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeResponse.SerializeToString,
+            ),
+            'ResumeApp': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeApp,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -490,6 +509,33 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/Resume',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeApp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/ResumeApp',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -163,6 +163,11 @@ class ClientProtocolStub:
     Health: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.HealthRequest, _arbiter_pb2.HealthResponse]
     Resume: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeRequest, _arbiter_pb2.ResumeResponse]
     """the chosen profile again, after a fallback"""
+    ResumeApp: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeAppRequest, _arbiter_pb2.ResumeAppResponse]
+    """Takes an app up again that failed since its app master ended: a new attempt goes on from what the others left.
+    Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail so, or what it would go on
+    from is gone; nothing was changed.
+    """
 
 @_typing.type_check_only
 class ClientProtocolAsyncStub(ClientProtocolStub):
@@ -183,6 +188,11 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     Health: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.HealthRequest, _arbiter_pb2.HealthResponse]  # type: ignore[assignment]
     Resume: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeRequest, _arbiter_pb2.ResumeResponse]  # type: ignore[assignment]
     """the chosen profile again, after a fallback"""
+    ResumeApp: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeAppRequest, _arbiter_pb2.ResumeAppResponse]  # type: ignore[assignment]
+    """Takes an app up again that failed since its app master ended: a new attempt goes on from what the others left.
+    Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail so, or what it would go on
+    from is gone; nothing was changed.
+    """
 
 class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
     """------------------------------------------------------------------------------------------------------- for people
@@ -236,5 +246,16 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.ResumeResponse, _abc.Awaitable[_arbiter_pb2.ResumeResponse]]:
         """the chosen profile again, after a fallback"""
+
+    @_abc_1.abstractmethod
+    def ResumeApp(
+        self,
+        request: _arbiter_pb2.ResumeAppRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.ResumeAppResponse, _abc.Awaitable[_arbiter_pb2.ResumeAppResponse]]:
+        """Takes an app up again that failed since its app master ended: a new attempt goes on from what the others left.
+        Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail so, or what it would go on
+        from is gone; nothing was changed.
+        """
 
 def add_ClientProtocolServicer_to_server(servicer: ClientProtocolServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -448,7 +448,9 @@ Global___Fence: _TypeAlias = Fence  # noqa: Y015
 class AppMasterOrder(_message.Message):
     """Run an app's master on this node, as a container without a slot. Ignored if the launcher knows this or a later attempt
     of the app. An attempt that ends with another exit code than 0 (or is lost) is followed by the next, at most
-    max_restarts times in all, after pauses of 1, 2, 4 ... seconds; `attempt` counts up with each. It runs in
+    max_restarts times in a row; `attempt` counts up with each. An attempt that ran for 120 s, or while a worker of the app
+    made a step, saved or finished, gives all restarts back. The pause before the next attempt is 1 s; each attempt in a
+    row that lasted less than 10 s doubles it, to at most 30 s. It runs in
     `folder` if given, else in <state>/apps/<app>, with stdout and stderr in <state>/apps/<app>/appmaster.{out,err}.log.
     Its environment is PATH, HOME, LANG, VIRTUAL_ENV of the launcher, `env`, and
       EUNOMIA_APP, EUNOMIA_ATTEMPT, EUNOMIA_APP_DIR (<state>/apps/<app>), EUNOMIA_STATE_DIR, EUNOMIA_ADDRESS (the arbiter's),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from eunomia_appmaster.service.forgotten import Forgotten
 
 NOTE = "app"
+MASTER_ENDED = "its app master ended before its work was done"
+"""How the words begin in which the arbiter notes such a failure: the app can be taken up again."""
 MOST_APPS = 1000
 """Apps that may be here at once."""
 MOST_REQUESTS = 10_000
@@ -65,6 +67,15 @@ class App:
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state != "live"
+
+    @property
+    def lost_master(self) -> bool:
+        """Whether it failed since its app master ended for good; its jobs may be well."""
+        return self.state == "failed" and self.why.startswith(MASTER_ENDED)
+
+    def taken_up(self) -> "App":
+        """The record with which it goes on after such a failure."""
+        return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0)
 
     def note(self) -> Note:
         """What the journal keeps."""
@@ -194,6 +205,10 @@ class Apps:
         self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
         self._note_request(app)
+
+    def take_up(self, app: App) -> None:
+        """Take an app in again that was over, in the place of its earlier record; it is journaled."""
+        self._apps[app.name] = app
 
     def drop(self, app: App) -> None:
         """Forget an app whose submission came to nothing."""

@@ -20,6 +20,7 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.apps import App, app_of, in_order
 from eunomia_appmaster.service.rates import Rate, peer_of
+from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service, host
 from eunomia_appmaster.service.views import Views
 from eunomia_appmaster.submission import Submission
@@ -137,6 +138,24 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
         return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
 
+    async def ResumeApp(  # noqa: N802
+        self, request: pb.ResumeAppRequest, context: Context
+    ) -> pb.ResumeAppResponse:
+        """Take an app up again that failed since its app master ended."""
+        await self._ready(request, context)
+        app = self._service.apps.get(request.app)
+        if app is None:
+            rule = "an app must be here to be resumed (`eunomia apps --all` lists them)"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f'{rule}, but got "{request.app}"')
+            raise KeyError(request.app)
+        try:
+            # A caller that goes away ends nothing halfway.
+            attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))
+        except InputError as error:
+            await _refuse(context, error)
+            raise
+        return pb.ResumeAppResponse(app=app.name, attempt=attempt, unfinished=unfinished)
+
     # --- parts -----------------------------------------------------------------------------------------------------
 
     async def _ready(self, request: Message, context: Context) -> None:
@@ -157,6 +176,13 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:
         async with self._submitting:
             return self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
+
+    async def _resume_once(self, name: str) -> tuple[int, int]:
+        async with self._submitting:
+            app = self._service.apps.get(name)
+            if app is None:
+                raise InputError("an app must be here to be resumed", value=f'"{name}"')
+            return await resume(self._service, app)
 
     async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
         """Make the app's folder and have it arrive."""

@@ -272,7 +272,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if request.HasField("standing"):
             app.take_standing(request.standing)
         for event in events:
-            if isinstance(event, JobFinished):
+            if isinstance(event, JobAdded):
+                app.ended_jobs.pop(event.job, None)  # of an app that is taken up again
+            elif isinstance(event, JobFinished):
                 app.ended_jobs[event.job] = "finished"
             elif isinstance(event, JobFailed) and event.again_in is None:
                 app.ended_jobs[event.job] = "failed"

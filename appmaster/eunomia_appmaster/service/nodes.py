@@ -104,6 +104,13 @@ class Node:
             self.response_id += 1
             self.changed.set()
 
+    def revive(self, app: str) -> int:
+        """Have another attempt of an app's master started; return which."""
+        status = self.app_masters.get(app)
+        attempt = 1 if status is None else status.attempt + 1
+        self.revived[app] = attempt
+        return attempt
+
     def forget_masters(self, known: Collection[str]) -> None:
         """Forget masters that have ended, but for those of the known apps."""
         ended = [app for app, status in self.app_masters.items() if status.state == pb.APP_MASTER_COMPLETED]

@@ -26,7 +26,7 @@ from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
-from eunomia_appmaster.service.apps import NOTE, App, Apps
+from eunomia_appmaster.service.apps import MASTER_ENDED, NOTE, App, Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.forgotten import Forgotten
@@ -335,7 +335,8 @@ class Service:
                     continue
                 if status.attempt >= node.revived.get(app.name, 0):
                     why = status.diagnostics or _words(status.exit)
-                    self.end(app, "failed", f"its app master ended before its work was done: {why}")
+                    cure = f"`eunomia resume {app.name}` takes it up again"
+                    self.end(app, "failed", f"{MASTER_ENDED}: {why}; {cure}")
 
     # --- apps ------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ KINDS: Final[dict[str, type[Message]]] = {
     CLIENT + "Cancel": pb.CancelRequest,
     CLIENT + "Health": pb.HealthRequest,
     CLIENT + "Resume": pb.ResumeRequest,
+    CLIENT + "ResumeApp": pb.ResumeAppRequest,
     TRACKER + "RegisterNode": lpb.RegisterNodeRequest,
     TRACKER + "NodeHeartbeat": lpb.NodeHeartbeatRequest,
     TRACKER + "ReportContainers": lpb.ReportContainersRequest,

@@ -1,0 +1,125 @@
+"""Apps that failed since their app master ended, taken up again: what a new attempt would go on from is checked first."""
+
+import asyncio
+from typing import NoReturn
+
+import structlog
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.events import AppArrived
+from eunomia.units import NONE, AppId, UserId
+from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.master.files import read_state
+from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.submission import APP_FILE, SUBMISSION
+
+log = structlog.get_logger()
+
+LEAVING_SECONDS = 20.0
+"""How long a call waits for slots that the app has not given back yet."""
+LOOK_SECONDS = 0.1
+SUBMIT_AGAIN = "submit its file again for a new search"
+
+
+async def resume(service: Service, app: App) -> tuple[int, int]:
+    """Take an app up again.
+
+    Returns:
+        The attempt of its app master that starts now, and how many jobs go on as far as is known.
+
+    Raises:
+        InputError: it did not fail so, or what it would go on from is gone; nothing was changed.
+    """
+    check_end(app)
+    unfinished = await asyncio.to_thread(check_folder, service, app)
+    service.apps.check_room()
+    await _given_back(service, app)
+    record = app.taken_up()
+    arrived = AppArrived(
+        app=AppId(app.name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True, again=True
+    )
+    decision = await service.driver.fold([arrived], [record.note()])
+    faults = [fault.what for fault in decision.faults]
+    refused = [what for what in faults if what.startswith("AppArrived") and app.name in what]
+    if refused:
+        service.driver.put([], [app.note()])
+        raise InputError("an app must be accepted by the arbiter", value=refused[0])
+    async with service.driver.lock:
+        service.sessions.pop(app.name, None)
+        service.apps.take_up(record)
+        attempts = [node.revive(app.name) for node in service.nodes if node.name == app.node]
+        service.refresh()
+    log.info("app.resumed", app=app.name, attempts=attempts, unfinished=unfinished)
+    return max(attempts, default=1), unfinished
+
+
+def check_end(app: App) -> None:
+    """Hold how an app ended against what can be taken up again.
+
+    Raises:
+        InputError: it runs, is done, was cancelled, or failed by itself.
+    """
+    if app.lost_master:
+        return
+    rule = "an app must have failed since its app master ended, to be resumed"
+    if not app.over:
+        value = "one that is not over: it needs nothing, `eunomia apps` shows how it goes on"
+        raise InputError(rule, value=value, place=app.name)
+    if app.state == "failed":
+        why = app.why or "for no reason that is known"
+        raise InputError(rule, value=f"one that failed by itself: {why}; mend that, and {SUBMIT_AGAIN}", place=app.name)
+    how = "was cancelled" if app.state == "cancelled" else "has finished"
+    raise InputError(rule, value=f"one that {how}; {SUBMIT_AGAIN}", place=app.name)
+
+
+def check_folder(service: Service, app: App) -> int:
+    """Hold the app's folder against what a new attempt reads; return how many jobs it goes on with.
+
+    Raises:
+        InputError: a file or a checkpoint is gone.
+    """
+    folder = service.settings.apps / app.name
+    for name in (APP_FILE, SUBMISSION):
+        if not (folder / name).is_file():
+            _gone(f"no {name} in {folder}", app)
+    path = folder / "master.json"
+    try:
+        state = read_state(path)
+    except (EunomiaError, OSError) as error:
+        _gone(str(error), app)
+    if state is None:
+        if app.progress or app.ended_jobs:
+            _gone(f"no master.json in {folder}", app)
+        return app.trials
+    unfinished = [job for job in state[1] if not job.state.over]
+    lost = [job for job in unfinished if job.saved_step and not _checkpoints(service, app, job)]
+    if lost:
+        named = ", ".join(f"{app.name}/{job.number} (step {job.saved_step})" for job in lost[:3])
+        more = "" if len(lost) <= 3 else f" and {len(lost) - 3} more"
+        _gone(f"no checkpoint of {named}{more} in {folder}", app)
+    return len(unfinished)
+
+
+def _checkpoints(service: Service, app: App, job: Job) -> list[int]:
+    return CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints").steps()
+
+
+def _gone(value: str, app: App) -> NoReturn:
+    rule = f"what an app goes on from must be there (put it back from a backup, or {SUBMIT_AGAIN})"
+    raise InputError(rule, value=value, place=app.name)
+
+
+async def _given_back(service: Service, app: App) -> None:
+    """Wait until nothing is left of the app's last life.
+
+    Raises:
+        InputError: slots of it are still leaving.
+    """
+    deadline = asyncio.get_running_loop().time() + LEAVING_SECONDS
+    while service.state.app_row(AppId(app.name)) != NONE:
+        if asyncio.get_running_loop().time() > deadline:
+            rule = "an app must have given its slots back to be resumed; try again in a moment"
+            raise InputError(rule, value="slots that its workers are still leaving", place=app.name)
+        await asyncio.sleep(LOOK_SECONDS)
