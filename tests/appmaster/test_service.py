@@ -327,7 +327,8 @@ def test_an_app_whose_master_ends_for_good_has_failed(lab: Any) -> None:
     end = lpb.Exit(code=9)
     lab.launcher.master("ana", 4, lpb.APP_MASTER_COMPLETED, exit=end)
     app = eventually(lambda: (seen := lab.app("ana")).state == "failed" and seen)
-    assert app.why == "its app master ended before its work was done: exit code 9"
+    ended = "its app master ended before its work was done: exit code 9"
+    assert app.why == f"{ended}; `eunomia resume ana` takes it up again"
     eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
 
 

@@ -1,4 +1,4 @@
-"""Apps that failed since their app master ended, taken up again: what a new attempt would go on from is checked first."""
+"""Takes apps up again that failed since their app master ended, once all that a new attempt reads is there."""
 
 import asyncio
 from typing import NoReturn
@@ -94,16 +94,20 @@ def check_folder(service: Service, app: App) -> int:
             _gone(f"no master.json in {folder}", app)
         return app.trials
     unfinished = [job for job in state[1] if not job.state.over]
-    lost = [job for job in unfinished if job.saved_step and not _checkpoints(service, app, job)]
+    lost = [job for job in unfinished if not _has_checkpoints(service, app, job)]
     if lost:
-        named = ", ".join(f"{app.name}/{job.number} (step {job.saved_step})" for job in lost[:3])
+        named = ", ".join(f"{app.name}/{job.number}" for job in lost[:3])
         more = "" if len(lost) <= 3 else f" and {len(lost) - 3} more"
-        _gone(f"no checkpoint of {named}{more} in {folder}", app)
+        _gone(f"no checkpoints of {named}{more} in {folder}", app)
     return len(unfinished)
 
 
-def _checkpoints(service: Service, app: App, job: Job) -> list[int]:
-    return CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints").steps()
+def _has_checkpoints(service: Service, app: App, job: Job) -> bool:
+    """Whether a job has what it would go on from; a job that has never been started needs nothing."""
+    store = CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints")
+    if job.saved_step:
+        return bool(store.steps())
+    return job.incarnation == 0 or store.folder.is_dir()  # the app master makes the folder before it starts a gang
 
 
 def _gone(value: str, app: App) -> NoReturn:
