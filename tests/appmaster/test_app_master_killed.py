@@ -1,5 +1,6 @@
 """App masters killed again and again while their workers do well, and failed apps that are taken up again."""
 
+import functools
 import json
 import os
 import shutil
@@ -93,11 +94,16 @@ def went_on(made: Supervisor, app: str) -> int:
     return sum(file.stat().st_size for file in (made.state_dir / "apps" / app).glob("*/logs/events*"))
 
 
+def another(made: Supervisor, before: str) -> tuple[str, int] | None:
+    """The app master that runs, if it is another attempt than the one before."""
+    return next((one for one in live(made, masters=True) if one[0] != before), None)
+
+
 def kills(made: Supervisor) -> Iterator[int]:
     """Kill the only app master, each time that another attempt of it runs; its pids."""
-    before = None
+    before = ""
     while True:
-        ((name, pid),) = eventually(lambda: [one for one in live(made, masters=True) if one[0] != before], "a master")
+        name, pid = eventually(functools.partial(another, made, before), "another attempt")
         os.kill(pid, signal.SIGKILL)
         before = name
         yield pid
