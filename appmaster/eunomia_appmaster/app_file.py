@@ -4,7 +4,6 @@ Every error names the rule, the value and the place; all of a file come together
 pydantic; whoever only sometimes needs an app file imports it there.
 """
 
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from eunomia.errors import InputError, InputErrors
+from eunomia.toml_bounds import parse_toml
 from eunomia_appmaster.app_tables import (
     DISTRIBUTIONS,
     MOST_TRIALS,
@@ -135,10 +135,9 @@ class _Reader:
 
     def toml(self, text: str) -> dict[str, Any]:
         try:
-            raw = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # a number may have too many digits, which is no error of TOML's
-            why = "hundreds of lists in each other" if isinstance(error, RecursionError) else str(error)
-            raise InputErrors([InputError("an app file must be TOML", value=why, place=self.place)]) from error
+            raw = parse_toml(text, "an app file", place=self.place)
+        except InputError as error:
+            raise InputErrors([error]) from error
         known = ("app", "job", "space", "tuner")
         for key in raw:
             if key not in known:

@@ -13,6 +13,7 @@ import grpc
 
 from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableError
 from eunomia.shapes import value
+from eunomia.toml_bounds import check_size
 from eunomia.units import parse_duration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -307,6 +308,7 @@ def _utf8(text: str, what: str) -> str:
 
 def _text(path: Path) -> str:
     try:
+        check_size(path.stat().st_size, "an app file", place=path.name)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("an app file must be readable text", value=str(error), place=str(path)) from error

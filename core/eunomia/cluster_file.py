@@ -1,7 +1,6 @@
 """Cluster files: machines with host lists, racks, islands, and the bandwidths between their GPUs."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from eunomia.errors import InputError, InputErrors
 from eunomia.layers import is_file, read_text
 from eunomia.machine_lists import is_machine_list, parse_machine_list
 from eunomia.shapes import value
+from eunomia.toml_bounds import LARGE, parse_toml
 from eunomia.toml_text import toml_value
 from eunomia.units import Locality, parse_memory
 from eunomia.words import did_you_mean, shown
@@ -56,7 +56,7 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
         return ClusterFile(cluster=Cluster.parse(str(text), place=place), bandwidth_gib={})
     if not is_file(path):
         raise InputError("a cluster file must exist", value=shown(str(text)), place=place)
-    content = read_text(path)
+    content = read_text(path, "a cluster file", LARGE)
     if path.suffix != ".toml" and is_machine_list(content):
         listed = parse_machine_list(content, place=path.name)
         return ClusterFile(cluster=listed.cluster, bandwidth_gib={}, left_out=listed.left_out)
@@ -69,12 +69,7 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
     Raises:
         InputErrors: everything that is wrong with it.
     """
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError("a cluster file must be TOML", value=str(error), place=place) from error
-    except RecursionError as error:
-        raise InputError("a cluster file must be TOML", value="hundreds of lists in each other", place=place) from error
+    tree = parse_toml(text, "a cluster file", place=place, bounds=LARGE)
     errors = [
         InputError(
             "a cluster file must hold machines and bandwidth",

@@ -1,12 +1,12 @@
 """Layers of a profile: presets, files and settings, merged key by key, each value with the place it came from."""
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from eunomia.errors import InputError
 from eunomia.shapes import value
+from eunomia.toml_bounds import SMALL, Bounds, check_size, parse_toml
 from eunomia.words import did_you_mean, shown
 
 Path_ = tuple[str, ...]
@@ -71,13 +71,14 @@ def _merged(
     return tree
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> str:
     """The text of a file.
 
     Raises:
-        InputError: it cannot be read, or is not UTF-8.
+        InputError: it cannot be read, is not UTF-8, or is too large.
     """
     try:
+        check_size(path.stat().st_size, what, place=path.name, bounds=bounds)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("a file must be readable text", value=str(error), place=path.name) from error
@@ -95,14 +96,9 @@ def read_toml(text: str, *, place: str) -> dict[str, Any]:
     """Read TOML.
 
     Raises:
-        InputError: not TOML; says line and column.
+        InputError: not TOML, which says line and column; or too large or too deep.
     """
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError("a profile must be TOML", value=str(error), place=place) from error
-    except RecursionError as error:
-        raise InputError("a profile must be TOML", value="hundreds of lists in each other", place=place) from error
+    return parse_toml(text, "a profile", place=place)
 
 
 def read_setting(path: str, given: object) -> dict[str, Any]:
@@ -112,8 +108,8 @@ def read_setting(path: str, given: object) -> dict[str, Any]:
         InputError: the path is no dotted key.
     """
     try:
-        nested: dict[str, Any] = tomllib.loads(f"{path} = 0")
-    except tomllib.TOMLDecodeError as error:
+        nested = parse_toml(f"{path} = 0", "a setting", place="--set")
+    except InputError as error:
         raise InputError("a setting must be a dotted key", value=shown(path), place="--set") from error
     at = nested
     while True:
@@ -134,8 +130,8 @@ def parse_setting(text: str) -> tuple[str, object]:
     if not equals or not path.strip():
         raise InputError("a setting must be written KEY=VALUE", value=shown(text), place="--set")
     try:
-        return path.strip(), tomllib.loads(f"it = {given}")["it"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return path.strip(), parse_toml(f"it = {given}", "a setting", place="--set")["it"]
+    except InputError:
         return path.strip(), given.strip()
 
 
