@@ -1,7 +1,7 @@
-"""TOML from outside is bounded before it is parsed: the parser's time grows with the square of a key's length, and
-what reads the values afterwards calls itself once a level.
+"""TOML from outside is bounded before it is parsed.
 
-The text is looked through once, in time that grows with its length. Where it is no TOML, the look ends, and the parser
+The parser's time grows with the square of a key's length, and what reads the values calls itself once a level. The
+text is looked through once, in time that grows with its length. Where it is no TOML, the look ends, and the parser
 says what is wrong.
 """
 

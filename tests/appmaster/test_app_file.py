@@ -182,7 +182,7 @@ def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -
             'but got "sucessive_halving"; did you mean "successive_halving"? (resnet.toml, [tuner].kind)',
         ),
         ("[app]", "[app", "an app file must be TOML, but got"),
-        ("slots = 2", f"slots = {'9' * 5000}", "an app file must have names and numbers of at most 1000 characters, but got 5000"),
+        ("slots = 2", f"slots = {'9' * 5000}", "an app file must have names and numbers of at most 1000 characters"),
         ("slots = 2", f"slots = {'[' * 5000}", "an app file must have at most 32 lists and tables in each other"),
         (
             "[app]",

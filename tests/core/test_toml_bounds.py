@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -68,8 +69,6 @@ def test_an_attack_costs_no_more_than_reading_it() -> None:
     ],
 )
 def test_what_stands_in_strings_and_comments_is_not_counted(text: str) -> None:
-    import tomllib
-
     assert parse_toml(text, "an app file", place="a.toml") == tomllib.loads(text)
 
 

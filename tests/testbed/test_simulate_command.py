@@ -185,7 +185,7 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         ),
         (
             ["--cluster", "2x2 V100", "--policy", "deep.toml"],
-            "a profile must have at most 32 lists and tables in each other",
+            "a profile must have at most 32 lists and tables",
         ),
         (["--cluster", "2x2 V100", "--policy", "x" * 300 + ".toml"], "a profile must be a file that exists"),
         (["--cluster", "2x2 V100", "--speeds", "x" * 300], "a file of measured speeds must be readable, but got File"),
