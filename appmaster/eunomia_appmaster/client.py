@@ -15,6 +15,7 @@ from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableErr
 from eunomia.shapes import value
 from eunomia.toml_bounds import check_size
 from eunomia.units import parse_duration
+from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, tls_error
@@ -165,8 +166,13 @@ class Client:
         """
         found = self.list(app=name).apps
         if not found:
-            raise InputError("an app must be here", value=f'"{name}"')
+            raise no_such_app(name, self.names())
         return found[0]
+
+    def names(self) -> Sequence[str]:
+        """Names of all apps, those that are not over first."""
+        apps = sorted(self.list().apps, key=lambda app: app.state in OVER)
+        return [app.app for app in apps]
 
     def explanations(self, name: str) -> Sequence[pb.Explanation]:
         """Why a job waits; of an app: each of its jobs that wait.

@@ -18,6 +18,7 @@ from eunomia.state import State
 from eunomia.units import NONE, JobId, Seconds
 from eunomia.workload import JobState
 from eunomia_appmaster.explanations import add_reasons, describe
+from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 
@@ -76,10 +77,9 @@ class PastRun:
         """
         stops = self._last_waits(name) if at is None else self._all_at(name, at)
         if not stops:
-            when = ("" if at is None else f" at {at:g} s") + self._hint(name)
-            raise InputError(
-                f"a job must have been in the run{when} to be explained", value=f'"{name}"', place=self._place
-            )
+            self._check(name)
+            rule = f"a job must have been in the run at {at or 0.0:g} s to be explained"
+            raise InputError(rule, value=f'"{name}"', place=self._place)
         found: dict[str, pb.Explanation] = {}
         for number, arbiter, rounds in self._folded():
             jobs = [job for job, stop in stops.items() if stop == number]
@@ -88,19 +88,34 @@ class PastRun:
                 found |= {one.job: one for one in self._explained(arbiter, rounds, jobs, now)}
         return [found[job] for job in stops]
 
-    def _hint(self, name: str) -> str:
-        """Names that there were, for whoever asked for another."""
-        apps = dict.fromkeys(event.app for step in self.steps for event in step.events if isinstance(event, AppArrived))
-        return "" if name.rpartition("/")[0] in apps or name in apps else f" (its apps: {', '.join(apps)})"
+    def _check(self, name: str) -> None:
+        """Check that there was such a job or app at any time.
+
+        Raises:
+            InputError: there was none; it names those that there were.
+        """
+        jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.state.job_rows)
+        if any(_named(job, name) for job in jobs):
+            return
+        arrived = [event.app for step in self.steps for event in step.events if isinstance(event, AppArrived)]
+        apps = dict.fromkeys([*arrived, *(job.rpartition("/")[0] for job in jobs)])
+        mine = [job for job in jobs if _named(job, name.partition("/")[0])]
+        raise no_such_job(name, in_order(mine), list(map(str, apps)), place=self._place)
 
     def history(self, name: str) -> list[Spell]:
-        """What became of a job, or of each job of an app, one stretch after the other."""
+        """What became of a job, or of each job of an app, one stretch after the other.
+
+        Raises:
+            InputError: there was no such job.
+        """
         spells: dict[str, list[Spell]] = {}
         for _, arbiter, _ in self._folded():
             state, now = arbiter.state, float(arbiter.state.now)
             rows = {job: row for job, row in state.job_rows.items() if _named(job, name)}
             for job in {*spells, *rows}:
                 _note(spells.setdefault(job, []), job, _now(state, rows[JobId(job)]) if job in rows else None, now)
+        if not spells:
+            self._check(name)
         return [spell for job in spells for spell in spells[job]]
 
     def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:

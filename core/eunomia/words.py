@@ -16,8 +16,15 @@ def shown(given: object) -> str:
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """``; did you mean "x"?`` where a known word is close to what was given, else nothing."""
-    close = difflib.get_close_matches(given, list(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    close = closest(given, known)
+    return f'; did you mean "{close}"?' if close is not None else ""
+
+
+def closest(given: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, in capitals or not; None: none is close."""
+    folded = {word.casefold(): word for word in known}
+    close = difflib.get_close_matches(given.casefold(), folded, n=1)
+    return folded[close[0]] if close else None
 
 
 def list_of(names: Iterable[str]) -> str:

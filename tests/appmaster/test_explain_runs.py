@@ -128,10 +128,25 @@ def test_asking_changes_nothing_of_the_run(folder: Path) -> None:
     assert before.explanations("b") == PastRun(folder).explanations("b")
 
 
-@pytest.mark.parametrize(("name", "at"), [("b/7", None), ("nobody", None), ("b/0", 1.0), ("a/0", 59.0)])
-def test_jobs_that_were_not_there_are_refused(folder: Path, name: str, at: float | None) -> None:
-    with pytest.raises(InputError, match="a job must have been in the run"):
+@pytest.mark.parametrize(("name", "at"), [("b/0", 1.0), ("a/0", 59.0)])
+def test_jobs_that_were_not_there_at_that_time_are_refused(folder: Path, name: str, at: float | None) -> None:
+    with pytest.raises(InputError, match=f"a job must have been in the run at {at:g} s"):
         PastRun(folder).explanations(name, at)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("b/7", 'a job must be one of b/0, b/1, but got "b/7": no such job'),
+        ("nobody", 'a job must be of an app that is there: a, b, but got "nobody": no such job'),
+        ("B/1", 'a job must be of an app that is there: a, b, but got "B/1": no such job; did you mean "b/1"?'),
+    ],
+)
+def test_jobs_that_never_were_are_refused_with_those_that_were(folder: Path, name: str, said: str) -> None:
+    for ask in (PastRun(folder).explanations, PastRun(folder).history):
+        with pytest.raises(InputError) as refused:
+            ask(name)
+        assert str(refused.value) == f"{said} ({folder / 'journal.sqlite'})"
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

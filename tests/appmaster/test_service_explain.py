@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -60,3 +61,32 @@ def test_asking_leaves_no_trace(lab: Any) -> None:
     assert [one.state for one in explained(lab, "ana")] == ["waiting"]
     after = lab.arbiter.call(lambda: (driver.arbiter.state.version, driver.arbiter.save()))
     assert before[0] != after[0] or before[1] == after[1], "a step came in between, or nothing has changed"
+
+
+def refusal(lab: Any, name: str) -> str:
+    with pytest.raises(grpc.RpcError) as refused:
+        explained(lab, name)
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    return str(refused.value.details())
+
+
+def test_a_job_that_is_not_there_is_refused_with_those_that_are(lab: Any) -> None:
+    master = lab.master("CNN-tpe", "1")
+    master.register()
+    master.beat(jobs_added=[job(f"CNN-tpe/{number}", 1) for number in range(1, 10)])
+    few = "CNN-tpe/1, CNN-tpe/2, CNN-tpe/3, CNN-tpe/4, CNN-tpe/5 ... CNN-tpe/9 (9 jobs)"
+    assert refusal(lab, "CNN-tpe/99") == f'a job must be one of {few}, but got "CNN-tpe/99": no such job'
+    meant = 'but got "cnn-tpe/1": no such job; did you mean "CNN-tpe/1"?'
+    assert refusal(lab, "cnn-tpe/1") == f"a job must be of an app that is there: CNN-tpe, {meant}"
+    master.beat(jobs_finished=[f"CNN-tpe/{number}" for number in range(1, 10)])
+    master.finish()
+    assert explained(lab, "CNN-tpe/3")[0].state == "finished"
+    assert refusal(lab, "CNN-tpe/99") == f'a job must be one of {few}, but got "CNN-tpe/99": no such job'
+
+
+def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant_is_named(lab: Any) -> None:
+    lab.submit("CNN-tpe")
+    with pytest.raises(grpc.RpcError) as refused:
+        lab.client().Cancel(pb.CancelRequest(app="cnn-tpe"), metadata=lab.operator)
+    said = 'an app must be CNN-tpe, but got "cnn-tpe": no such app; did you mean "CNN-tpe"?'
+    assert refused.value.details() == said

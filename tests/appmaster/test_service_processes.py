@@ -281,7 +281,7 @@ LONG = "x" * 300
         (("explain", "\udcff/1"), 2, "a job's name must be text in UTF-8"),
         (("apps", "--state-dir", LONG, "--address", "127.0.0.1:1"), 4, "an arbiter must be reachable"),
         (("submit", LONG), 2, "an app file must be readable text, but got"),
-        (("logs", "ana/1", "--run", LONG), 2, "a job must have written something to be shown"),
+        (("logs", "ana/1", "--run", LONG), 2, "a run's folder must hold apps/ to show logs of, but got none"),
         (("explain", "ana/1", "--run", LONG), 2, "a journal must exist to be read"),
         (("journal", "check", LONG), 2, "a journal must exist to be checked"),
         (("certificates", LONG), 2, "a folder that can be written, but got File name too long"),
@@ -357,6 +357,11 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
             assert "no slot is free: 2 of 2 are held" in words
             assert "up ana/1" in run("logs", "ana", *state)
             assert run("logs", "ana/1", "--stderr", "-n", "1", *state) == "careful\n"
+            nobody = 'an app must be one of ana, ana-2, but got "Ana": no such app; did you mean "ana"?'
+            assert nobody in run("logs", "Ana", *state, check=2)
+            no_job = 'a job must be ana/1, but got "ana/77": no such job'
+            assert no_job in run("logs", "ana/77", *state, check=2)
+            assert no_job in run("explain", "ana/77", *state, check=2)
             assert "cancelled" in run("cancel", "ana-2", *state)
             assert "was over already" in run("cancel", "ana-2", *state)
             run("cancel", "nobody", *state, check=2)
@@ -377,7 +382,20 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
     with read_journal(tmp_path / "state" / "journal.sqlite") as journal:
         assert journal.first_step > 1  # what the last checkpoint does not need was dropped, as told
     assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
+    assert 'but got "ana/77": no such job' in run("logs", "ana/77", "--run", str(tmp_path / "state"), check=2)
+    assert 'did you mean "ana/1"?' in run("logs", "anna/1", "--run", str(tmp_path / "state"), check=2)
     assert "eunomia serve starts one" in run("apps", *state, check=4)
+
+
+def test_logs_of_an_app_say_whose_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for number in (10, 2, 9):
+        job = tmp_path / "apps" / "ana" / str(number)
+        job.mkdir(parents=True)
+        (job / "stdout.log").write_text(f"of {number}\n")
+    assert cli.run(["logs", "ana", "--run", str(tmp_path)]) == 0
+    shown = capfd.readouterr()
+    assert shown.out == "of 2\n"
+    assert shown.err == "log of ana/2, the first of ana's 3 jobs (eunomia logs ana/N shows another's)\n"
 
 
 def _logs(folder: Path) -> str:

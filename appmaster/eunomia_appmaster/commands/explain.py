@@ -218,8 +218,6 @@ def _tell_history(job: str, folder: Path | None, as_json: bool) -> None:
     from eunomia_appmaster.service.settings import default_state_dir
 
     spells = PastRun(folder or default_state_dir()).history(job)
-    if not spells:
-        raise InputError("a job must have been in the run to be explained", value=f'"{job}"')
     if as_json:
         typer.echo("\n".join(json.dumps(_spell(spell)) for spell in spells))
         return

@@ -11,8 +11,10 @@ from typing import Annotated, BinaryIO
 import typer
 
 from eunomia.errors import InputError
+from eunomia.shapes import value
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
+from eunomia_appmaster.names import in_order, no_such_job
 
 LOOK_SECONDS = 0.3
 CHUNK = 1 << 16
@@ -20,7 +22,7 @@ LINES = 1000
 
 
 def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="app/number; an app of one job goes by its name.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="app/number; of an app, its first job.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show; 0: all.")] = LINES,
     errors: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr alone.")] = False,
@@ -36,13 +38,67 @@ def logs(
     if not (number or "1").isdecimal() or not app or app in (".", ".."):
         raise InputError("a job must be written app/number", value=f'"{job}"')
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(Client(address, state_dir=state_dir)) if run is None else None
-        folder = Path(client.app(app).folder) if client is not None else (run or Path()) / "apps" / app
-        files = _files(folder, number or "1", errors=errors, master=master)
+        client = None if run is not None else stack.enter_context(Client(address, state_dir=state_dir))
+        known = _of_arbiter(client, app) if client is not None else _of_run(run or Path(), app, job)
+        shown = f"{app}/{int(number)}" if number else next(iter(known.jobs), f"{app}/1")
+        if not master and shown not in known.jobs and (number or known.jobs or not follow):
+            raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
+        files = _files(known.folder, shown.rpartition("/")[2], errors=errors, master=master)
         if not any(map(os.path.exists, files)) and not follow:
             raise InputError("a job must have written something to be shown", value=f"nothing in {files[0].parent}")
+        if not number and not master:
+            typer.echo(_whose(app, shown, known), err=True)
         with contextlib.suppress(KeyboardInterrupt):
-            _show(files, lines, client if follow else None, app, job if number else f"{app}/1")
+            _show(files, lines, client if follow else None, app, shown)
+
+
+@value
+class Known:
+    """An app whose logs are asked for."""
+
+    folder: Path
+    jobs: tuple[str, ...]
+    """By number."""
+
+
+def _of_arbiter(client: Client, app: str) -> Known:
+    """As the arbiter knows it.
+
+    Raises:
+        InputError: there is no such app.
+    """
+    folder = Path(client.app(app).folder)
+    return Known(folder=folder, jobs=tuple(in_order([one.job for one in client.list(app=app, jobs=True).jobs])))
+
+
+def _of_run(run: Path, app: str, job: str) -> Known:
+    """As the folder of a run has it: a job that has never started left nothing there.
+
+    Raises:
+        InputError: there is no such app.
+    """
+    apps = _folders(run / "apps")
+    if not apps:
+        raise InputError("a run's folder must hold apps/ to show logs of", value="none", place=str(run))
+    if app not in apps:
+        raise no_such_job(job, (), apps, place=str(run))
+    numbers = [name for name in _folders(run / "apps" / app) if name.isdecimal()]
+    return Known(folder=run / "apps" / app, jobs=tuple(in_order([f"{app}/{number}" for number in numbers])))
+
+
+def _folders(place: Path) -> list[str]:
+    try:
+        return sorted(one.name for one in place.iterdir() if one.is_dir() and not one.name.startswith("."))
+    except OSError:  # no run, or a name that no disk takes
+        return []
+
+
+def _whose(app: str, shown: str, known: Known) -> str:
+    """Say whose log is shown where an app was named."""
+    others = len(known.jobs) - 1
+    if others < 1:
+        return f"log of {shown}, the job of {app}, from {known.folder}"
+    return f"log of {shown}, the first of {app}'s {others + 1} jobs (eunomia logs {app}/N shows another's)"
 
 
 def _files(folder: Path, number: str, *, errors: bool, master: bool) -> list[Path]:

@@ -15,6 +15,8 @@ from eunomia.events import AppArrived, ProfileChanged
 from eunomia.leases import GpuState
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.explanations import WAITING, add_reasons
+from eunomia_appmaster.names import in_order as by_number
+from eunomia_appmaster.names import no_such_app, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
@@ -84,8 +86,12 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 await asyncio.to_thread(add_reasons, explainer, found, self._service.nodes.layout)
             if found:
                 return pb.ExplainResponse(explanations=found)
-        await context.abort(grpc.StatusCode.NOT_FOUND, f'a job must be here to be explained, but got "{request.job}"')
-        raise KeyError(request.job)
+        apps = await self._names()
+        async with self._service.driver.lock:
+            jobs = [] if app is None else [one.job for one in self._views.jobs(app)]
+        error = no_such_job(request.job, by_number(jobs), apps)
+        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        raise error
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
         """End an app, and take back what it holds."""
@@ -93,10 +99,9 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         service = self._service
         app = service.apps.get(request.app)
         if app is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f'an app must be here to be cancelled, but got "{request.app}"'
-            )
-            raise KeyError(request.app)
+            error = no_such_app(request.app, await self._names())
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise error
         was_over = app.over
         if not was_over:
             async with service.driver.lock:
@@ -173,6 +178,11 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         asked = list(apps) if not request.app else [] if named is None else [named]
         return [app for app in asked if request.ended or not app.over]
 
+    async def _names(self) -> list[str]:
+        """Names of all apps, those that are not over first."""
+        older = await asyncio.to_thread(self._service.apps.forgotten)
+        return [app.name for app in sorted((*older, *self._service.apps), key=_is_over)]
+
     async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:
         async with self._submitting:
             return self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
@@ -247,6 +257,10 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         answer.round = state.round
         parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in state.cluster.machines]
         answer.cluster = ", ".join(parts)
+
+
+def _is_over(app: App) -> bool:
+    return app.over
 
 
 def _parsed(request: pb.SubmitRequest, slots: int) -> Any:

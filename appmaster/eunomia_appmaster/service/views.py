@@ -160,11 +160,16 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """One job, or each of an app's jobs that wait; if none waits, all of them. ``explainer`` says why they do."""
+        """One job, or each of an app's jobs that wait; if none waits, all of them. ``explainer`` says why they do.
+
+        Empty: the app has no such job.
+        """
         if job is not None and job in app.ended_jobs:
             return [pb.Explanation(job=job, app=app.name, user=app.user, state=app.ended_jobs[job])]
+        if app.over and job is not None:
+            return []
         if app.over:
-            return [pb.Explanation(job=job or app.name, app=app.name, user=app.user, state=app.state, text=app.why)]
+            return [pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=app.why)]
         state = self._state
         names = [one.job for one in self.jobs(app)] if job is None else [job]
         rows = [row for name in names if (row := state.job_row(JobId(name))) != NONE]

@@ -1,0 +1,64 @@
+"""Names of apps and jobs that a user mistyped: what there is instead, and which of it was probably meant."""
+
+from collections.abc import Sequence
+
+from eunomia.errors import InputError
+from eunomia.words import closest, did_you_mean
+
+MOST_NAMED = 6
+"""Names in one message: of more, the first ones and the last."""
+
+
+def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:
+    """The error for an app that is not there.
+
+    Args:
+        name: as it was typed.
+        apps: those that are there.
+        place: a run's folder; None: the arbiter.
+    """
+    value = f'"{name}": no such app{did_you_mean(name, apps)}'
+    return InputError(f"an app must be {_one_of(apps, 'apps')}", value=value, place=place)
+
+
+def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: str | None = None) -> InputError:
+    """The error for a job that is not there.
+
+    Args:
+        name: as it was typed: ``app/number`` or an app.
+        jobs: of the app that the name begins with; empty: it is not there, or has none.
+        apps: those that are there.
+        place: a run's folder; None: the arbiter.
+    """
+    app, _, number = name.partition("/")
+    value = f'"{name}": no such job'
+    if app in apps:
+        rule = f"a job must be {_one_of(jobs, 'jobs')}" if jobs else f"a job must be there, and {app} has none"
+        return InputError(rule, value=value, place=place)
+    close = closest(app, apps)
+    if close is not None:
+        value += f'; did you mean "{close}/{number}"?' if number else f'; did you mean "{close}"?'
+    rule = f"a job must be of an app that is {'there: ' if apps else ''}{_some(apps, 'apps')}"
+    return InputError(rule, value=value, place=place)
+
+
+def in_order(jobs: Sequence[str]) -> list[str]:
+    """Jobs by number."""
+    return sorted(jobs, key=_number)
+
+
+def _number(job: str) -> tuple[str, int, str]:
+    app, _, number = job.rpartition("/")
+    return app, int(number) if number.isdecimal() else -1, job
+
+
+def _one_of(names: Sequence[str], what: str) -> str:
+    return f"one of {_some(names, what)}" if len(names) > 1 else _some(names, what)
+
+
+def _some(names: Sequence[str], what: str) -> str:
+    if not names:
+        return "there (eunomia submit FILE brings one)"
+    if len(names) <= MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: MOST_NAMED - 1])} ... {names[-1]} ({len(names)} {what})"
