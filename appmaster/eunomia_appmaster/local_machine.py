@@ -53,6 +53,10 @@ class LocalMachine:
     cpus: float
     memory_gib: float
 
+    def slot(self, index: int) -> LocalSlot | None:
+        """The slot of a number; None: there is none now."""
+        return next((slot for slot in self.slots if slot.index == index), None)
+
     def describe(self) -> str:
         """Say in one line what was taken."""
         memory = f"{_short(self.memory_gib)} GiB"

@@ -27,16 +27,20 @@ class ProfileChanged:
 
 @value
 class MachineLost:
-    """A machine does not answer: its GPUs are down."""
+    """A machine does not answer, or some of its GPUs are gone: they are down."""
 
     machine: str
+    gpus: tuple[int, ...] = ()
+    """Numbers of the GPUs that are down; empty: all of the machine."""
 
 
 @value
 class MachineBack:
-    """A machine answers again, and nothing runs on it."""
+    """A machine answers again, or some of its GPUs are back, and nothing runs on them."""
 
     machine: str
+    gpus: tuple[int, ...] = ()
+    """Numbers of the GPUs that are back; empty: all of the machine."""
 
 
 @value

@@ -34,6 +34,8 @@ class Facts:
     most: int
     capacity: int
     """GPUs in service."""
+    down: int
+    """GPUs that are down."""
     free: int
     """GPUs that a round could give out now."""
     widest: int
@@ -76,6 +78,7 @@ class Facts:
             **fields
             | {
                 "wanted": self.wanted,
+                "in_service": self.in_service,
                 "granted": f"{self.granted} {_slots(self.granted)}",
                 "planned": f"in {_duration(self.planned_in)}" if self.planned_in >= 0.0 else "later",
                 "again_in": _duration(self.again_in),
@@ -91,6 +94,12 @@ class Facts:
         if self.reason is Reason.NO_SIZE_FITS:
             sizes = str(self.least)
         return f"{sizes} {self.slots_of_type(self.most)}"
+
+    @property
+    def in_service(self) -> str:
+        """How many GPUs there are, and how many more there would be."""
+        total = self.capacity + self.down
+        return f"{self.capacity} in service of {total} ({self.down} down)" if self.down else f"{self.capacity}"
 
     def slots_of_type(self, count: int) -> str:
         """``slots of V100``."""
@@ -178,6 +187,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         least=least,
         most=most,
         capacity=int(up.sum()),
+        down=int(usable.sum() - up.sum()),
         free=int(free.size),
         widest=int(np.bincount(cluster.machine[up], minlength=1).max()),
         largest=int(room.max(initial=0)),

@@ -197,9 +197,9 @@ def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided
 
 
 def lost(fold: Folding, event: MachineLost) -> None:
-    """The GPUs of a machine are down; gangs that had one of them leave the others."""
+    """GPUs of a machine are down; gangs that had one of them leave the others."""
     state, held = fold.state, fold.state.holdings.live
-    for gpu in _gpus_of(state, event.machine).tolist():
+    for gpu in _gpus_of(state, event).tolist():
         promised = state.leases.get(int(held.successor[gpu]))
         if promised is not None:
             fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
@@ -210,8 +210,8 @@ def lost(fold: Folding, event: MachineLost) -> None:
 
 
 def back(fold: Folding, event: MachineBack) -> None:
-    """The GPUs of a machine are free again."""
-    gpus = _gpus_of(fold.state, event.machine)
+    """GPUs of a machine are free again."""
+    gpus = _gpus_of(fold.state, event)
     states = fold.state.holdings.live.state
     gpus = gpus[states[gpus] == GpuState.DOWN]
     states[gpus] = GpuState.FREE
@@ -220,9 +220,15 @@ def back(fold: Folding, event: MachineBack) -> None:
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 
-def _gpus_of(state: State, machine: str) -> Ints:
+def _gpus_of(state: State, event: MachineLost | MachineBack) -> Ints:
+    """The GPUs that an event is about."""
     for number, known in enumerate(state.cluster.machines):
-        if known.name == machine:
+        if known.name == event.machine:
             start = state.cluster.machine_start
-            return np.arange(start[number], start[number + 1], dtype=np.int64)
-    raise EventError("an event must name a machine of the cluster", value=f'"{machine}"')
+            whole = np.arange(start[number], start[number + 1], dtype=np.int64)
+            named = np.array(sorted(set(event.gpus)), dtype=np.int64)
+            if not np.isin(named, whole).all():
+                rule = f"an event must name GPUs of its machine, {start[number]} to {start[number + 1] - 1}"
+                raise EventError(rule, value=str(event.gpus), place=event.machine)
+            return named if named.size else whole
+    raise EventError("an event must name a machine of the cluster", value=f'"{event.machine}"')

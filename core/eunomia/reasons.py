@@ -24,7 +24,7 @@ class Words:
 SENTENCES: Final[Mapping[Reason, Words]] = {
     Reason.NO_SIZE_FITS: Words(
         meaning="No size that the job can run at fits the cluster, even an empty one.",
-        sentence="It needs at least {wanted}; the cluster has {capacity}, at most {widest} on one machine.",
+        sentence="It needs at least {wanted}; the cluster has {in_service}, at most {widest} on one machine.",
         frees="Nothing that happens to other jobs; machines that are down and come back, if that is enough.",
         said_by="an allocation",
     ),

@@ -212,9 +212,23 @@ def _living(state: State, row: int, mine: AppId) -> bool:
 
 def down_machines(state: State) -> list[str]:
     """Names of machines with GPUs that are down."""
-    down = np.flatnonzero(state.holdings.live.state == GpuState.DOWN)
-    down = down[down < state.cluster.gpus]
-    return [state.cluster.machines[number].name for number in np.unique(state.cluster.machine[down]).tolist()]
+    return [state.cluster.machines[number].name for number in _down_by_machine(state)]
+
+
+def what_is_down(state: State) -> list[str]:
+    """Machines that are down, and parts of machines, in words."""
+    machines = state.cluster.machines
+    return [
+        machines[number].name if count == machines[number].gpus else f"the rest of {machines[number].name}"
+        for number, count in _down_by_machine(state).items()
+    ]
+
+
+def _down_by_machine(state: State) -> dict[int, int]:
+    """How many GPUs are down, by number of the machine."""
+    down = np.flatnonzero(state.holdings.live.state[: state.cluster.gpus] == GpuState.DOWN)
+    numbers, counts = np.unique(state.cluster.machine[down], return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def coming_back(state: State) -> list[Event]:

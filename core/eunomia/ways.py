@@ -10,7 +10,7 @@ from eunomia.arbiter import Arbiter
 from eunomia.facts import Facts, names_of
 from eunomia.leases import LeaseState
 from eunomia.shapes import value
-from eunomia.trials import Start, Trials, down_machines, finishes_at
+from eunomia.trials import Start, Trials, down_machines, finishes_at, what_is_down
 from eunomia.units import NONE, JobId
 from eunomia.verdicts import Reason
 from eunomia.workload import JobState
@@ -141,7 +141,7 @@ class Ways:
         down = down_machines(self.state)
         enough = self.trials.machines_back(self.job) if down else None
         if enough is not None or always:
-            yield Way(what="machine_back", text=f"{names_of(down)} back in service" + _then(enough))
+            yield Way(what="machine_back", text=f"{names_of(what_is_down(self.state))} back in service" + _then(enough))
 
     def _planned(self) -> Iterable[Way]:
         planned = self.state.starts_at.get(self.row, math.nan)

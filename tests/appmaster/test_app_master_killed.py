@@ -186,6 +186,7 @@ def activity(made: Supervisor, app: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_a_search_whose_app_master_is_killed_20_times_30_seconds_apart_finishes(tmp_path: Path) -> None:
     options = ("--no-zygote", "--stop-seconds", "2")
     with (

@@ -78,7 +78,13 @@ def test_before_its_machines_come_it_says_that_it_waits(town: Town) -> None:
     assert town.value("eunomia_ready") == 0.0
     assert town.health() == (
         503,
-        {"schema": "eunomia/health@1", "ready": False, "healthy": False, "wrong": ["waiting for machines"]},
+        {
+            "schema": "eunomia/health@1",
+            "ready": False,
+            "healthy": False,
+            "wrong": ["waiting for machines"],
+            "missing_slots": [],
+        },
     )
     assert asked(town.server.address, "/")[0] == 404
 

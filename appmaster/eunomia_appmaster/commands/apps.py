@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from eunomia_appmaster.client import OVER, Client
-from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, given, now_utc, number, table
+from eunomia_appmaster.commands.console import (
+    Address,
+    AsJson,
+    StateDir,
+    duration,
+    given,
+    missing,
+    missing_facts,
+    now_utc,
+    number,
+    table,
+)
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = (
@@ -39,7 +50,12 @@ def apps(
 
 def facts(answer: pb.ListResponse) -> dict[str, Any]:
     """The same facts for machines."""
-    return {"schema": "eunomia/apps@1", "at": now_utc(), "apps": [_facts(app) for app in answer.apps]}
+    return {
+        "schema": "eunomia/apps@1",
+        "at": now_utc(),
+        "apps": [_facts(app) for app in answer.apps],
+        "missing_slots": missing_facts(answer.missing_slots),
+    }
 
 
 def _facts(app: pb.App) -> dict[str, Any]:
@@ -64,9 +80,10 @@ def _facts(app: pb.App) -> dict[str, Any]:
 
 def lines(answer: pb.ListResponse) -> list[str]:
     """The table for people."""
-    if not answer.apps:
-        return ["no apps (eunomia submit FILE brings one)"]
-    return table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
+    shown = ["no apps (eunomia submit FILE brings one)"]
+    if answer.apps:
+        shown = table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
+    return [*shown, *filter(None, [missing(answer.missing_slots)])]
 
 
 def _row(app: pb.App) -> tuple[str, ...]:

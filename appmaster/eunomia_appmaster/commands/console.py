@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.units import format_duration
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="The arbiter's; default: the one that runs.")
@@ -36,6 +37,25 @@ def number(value: float | None, digits: int = 2) -> str:
 def given(message: Any, field: str) -> float | None:
     """An optional number of a message; None where it is absent."""
     return float(getattr(message, field)) if message.HasField(field) else None
+
+
+def missing(slots: Sequence[pb.MissingSlot]) -> str:
+    """What is missing of the cluster, in a line; empty: nothing."""
+    if not slots:
+        return ""
+    several = len({slot.node for slot in slots}) > 1
+    names = ", ".join(f"{slot.node}/{slot.slot}" if several else str(slot.slot) for slot in slots)
+    where = "" if several else f" of {slots[0].node}"
+    kinds = ", ".join(sorted({slot.gpu_type for slot in slots}))
+    what = f"slot {names}{where} ({kinds}) is" if len(slots) == 1 else f"slots {names}{where} ({kinds}) are"
+    again = "it" if len(slots) == 1 else "them"
+    there = "it is" if len(slots) == 1 else "they are"
+    return f"{what} missing: not found when the launcher started; a restart uses {again} again once {there} there"
+
+
+def missing_facts(slots: Sequence[pb.MissingSlot]) -> list[dict[str, Any]]:
+    """The same for machines."""
+    return [{"node": slot.node, "slot": slot.slot, "gpu_type": slot.gpu_type} for slot in slots]
 
 
 def now_utc() -> str:

@@ -11,7 +11,17 @@ import typer
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
 from eunomia_appmaster.client import Client
-from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, given, number, table
+from eunomia_appmaster.commands.console import (
+    Address,
+    AsJson,
+    StateDir,
+    duration,
+    given,
+    missing,
+    missing_facts,
+    number,
+    table,
+)
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11
@@ -73,6 +83,7 @@ def facts(said: pb.Explanation) -> dict[str, Any]:
         "numbers": dict(said.numbers),
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
+        "missing_slots": missing_facts(said.missing_slots),
     }
 
 
@@ -136,6 +147,8 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
     out = [_line("Why", _why(said))] if said.reason else []
     if said.text:
         out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    if said.missing_slots:
+        out.append(_line("Missing", missing(said.missing_slots)))
     if said.frees:
         out += _ways(said, f"{of}: " if of else "")
     return out

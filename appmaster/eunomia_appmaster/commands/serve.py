@@ -11,11 +11,15 @@ import typer
 
 from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
-from eunomia_appmaster.commands.console import AsJson
+from eunomia_appmaster.commands.console import AsJson, missing, missing_facts
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eunomia_appmaster.protocol import arbiter_pb2 as pb
     from eunomia_appmaster.service.certificates import Certificates
+    from eunomia_appmaster.supervisor import Supervisor
 
 INTERRUPTED = 130
 
@@ -98,7 +102,9 @@ def serve(
             "token_file": str(supervisor.token_file),
             "pid": os.getpid(),
         }
-        typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts)))
+        said = _missing(supervisor)
+        facts["missing_slots"] = missing_facts(said)
+        typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts, missing(said))))
         stop.wait(supervisor)
     return stop.exit_code
 
@@ -123,9 +129,18 @@ def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
     return make(folder, () if host in ANY_HOST or not host else (host,))
 
 
-def _lines(machine: str, facts: dict[str, Any]) -> list[str]:
+def _missing(supervisor: "Supervisor") -> "Sequence[pb.MissingSlot]":
+    """Slots that the journal knows and this machine does not have now."""
+    from eunomia_appmaster.client import Client
+
+    with Client(supervisor.address, token_file=supervisor.token_file) as client:
+        return client.health().missing_slots
+
+
+def _lines(machine: str, facts: dict[str, Any], missing_slots: str) -> list[str]:
     return [
         machine,
+        *filter(None, [missing_slots]),
         f"serving at {facts['address']} under policy {facts['policy']}; state in {facts['state_dir']}; Ctrl-C stops",
     ]
 

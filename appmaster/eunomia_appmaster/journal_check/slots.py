@@ -74,7 +74,7 @@ class Slots:
         events = step.events
         for event in events:
             if event["is"] in ("MachineLost", "MachineBack"):
-                self._machine(event["machine"], lost=event["is"] == "MachineLost")
+                self._machine(event, lost=event["is"] == "MachineLost")
         for event in sorted((event for event in events if event["is"] == "Released"), key=lambda event: event["lease"]):
             self._released(event)
         for event in events:
@@ -104,17 +104,19 @@ class Slots:
 
     # -- events
 
-    def _machine(self, name: str, *, lost: bool) -> None:
+    def _machine(self, event: dict[str, Any], *, lost: bool) -> None:
+        name = event["machine"]
         machine = next((machine for machine in self.cluster.machines if machine.name == name), None)
         if machine is None:
             self._find(Rule.NO_SUCH_SLOT, f'the cluster has no machine "{name}"')
             return
+        slots = set(event.get("gpus", ())) & set(machine.slots) or set(machine.slots)
         if not lost:
-            self.down -= set(machine.slots)
+            self.down -= slots
             return
         self.machine_was_lost = True
-        self.down |= set(machine.slots)
-        for slot in machine.slots:
+        self.down |= slots
+        for slot in sorted(slots):
             promise = self.promised.pop(slot, None)
             if promise is not None and promise.job is not None:
                 self._drop_promises(promise.lease)

@@ -98,7 +98,7 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
         raise InputError("a start must name at least one slot, and each once", value=str(slots))
     for wanted in request.containers:
         check_name(wanted.container_id, "a container id")
-        if not 0 <= wanted.slot < len(node.machine.slots):
+        if node.machine.slot(wanted.slot) is None:
             raise InputError(f"a slot must be one of {len(node.machine.slots)} of {node.name}", value=str(wanted.slot))
         check_container_token(wanted.container_token, node.secret, request.app, node.name, wanted.slot, wanted.epoch)
 
@@ -191,7 +191,8 @@ def environment(
 
     As ``torchrun`` does, every worker of a gang sees all GPUs of the gang on this machine, its own at LOCAL_RANK.
     """
-    uuids = [node.machine.slots[wanted.slot].uuid for wanted in request.containers]
+    slots = [node.machine.slot(wanted.slot) for wanted in request.containers]
+    uuids = [slot.uuid for slot in slots if slot is not None]
     ranks: Mapping[str, object] = {
         "RANK": container.status.rank,
         "LOCAL_RANK": local_rank,

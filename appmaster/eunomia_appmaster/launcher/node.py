@@ -10,6 +10,7 @@ from pathlib import Path
 from eunomia.errors import InputError
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import read_json, read_whole_json, write_json
+from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.local_machine import LocalMachine
 
 LAUNCHER_FILE = "launcher.json"
@@ -30,12 +31,12 @@ class Node:
     def __init__(self, state: Path, name: str, machine: LocalMachine) -> None:
         self.state = state.resolve()
         self.name = name
-        self.machine = machine
         self.launcher_id = uuid.uuid4().hex
         self.folder = self.state / "launcher"
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _take(self.folder / "lock")
+        self.machine = numbered(machine, self.folder / "gpus.json")
         self.epochs = Epochs(self.folder / "epochs.json")
         self._secret = _read_secret(self.folder / "secret")
 

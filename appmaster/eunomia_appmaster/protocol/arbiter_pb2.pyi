@@ -1894,6 +1894,7 @@ class ListResponse(_message.Message):
     SERVING_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     NEXT_ROUND_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     now: _builtins.float
     serving: _builtins.str
     """profile that serves"""
@@ -1905,6 +1906,8 @@ class ListResponse(_message.Message):
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]: ...
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotView]: ...
+    @_builtins.property
+    def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]: ...
     def __init__(
         self,
         *,
@@ -1915,16 +1918,44 @@ class ListResponse(_message.Message):
         serving: _builtins.str = ...,
         round: _builtins.int = ...,
         next_round_in_seconds: _builtins.float | None = ...,
+        missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "round", b"round", "serving", b"serving", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "round", b"round", "serving", b"serving", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_round_in_seconds: _TypeAlias = _typing.Literal["next_round_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__next_round_in_seconds: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_round_in_seconds) -> _WhichOneofReturnType__next_round_in_seconds | None: ...
 
 Global___ListResponse: _TypeAlias = ListResponse  # noqa: Y015
+
+@_typing.final
+class MissingSlot(_message.Message):
+    """A slot that the journal knows and the launcher did not find when it started, such as a GPU that is broken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    GPU_TYPE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    slot: _builtins.int
+    gpu_type: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        slot: _builtins.int = ...,
+        gpu_type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_type", b"gpu_type", "node", b"node", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MissingSlot: _TypeAlias = MissingSlot  # noqa: Y015
 
 @_typing.final
 class App(_message.Message):
@@ -2230,6 +2261,7 @@ class Explanation(_message.Message):
     WAITED_SECONDS_FIELD_NUMBER: _builtins.int
     STARTS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     state: _builtins.str
     """waiting running paused finished ..."""
@@ -2261,6 +2293,10 @@ class Explanation(_message.Message):
     def starts_in_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """earliest and latest; none: not known"""
 
+    @_builtins.property
+    def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]:
+        """of the cluster, where the job waits"""
+
     def __init__(
         self,
         *,
@@ -2286,10 +2322,11 @@ class Explanation(_message.Message):
         waited_seconds: _builtins.float = ...,
         starts: _builtins.int = ...,
         slots: _builtins.int = ...,
+        missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "iterations", b"iterations", "iterations_done", b"iterations_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015
@@ -2419,6 +2456,7 @@ class HealthResponse(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     host: _builtins.str
@@ -2446,6 +2484,8 @@ class HealthResponse(_message.Message):
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHealth]: ...
+    @_builtins.property
+    def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]: ...
     def __init__(
         self,
         *,
@@ -2467,10 +2507,11 @@ class HealthResponse(_message.Message):
         ready: _builtins.bool = ...,
         started_at_unix: _builtins.float = ...,
         cluster: _builtins.str = ...,
+        missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "missing_slots", b"missing_slots", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

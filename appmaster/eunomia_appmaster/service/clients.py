@@ -71,6 +71,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 serving=service.driver.arbiter.serving.profile,
                 round=service.state.round,
                 next_round_in_seconds=service.driver.next_round_in,
+                missing_slots=views.missing_slots(),
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
@@ -82,8 +83,11 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 found = self._views.explanations(app, job)
                 waits = any(one.state in WAITING for one in found)
                 explainer = self._views.explainer() if waits else None
+                missing = self._views.missing_slots() if waits else []
             if explainer is not None:
                 await asyncio.to_thread(add_reasons, explainer, found, self._service.nodes.layout)
+                for one in found:
+                    one.missing_slots.extend(missing if one.state == "waiting" else ())
             if found:
                 return pb.ExplainResponse(explanations=found)
         apps = await self._names()
@@ -253,6 +257,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         answer.apps = len(service.apps.live)
         answer.slots = state.cluster.gpus
         answer.free_slots = int((state.holdings.live.state == GpuState.FREE).sum())
+        answer.missing_slots.extend(self._views.missing_slots())
         answer.steps = service.journal.last_step
         answer.round = state.round
         parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in state.cluster.machines]

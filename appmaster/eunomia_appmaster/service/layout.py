@@ -1,6 +1,6 @@
 """Which slot of which node each GPU of the cluster is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Self
 
@@ -67,6 +67,18 @@ class Layout:
         place = Place(node=node, slot=slot)
         return self.places.index(place) if place in self.places else None
 
+    def missing(self, node: str, present: Collection[int]) -> list[int]:
+        """GPU numbers of a node whose slots are not among those that are present."""
+        return [gpu for gpu in self.gpus_of(node) if self.places[gpu].slot not in present]
+
+    def by_machine(self, gpus: Iterable[int]) -> dict[str, tuple[int, ...]]:
+        """GPU numbers by the name of their machine."""
+        found: dict[str, tuple[int, ...]] = {}
+        for gpu in sorted(gpus):
+            name = self.cluster.machines[int(self.cluster.machine[gpu])].name
+            found[name] = (*found.get(name, ()), gpu)
+        return found
+
     def encoded(self) -> object:
         """The layout as the journal keeps it."""
         return encode((self.cluster.machines, tuple((place.node, place.slot) for place in self.places)))
@@ -79,7 +91,7 @@ class Layout:
         return cls(cluster=cluster, places=tuple(Place(node=node, slot=slot) for node, slot in places))
 
     def check(self, node: pb.RegisterNodeRequest) -> None:
-        """Hold a node against the one that the journal knows.
+        """Hold a node against the one that the journal knows; slots of it may be missing.
 
         Raises:
             InputError: it is another, or has other slots.
@@ -90,7 +102,7 @@ class Layout:
             if place.node == node.node
         ]
         comes = sorted((slot.index, slot.gpu_type) for slot in node.slots)
-        if sorted(here) != comes:
+        if not here or not set(comes) <= set(here):
             known = _words(sorted(here)) if here else f"no node {node.node}, only {', '.join(self.nodes)}"
             rule = (
                 f"a node must come back as the journal knows it ({known}); take another --state-dir for another cluster"

@@ -93,12 +93,14 @@ class MetricsServer:
         """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with what is wrong."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
+        missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():
             if ready and service.state.fallen_back:
                 wrong.append("the fallback serves")
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
         told = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        told["missing_slots"] = missing  # the others serve, so this alone is no 503
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
         return status, "application/json", (json.dumps(told) + "\n").encode()
 

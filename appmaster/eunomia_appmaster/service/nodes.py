@@ -37,6 +37,11 @@ class Node:
         self.registration_id = ""
         self.launcher_id = ""
         self.container_manager_address = ""
+        self.slots: frozenset[int] = frozenset()
+        """Slots that its launcher found when it started."""
+        self.down: dict[int, int] = {}
+        """By slot that is down while the machine is not lost: the epoch up to which everything there must be dead
+        before the slot counts as back."""
         self.slot_states: dict[int, pb.SlotState] = {}
         self.containers: dict[str, pb.ContainerStatus] = {}
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
@@ -70,6 +75,7 @@ class Node:
         self.registration_id = uuid.uuid4().hex
         self.launcher_id = request.launcher_id
         self.container_manager_address = request.container_manager_address
+        self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states)
         self.order(frozenset(), anew=True)
@@ -165,7 +171,20 @@ class Nodes:
         """What follows from what the machines said last: slots given back, machines lost and back."""
         if self.layout is None:
             return []
-        return [*self._released(state, self.layout), *self._lost(state, self.layout), *self._back(self.layout)]
+        layout = self.layout
+        return [
+            *self._released(state, layout),
+            *self._lost(state, layout),
+            *self._slots_lost(state, layout),
+            *self._back(layout),
+            *self._slots_back(layout),
+        ]
+
+    def missing(self, node: Node) -> list[int]:
+        """Slots of a node that its launcher did not find."""
+        if self.layout is None or not node.registered:
+            return []
+        return [self.layout.places[gpu].slot for gpu in self.layout.missing(node.name, node.slots)]
 
     def _released(self, state: State, layout: Layout) -> Iterator[Released]:
         held = state.holdings.live
@@ -190,21 +209,55 @@ class Nodes:
 
     def _back(self, layout: Layout) -> Iterator[MachineBack]:
         for node in self:
-            slots = [layout.places[gpu].slot for gpu in layout.gpus_of(node.name)]
-            fenced = node.fence is not None and all(node.given_back(slot, node.fence) for slot in slots)
+            fenced = node.fence is not None and all(node.given_back(slot, node.fence) for slot in node.slots)
             if node.lost and node.registered and fenced:
                 log.info("machine.back", node=node.name)
+                gone = {layout.places[gpu].slot: gpu for gpu in layout.missing(node.name, node.slots)}
+                node.down = dict.fromkeys(gone, node.fence or 0)
                 node.lost, node.fence = False, None
-                yield from (MachineBack(machine=machine) for machine in layout.machines_of(node.name))
+                here = [gpu for gpu in layout.gpus_of(node.name) if gpu not in gone.values()]
+                for machine, gpus in layout.by_machine(here).items():
+                    yield MachineBack(machine=machine, gpus=gpus if gone else ())
+
+    def _slots_lost(self, state: State, layout: Layout) -> Iterator[MachineLost]:
+        """Slots that a launcher did not find when it started: their GPUs are down."""
+        for node in self:
+            if node.lost or not node.registered:
+                continue
+            gone = [gpu for gpu in layout.missing(node.name, node.slots) if layout.places[gpu].slot not in node.down]
+            if gone:
+                slots = [layout.places[gpu].slot for gpu in gone]
+                log.warning("slots.missing", node=node.name, slots=slots)
+                node.down |= dict.fromkeys(slots, state.last_epoch)
+            for machine, gpus in layout.by_machine(gone).items():
+                yield MachineLost(machine=machine, gpus=gpus)
+
+    def _slots_back(self, layout: Layout) -> Iterator[MachineBack]:
+        """Slots that are there again, once nothing of an earlier lease is left on them."""
+        for node in self:
+            if node.lost or not node.registered:
+                continue
+            here = [slot for slot, epoch in node.down.items() if slot in node.slots and node.given_back(slot, epoch)]
+            gpus = [gpu for gpu in layout.gpus_of(node.name) if layout.places[gpu].slot in here]
+            if here:
+                log.info("slots.back", node=node.name, slots=here)
+                node.down = {slot: epoch for slot, epoch in node.down.items() if slot not in here}
+            for machine, found in layout.by_machine(gpus).items():
+                yield MachineBack(machine=machine, gpus=found)
 
     # --- from the arbiter's state to orders ------------------------------------------------------------------------
 
     def restore(self, state: State) -> None:
-        """Take from a recovered state which machines were down."""
+        """Take from a recovered state which machines and slots were down."""
+        if self.layout is None:
+            return
         for node in self:
-            gpus = self.layout.gpus_of(node.name) if self.layout is not None else []
-            if gpus and np.all(state.holdings.live.state[gpus] == GpuState.DOWN):
+            gpus = self.layout.gpus_of(node.name)
+            down = [gpu for gpu in gpus if state.holdings.live.state[gpu] == GpuState.DOWN]
+            if gpus and len(down) == len(gpus):
                 node.lost, node.fence = True, state.last_epoch
+            else:
+                node.down = {self.layout.places[gpu].slot: state.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
         """Note when GPUs that are leaving are killed; of two deadlines the earlier one counts."""
@@ -246,11 +299,10 @@ class Nodes:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:
-        """What a node that was lost has to kill before it counts again."""
-        if node.fence is None or self.layout is None:
-            return []
-        slots = [self.layout.places[gpu].slot for gpu in self.layout.gpus_of(node.name)]
-        return [pb.Fence(slot=slot, epoch=node.fence) for slot in slots]
+        """What a node that was lost, or slots that were missing, have to kill before they count again."""
+        if node.fence is not None:
+            return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
+        return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:

@@ -174,6 +174,7 @@ class Service:
         self._recall(steps, clock)
         self.nodes.restore(arbiter.state)
         self._distrust(arbiter)
+        self.driver.put(self.nodes.events(arbiter.state))  # before a round could give out a slot that is missing
         self._tell_profile(last is None)
         self.refresh()
         if last is not None:

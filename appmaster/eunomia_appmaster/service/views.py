@@ -133,6 +133,17 @@ class Views:
         """Every slot of the cluster."""
         return [self._slot(gpu) for gpu in range(self._state.cluster.gpus)]
 
+    def missing_slots(self) -> list[pb.MissingSlot]:
+        """Slots that launchers did not find when they started."""
+        nodes, cluster = self._service.nodes, self._state.cluster
+        found = [(node.name, slot) for node in nodes for slot in nodes.missing(node)]
+        types = cluster.gpu_types
+        numbers = {place: nodes.layout.gpu(*place) for place in found} if nodes.layout is not None else {}
+        return [
+            pb.MissingSlot(node=place[0], slot=place[1], gpu_type="" if gpu is None else types[cluster.gpu_type[gpu]])
+            for place, gpu in numbers.items()
+        ]
+
     def _slot(self, gpu: int) -> pb.SlotView:
         state, layout = self._state, self._service.nodes.layout
         held, cluster = state.holdings.live, state.cluster

@@ -83,7 +83,7 @@ class Holdings:
                 for gpu in event.gpus:
                     self._released(gpu, int(event.lease), int(event.epoch), step.at)
             elif isinstance(event, MachineLost):
-                for gpu in self._gpus_of.get(event.machine, ()):
+                for gpu in event.gpus or self._gpus_of.get(event.machine, ()):
                     self._lost(gpu, step.at)
         for event in step.events:
             self._give_up(event)

@@ -1,0 +1,38 @@
+"""The numbers of this machine's GPUs, the same over restarts: leases, epochs and containers go by them."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+from eunomia_appmaster.launcher.files import read_whole_json, write_json
+from eunomia_appmaster.local_machine import LocalMachine
+
+
+def numbered(machine: LocalMachine, path: Path) -> LocalMachine:
+    """Give each GPU the number that it had before; CPU slots have their own.
+
+    A GPU that is gone leaves its number free, and a GPU that was never seen takes the smallest free one: a board
+    that is replaced is the same slot.
+
+    Args:
+        machine: as it was detected.
+        path: where the numbers are kept.
+
+    Raises:
+        InputError: the file is there and not whole.
+    """
+    known: dict[str, int] = read_whole_json(path) or {}
+    here = {slot.uuid for slot in machine.slots if slot.uuid}
+    if not here:
+        return machine
+    numbers = {uuid: number for uuid, number in known.items() if uuid in here}
+    free = (number for number in itertools.count() if number not in numbers.values())
+    for slot in machine.slots:
+        if slot.uuid and slot.uuid not in numbers:
+            numbers[slot.uuid] = next(free)
+    taken = set(numbers.values())
+    gone = {uuid: number for uuid, number in known.items() if uuid not in here and number not in taken}
+    if numbers | gone != known:
+        write_json(path, numbers | gone, sync=True)
+    slots = [dataclasses.replace(slot, index=numbers.get(slot.uuid, slot.index)) for slot in machine.slots]
+    return dataclasses.replace(machine, slots=tuple(sorted(slots, key=lambda slot: slot.index)))

@@ -1,0 +1,159 @@
+"""A machine that comes back with fewer slots: what fits goes on, what is missing is said, and it is used again."""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from eunomia import cli
+from eunomia.errors import InputError
+from eunomia_appmaster import Client, local_machine
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.launcher.numbering import numbered
+from eunomia_appmaster.supervisor import Supervisor
+
+ROOT = Path(__file__).parent.parent.parent
+FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+PATIENCE_SECONDS = 90.0
+T = TypeVar("T")
+SCRIPT = """
+import os, signal, sys, time
+signal.signal(15, lambda *_: sys.exit(75))
+print("up", flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children find the packages as this process does, and no other arbiter."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
+    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def eventually(look: Callable[[], T], what: str = "") -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"never came true: {what or look}"
+        time.sleep(0.05)
+    return seen
+
+
+def serving(folder: Path, slots: int) -> Supervisor:
+    return Supervisor(
+        folder / "state",
+        slots=slots,
+        cpu_only=True,
+        address="127.0.0.1:0",
+        log_dir=folder / "log",
+        launcher_options=("--no-zygote", "--stop-seconds", "2"),
+        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
+    )
+
+
+def client(made: Supervisor) -> Client:
+    return Client(made.address, token_file=made.token_file)
+
+
+def app_file(folder: Path, name: str, slots: int) -> Path:
+    (folder / "train.py").write_text(SCRIPT)
+    file = folder / f"{name}.toml"
+    file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "{sys.executable} train.py"\nslots = {slots}\n')
+    return file
+
+
+def said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    capfd.readouterr()
+    code = cli.run(words)
+    out = capfd.readouterr()
+    assert code == 0, out.err
+    return out.out
+
+
+def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    with serving(tmp_path, 4) as made, client(made) as arbiter:
+        arbiter.submit(app_file(tmp_path, "wide", 4))
+        eventually(lambda: arbiter.app("wide").slots == 4)
+        assert not arbiter.health().missing_slots
+    with serving(tmp_path, 3) as made, client(made) as arbiter:
+        arbiter.submit(app_file(tmp_path, "narrow", 1))
+        eventually(lambda: arbiter.app("narrow").slots == 1)
+        (missing,) = arbiter.health().missing_slots
+        assert (missing.slot, missing.gpu_type) == (3, "cpu")
+        line = f"slot 3 of {missing.node} (cpu) is missing: not found when the launcher started"
+        assert line in said(capfd, "apps", *state)
+        facts = json.loads(said(capfd, "apps", "--json", *state))
+        assert facts["missing_slots"] == [{"node": missing.node, "slot": 3, "gpu_type": "cpu"}]
+        explained = said(capfd, "explain", "wide", *state)
+        assert "no_size_fits" in explained
+        assert "It needs at least 4 slots; the cluster has 3 in service of 4 (1 down)" in explained
+        assert line in explained
+        (tmp_path / "end").touch()
+        eventually(lambda: arbiter.app("narrow").state == "finished")
+        (tmp_path / "end").unlink()
+    with serving(tmp_path, 4) as made, client(made) as arbiter:
+        eventually(lambda: arbiter.app("wide").slots == 4)
+        assert not arbiter.health().missing_slots
+        (tmp_path / "end").touch()
+        eventually(lambda: arbiter.app("wide").state == "finished")
+    assert not check_folder(tmp_path / "state").findings
+
+
+def test_a_launcher_that_comes_back_with_fewer_slots_leaves_the_others_at_work(tmp_path: Path) -> None:
+    with serving(tmp_path, 3) as made, client(made) as arbiter:
+        apps = [arbiter.submit(app_file(tmp_path, f"ana{number}", 1)).name for number in range(3)]
+        eventually(lambda: all(arbiter.app(name).slots == 1 for name in apps))
+        assert made.launcher is not None
+        command = made.launcher.command
+        command[command.index("--slots") + 1] = "2"
+        assert made.launcher.pid is not None
+        os.kill(made.launcher.pid, signal.SIGKILL)
+        eventually(lambda: [slot.slot for slot in arbiter.health().missing_slots] == [2])
+        eventually(lambda: sum(arbiter.app(name).slots for name in apps) == 2)
+        command[command.index("--slots") + 1] = "3"
+        os.kill(made.launcher.pid, signal.SIGKILL)
+        eventually(lambda: sum(arbiter.app(name).slots for name in apps) == 3, "the slot is used again")
+        (tmp_path / "end").touch()
+        eventually(lambda: all(arbiter.app(name).state == "finished" for name in apps))
+    assert not check_folder(tmp_path / "state").findings
+
+
+def machine(*uuids: str) -> local_machine.LocalMachine:
+    empty: dict[str, Any] = {"gpu_type": "A100", "island": 0, "cpus": 1.0, "memory_gib": 1.0}
+    slots = [local_machine.LocalSlot(index=index, uuid=uuid, **empty) for index, uuid in enumerate(uuids)]
+    return local_machine.LocalMachine(host="box7", slots=tuple(slots), cpus=4.0, memory_gib=4.0)
+
+
+def numbers(made: local_machine.LocalMachine) -> dict[str, int]:
+    return {slot.uuid: slot.index for slot in made.slots}
+
+
+def test_a_gpu_keeps_its_number_when_another_is_gone(tmp_path: Path) -> None:
+    kept = tmp_path / "gpus.json"
+    assert numbers(numbered(machine("a", "b", "c", "d"), kept)) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert numbers(numbered(machine("a", "c", "d"), kept)) == {"a": 0, "c": 2, "d": 3}
+    assert numbers(numbered(machine("d", "c", "b", "a"), kept)) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert numbers(numbered(machine("a", "new", "c", "d"), kept)) == {"a": 0, "new": 1, "c": 2, "d": 3}
+    assert numbers(numbered(machine("a", "new", "c", "d", "b"), kept))["b"] == 4
+    kept.write_text("{")
+    with pytest.raises(InputError):
+        numbered(machine("a"), kept)
+
+
+def test_cpu_slots_are_numbered_by_themselves(tmp_path: Path) -> None:
+    found = local_machine.detect(2, use_gpus=False)
+    assert numbered(found, tmp_path / "gpus.json") == found
+    assert not (tmp_path / "gpus.json").exists()
+    assert dataclasses.replace(found).slot(2) is None
