@@ -13,7 +13,7 @@ from eunomia.units import NONE
 from eunomia.valuations import Keys, Line
 from eunomia_plugins.allocations import lanes as lanes_module
 from eunomia_plugins.allocations.contests import ColumnWalk, Grant, Room
-from eunomia_plugins.allocations.lanes import Lanes, UndecidedError
+from eunomia_plugins.allocations.lanes import Lane, Lanes, UndecidedError
 from eunomia_plugins.allocations.queue import Fits, Outcome, Queue, contest, contest_all
 
 TYPES = 2
@@ -168,3 +168,24 @@ def test_where_lanes_are_many_everybody_is_sorted(monkeypatch: pytest.MonkeyPatc
         town.on[row], town.until[row] = (1, 0), -math.inf
         lanes.add(town, row, row, (0.0, float(row), math.inf))  # type: ignore[arg-type]
     assert lanes.walk(0.0, [0, 0]) is None
+
+
+class Read(list[Any]):
+    """A list that counts how often an entry of it is read."""
+
+    reads = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2_000, 4_095, 4_096])
+def test_a_lane_in_which_all_keys_are_equal_is_not_read_entry_by_entry(at: int) -> None:
+    """The jobs of one queue of ``las`` have one key: a place among them by arrival is found by bisection."""
+    lane = Lane((0.0, 1, 0, True))
+    lane.entries = read = Read((1.0, 2 * row, row) for row in range(4_096))
+    assert lane.before((1.0, 2 * at - 1, 9_999), 50.0) == at
+    if at:
+        assert lane.settled(at - 1, 0, 50.0) == (1.0, 2 * at - 2)
+    assert read.reads < 100

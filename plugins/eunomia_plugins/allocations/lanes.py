@@ -52,31 +52,41 @@ class Lane:
             at -= 1
         while at < many and (entries[at][0] + passed, entries[at][1]) < (key, order):
             at += 1
-        if at and entries[at - 1][0] + passed == key:
-            self._settle(at - 1, -1, -1, key, order, passed)
-        if at < many and entries[at][0] + passed == key:
-            self._settle(at, many, 1, key, order, passed)
+        self._settle_before(at, 0, key, order, passed)
+        self._settle_after(at, key, order, passed)
         return at
 
     def settled(self, at: int, start: int, now: float) -> tuple[float, int]:
         """Key of now and order of the job at ``at``.
 
         Raises:
-            UndecidedError: somebody from ``start`` on is served before it in the lane, and after it by arrival.
+            UndecidedError: a job from ``start`` on is served before it in the lane, and after it by arrival.
         """
-        entries, passed = self.entries, self.each * now
-        key, order = entries[at][0] + passed, entries[at][1]
-        if at > start and entries[at - 1][0] + passed == key:
-            self._settle(at - 1, start - 1, -1, key, order, passed)
+        passed = self.each * now
+        key, order = self.entries[at][0] + passed, self.entries[at][1]
+        self._settle_before(at, start, key, order, passed)
         return key, order
 
-    def _settle(self, at: int, end: int, step: int, key: float, order: int, passed: float) -> None:
-        """Hold those who share a key, one after the other, against the order of arrival."""
+    # Entries with one key at time 0 stand by arrival, so the one next to ``at`` stands for all of them; only keys that
+    # become equal by rounding make more than one such run.
+
+    def _settle_before(self, at: int, start: int, key: float, order: int, passed: float) -> None:
+        """Check that all from ``start`` to ``at`` that share this key came before ``order``."""
         entries = self.entries
-        while at != end and entries[at][0] + passed == key:
-            if (entries[at][1] - order) * step < 0:
+        while at > start and entries[at - 1][0] + passed == key:
+            at_zero, arrived, _ = entries[at - 1]
+            if arrived > order:
                 raise UndecidedError
-            at += step
+            at = bisect.bisect_left(entries, (at_zero,), 0, at)
+
+    def _settle_after(self, at: int, key: float, order: int, passed: float) -> None:
+        """Check that all from ``at`` on that share this key came after ``order``."""
+        entries = self.entries
+        while at < len(entries) and entries[at][0] + passed == key:
+            at_zero, arrived, _ = entries[at]
+            if arrived < order:
+                raise UndecidedError
+            at = bisect.bisect_left(entries, (at_zero, math.inf), at)
 
 
 class Lanes:
