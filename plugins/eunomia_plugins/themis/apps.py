@@ -1,5 +1,6 @@
 """Read off a snapshot what each app needs for a bid: remaining work, what it holds, how long it has waited."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,18 +8,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.forecasts import Forecast
 from eunomia.leases import GpuState
 from eunomia.menus import Menus
 from eunomia.offers import Offer
 from eunomia.snapshot import Snapshot
 from eunomia.units import NONE, Bools, Ints, Locality, Rows
-from eunomia.workload import JobState
+from eunomia_plugins.themis.columns import NO_JOBS, AppColumns
 from eunomia_plugins.themis.rho import Standpoint, ideal_seconds
 from eunomia_plugins.themis.work import RemainingWork, Slowdown
-
-UNKNOWN_SECONDS = 1.0
-"""Serial time of an iteration where neither app nor measurement tells it: only ratios of an app's own rows matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,6 @@ class AppView:
         name: its id.
         work: what it still has to do.
         standpoint: how it stands.
-        waiting: some of its jobs wait.
         runs_on: machines on which it holds GPUs, those of ended leases included.
     """
 
@@ -38,7 +35,6 @@ class AppView:
     name: str
     work: RemainingWork
     standpoint: Standpoint
-    waiting: bool
     runs_on: frozenset[int]
 
     @property
@@ -62,16 +58,21 @@ class Preparation:
     def __init__(self, assumed: Slowdown) -> None:
         self.assumed = assumed
         self._kept: dict[str, tuple[Forecast, bytes, RemainingWork]] = {}
+        self._round: _Round | None = None
         self._reader: _Reader | None = None
 
     def reader(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_Reader":
         """The reader of this round and these GPUs: a round's stages look at the same apps one after another."""
-        if self._reader is None or not self._reader.is_of(snapshot, menus, offer):
-            self._reader = _Reader(snapshot, menus, offer, self)
+        if self._round is None or not self._round.is_of(snapshot, menus, offer):
+            self._round = _Round(snapshot, menus, offer, self)
+        if self._reader is None or not self._reader.is_of(self._round, offer):
+            self._reader = _Reader(self._round, offer)
         return self._reader
 
-    def work(self, app: str, forecast: Forecast, sizes: Ints | None) -> RemainingWork:
-        """The app's remaining work, with what was found out about it before."""
+    def work(self, app: str, forecast: Forecast, sizes: Ints | None, *, reported: bool) -> RemainingWork:
+        """The app's remaining work; of a forecast that it reported, with what was found out about it before."""
+        if not reported:
+            return RemainingWork(forecast, assumed=self.assumed, sizes=sizes)
         key = b"" if sizes is None else sizes.tobytes()
         kept = self._kept.get(app)
         if kept is None or kept[0] is not forecast or kept[1] != key:
@@ -101,33 +102,97 @@ def read_apps(
     return [reader.view(row) for row in rows]
 
 
-class _Reader:
-    """Columns grouped by app, once for all apps."""
+@dataclass(frozen=True, slots=True)
+class _App:
+    """What is read of an app once a round: it is the same whatever is on offer."""
+
+    name: str
+    reported: Forecast | None
+    work: RemainingWork
+    elapsed: float
+    idle: float
+    """Seconds since a job of it last ran, or since it came."""
+    ideal: float
+    lease: float
+    gpu_type: int
+    wanted: Ints
+    """Rows of its jobs that are not paused."""
+
+
+class _Round:
+    """The apps of a round, each read once."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, prepared: Preparation) -> None:
-        self.snapshot, self.menus, self.offer, self.prepared = snapshot, menus, offer, prepared
-        jobs = snapshot.jobs
-        alive = np.flatnonzero(jobs.state != int(JobState.EMPTY))
-        self.jobs_of = _grouped(jobs.app[alive], alive)
-        cluster = snapshot.cluster
-        own, any_way = holders(snapshot, offer)
-        self.held = _counted(own, cluster.machine)
-        self.runs_on = _counted(any_way, cluster.machine)
-        one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
-        self.near = Locality.ISLAND if one_island else Locality.MACHINE
-        self.views: dict[int, AppView] = {}
+        self.snapshot, self.menus, self.offer, self._prepared = snapshot, menus, offer, prepared
+        self._columns = AppColumns(snapshot, offer)
+        self._capacity: list[int] = [*offer.capacity.tolist(), int(offer.capacity.sum())]
+        self._apps: dict[int, _App] = {}
+        self._sizes: dict[int, Ints] = {}
 
     def is_of(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
-        """Whether it was made for these; of an offer only what views are made of counts, not whom it is shown to."""
+        """Whether it was made for these; which GPUs are on the offer, and to whom it is shown, makes no difference."""
         own = self.offer
         return (
             self.snapshot is snapshot
             and self.menus is menus
-            and own.gpus is offer.gpus
             and own.capacity is offer.capacity
             and own.contention is offer.contention
             and own.lease == offer.lease
         )
+
+    def app(self, row: int) -> _App:
+        """The app of a row."""
+        if row not in self._apps:
+            self._apps[row] = self._read(row)
+        return self._apps[row]
+
+    def sizes(self, job: int) -> Ints:
+        """The numbers of GPUs on a job's menu, looked up once for all jobs that share a curve."""
+        curve = self.menus.curve.item(job)
+        if curve not in self._sizes:
+            self._sizes[curve] = self.menus.sizes(job)
+        return self._sizes[curve]
+
+    def _read(self, row: int) -> _App:
+        columns, snapshot = self._columns, self.snapshot
+        name = str(snapshot.apps.id[row])
+        jobs = columns.jobs.rows[columns.jobs.span.get(row, NO_JOBS)]
+        reported = snapshot.forecasts.get(row)
+        forecast = reported or columns.guess(row)
+        sizes = self.sizes(jobs.item(0)) if jobs.size == 1 else None
+        arrived, kind = columns.arrived[row], columns.gpu_type(row)
+        return _App(
+            name=name,
+            reported=reported,
+            work=self._prepared.work(name, forecast, sizes, reported=reported is not None),
+            elapsed=max(0.0, snapshot.now - arrived),
+            idle=max(0.0, snapshot.now - max(columns.last_ran.get(row, -math.inf), arrived)),
+            ideal=ideal_seconds(
+                forecast.total_gpu_seconds, self._capacity[kind], forecast.most, columns.contention[row]
+            ),
+            lease=_finite(self.offer.lease, forecast),
+            gpu_type=kind,
+            wanted=columns.wanted.rows[columns.wanted.span.get(row, NO_JOBS)],
+        )
+
+
+class _Reader:
+    """The apps of a round as bidders for certain GPUs."""
+
+    def __init__(self, apps: _Round, offer: Offer) -> None:
+        self.apps, self.offer = apps, offer
+        cluster = apps.snapshot.cluster
+        own, any_way = holders(apps.snapshot, offer)
+        self.held = _counted(own, cluster.machine)
+        self.runs_on = _counted(any_way, cluster.machine)
+        self.rack: list[int] = cluster.machine_rack.tolist()
+        one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
+        self.near = Locality.ISLAND if one_island else Locality.MACHINE
+        self.views: dict[int, AppView] = {}
+
+    def is_of(self, apps: _Round, offer: Offer) -> bool:
+        """Whether it was made for these apps and GPUs."""
+        return self.apps is apps and self.offer.gpus is offer.gpus
 
     def view(self, row: int) -> AppView:
         """The app of a row; looked at once."""
@@ -136,85 +201,26 @@ class _Reader:
         return self.views[row]
 
     def _view(self, row: int) -> AppView:
-        snapshot = self.snapshot
-        name = str(snapshot.apps.id[row])
-        jobs = self.jobs_of.get(row, np.empty(0, np.int64))
-        wanted = jobs[snapshot.jobs.state[jobs] != int(JobState.PAUSED)]
-        reported = snapshot.forecasts.get(row)
-        forecast = reported or self._guess(wanted)
-        sizes = self.menus.sizes(int(jobs[0])) if jobs.size == 1 else None
-        if reported is not None:
-            work = self.prepared.work(name, reported, sizes)
-        else:
-            work = RemainingWork(forecast, assumed=self.prepared.assumed, sizes=sizes)
-        held = self.held.get(row, {})
+        app, held = self.apps.app(row), self.held.get(row, {})
         standpoint = Standpoint(
-            elapsed=max(0.0, snapshot.now - float(snapshot.apps.arrived[row])),
-            waited=0.0 if held else self._waited(row, jobs),
-            ideal=self._ideal(row, forecast, wanted),
-            lease=_finite(self.offer.lease, forecast),
-            usable=useful(self._usable(wanted, sum(held.values())), reported),
-            gpu_type=self._type(wanted),
+            elapsed=app.elapsed,
+            waited=0.0 if held else app.idle,
+            ideal=app.ideal,
+            lease=app.lease,
+            usable=useful(self._usable(app.wanted, sum(held.values())), app.reported),
+            gpu_type=app.gpu_type,
             held=held,
-            rack_of={machine: int(snapshot.cluster.machine_rack[machine]) for machine in held},
+            rack_of={machine: self.rack[machine] for machine in held},
             near=self.near,
         )
-        waiting = bool((snapshot.jobs.state[wanted] == int(JobState.WAITING)).any())
-        return AppView(row, name, work, standpoint, waiting, frozenset(self.runs_on.get(row, {})))
-
-    def _waited(self, row: int, jobs: Ints) -> float:
-        """Seconds since a job of it last ran, or since it came."""
-        ran = self.snapshot.ledger.jobs.last_ran[jobs]
-        last = float(np.nanmax(ran)) if ran.size and not np.isnan(ran).all() else -np.inf
-        return max(0.0, self.snapshot.now - max(last, float(self.snapshot.apps.arrived[row])))
-
-    def _ideal(self, row: int, forecast: Forecast, jobs: Ints) -> float:
-        kind = self._type(jobs)
-        capacity = int(self.offer.capacity.sum() if kind < 0 else self.offer.capacity[kind])
-        return ideal_seconds(forecast.total_gpu_seconds, capacity, forecast.most, self._contention(row))
-
-    def _contention(self, row: int) -> float:
-        """N_avg: of the offer where it was made out to one app, else of the ledger; 1 where neither knows."""
-        known = self.snapshot.ledger.apps.contention
-        of_offer = self.offer.contention
-        given = of_offer[0] if of_offer.size == 1 and row == 0 else known[row]
-        if np.isnan(given) and row < of_offer.size:
-            given = of_offer[row]
-        return float(given) if np.isfinite(given) else 1.0
-
-    def _type(self, jobs: Ints) -> int:
-        """The GPU type that all its jobs ask for; -1: any, or several."""
-        kinds = np.unique(self.snapshot.jobs.gpu_type[jobs])
-        return int(kinds[0]) if kinds.size == 1 else NONE
+        return AppView(row, app.name, app.work, standpoint, frozenset(self.runs_on.get(row, ())))
 
     def _usable(self, jobs: Ints, held: int) -> Ints:
         """Numbers of GPUs that its jobs can run on together, ascending; 0 left out."""
         if jobs.size == 1:
-            return self.menus.sizes(int(jobs[0]))
+            return self.apps.sizes(jobs.item(0))
         limit = held + int(self.offer.gpus.size) if self.offer.gpus.size else int(self.offer.capacity.sum())
-        return _sums(_menus_alike(self.menus, jobs), limit)
-
-    def _guess(self, jobs: Ints) -> Forecast:
-        """One phase of all its jobs, for an app that reports nothing: from what they declared or were seen to do."""
-        table = self.snapshot.jobs
-        left = self.snapshot.iterations_left(jobs.astype(np.int32))
-        seconds = np.where(
-            np.isnan(table.seconds_per_iteration[jobs]), UNKNOWN_SECONDS, table.seconds_per_iteration[jobs]
-        )
-        received = self.snapshot.ledger.jobs.received[jobs].sum(axis=1)
-        # Of a job whose length nobody knows, as much as it has had is expected again, and at least a lease.
-        unknown = np.maximum(received, min(self.offer.lease, 3600.0)) / seconds
-        left = np.where(np.isnan(left), unknown, left)
-        whole = np.where(np.isnan(table.iterations[jobs]), left + received / seconds, table.iterations[jobs])
-        columns = zip(
-            left.tolist(), seconds.tolist(), table.least[jobs].tolist(), table.most[jobs].tolist(), strict=True
-        )
-        forecasts = tuple(
-            JobForecast(iterations_left=todo, seconds_per_iteration=each, least=least, most=most)
-            for todo, each, least, most in columns
-        )
-        most = max(1, int(table.most[jobs].sum()))
-        return Forecast(phases=(Phase(jobs=forecasts),), total_gpu_seconds=float(whole @ seconds), most=most)
+        return _sums(_menus_alike(self.apps.menus, jobs), limit)
 
 
 def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
@@ -259,15 +265,6 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
 def _finite(lease: float, forecast: Forecast) -> float:
     """The lease; where it is unlimited, the app's work on all it can use: nothing shorter ends by itself."""
     return lease if np.isfinite(lease) else forecast.total_gpu_seconds / max(1, forecast.most)
-
-
-def _grouped(keys: Rows, values: Ints) -> dict[int, Ints]:
-    """Values by key, in their order."""
-    if keys.size == 0:
-        return {}
-    order = np.argsort(keys, kind="stable")
-    found, starts = np.unique(keys[order], return_index=True)
-    return {int(key): part for key, part in zip(found, np.split(values[order], starts[1:]), strict=True)}
 
 
 def _counted(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
