@@ -1,46 +1,76 @@
-"""The state that an app's own master would have: what a snapshot shows of one app alone."""
+"""The snapshot that an app's own master would have: what a snapshot shows of one app alone."""
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
+from eunomia.columns import Table
 from eunomia.leases import Holdings
+from eunomia.ledger import Ledger
+from eunomia.memos import Memos
+from eunomia.snapshot import Snapshot
 from eunomia.state import State
-from eunomia.units import NONE, UserId
+from eunomia.units import NONE, Cause, Ints, Rows
+from eunomia.workload import JobState
+
+C = TypeVar("C")
 
 
-def narrowed(state: State, app: int) -> State:
-    """Build the state that the app's own master would have: one user, one app, its jobs and what it holds."""
-    own = State(state.cluster, seed=state.seed)
-    own.now, own.round, own.version = state.now, state.round, state.version
-    own.kinds, own.tuner_kinds = dict(state.kinds), dict(state.tuner_kinds)
-    apps, users = state.apps.live, state.users.live
-    user = own.users.add(id=users.id[apps.user[app]], weight=users.weight[apps.user[app]])
-    own.user_rows[UserId(users.id[apps.user[app]])] = user
-    row = own.apps.copy_row(state.apps, app, user=user)
-    own.app_ledger.copy_row(state.app_ledger, app)
-    own.app_accounts.copy_row(state.app_accounts, app)
-    own.app_rows[state.app_id(app)] = row
-    if app in state.forecasts:
-        own.forecasts[row] = state.forecasts[app]
-    moved: dict[int, int] = {}
+def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
+    """Show one app as row 0 of the only user, its jobs by arrival, and of the GPUs those that it holds."""
     mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
-    for job in mine[np.argsort(state.job_accounts.live.order[mine], kind="stable")].tolist():
-        moved[job] = own.jobs.copy_row(state.jobs, job, app=row)
-        own.job_ledger.copy_row(state.job_ledger, job)
-        own.job_accounts.copy_row(state.job_accounts, job)
-        own.job_rows[state.job_id(job)] = moved[job]
-        if job in state.measured:
-            own.measured[moved[job]] = state.measured[job]
-    held, copy = state.holdings.live, own.holdings.live
-    for gpu in np.flatnonzero(held.app == app).tolist():
-        for field in dataclasses.fields(Holdings):
-            getattr(copy, field.name)[gpu] = getattr(held, field.name)[gpu]
-        copy.app[gpu] = row
-        copy.job[gpu] = moved.get(int(held.job[gpu]), NONE)
-        copy.next_app[gpu] = row if held.next_app[gpu] == app else NONE
-        copy.next_job[gpu] = moved.get(int(held.next_job[gpu]), NONE)
-    # N_avg is the cluster's: one app alone cannot know it, so it is kept as it is.
-    own.contention_area = state.contention_area
-    own.settle_contention = lambda: None  # type: ignore[method-assign]
-    return own
+    jobs, row = state.by_arrival(mine), np.array([app])
+    moved = {job: own for own, job in enumerate(jobs.tolist())}
+    table = _taken(state.jobs, jobs, app=0)
+    alone = Snapshot(
+        now=state.now,
+        round=state.round,
+        version=state.version,
+        causes=frozenset(causes),
+        cluster=state.cluster,
+        users=_taken(state.users, state.apps.live.user[row]),
+        apps=_taken(state.apps, row, user=0),
+        jobs=table,
+        active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
+        active_apps=np.zeros(1, dtype=np.int32),
+        holdings=_holdings(state, app, moved),
+        forecasts={0: state.forecasts[app]} if app in state.forecasts else {},
+        measured={own: state.measured[job] for job, own in moved.items() if job in state.measured},
+        ledger=Ledger(jobs=_taken(state.job_ledger, jobs), apps=_taken(state.app_ledger, row)),
+        memos=Memos({}),
+        kinds=tuple(state.kinds),
+        seed=state.seed,
+        find_changes=lambda _: None,
+        narrow=lambda _: alone,
+    )
+    return alone
+
+
+def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
+    """Columns of some rows of a table, with one value instead in the columns that are named."""
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table.live):  # type: ignore[arg-type]
+        column = columns[field.name] = getattr(table.live, field.name)[rows]
+        if field.name in instead:
+            column[:] = instead[field.name]
+        column.flags.writeable = False
+    return type(table.live)(**columns)
+
+
+def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
+    """A row a GPU: what the app holds, and all others as if they were free."""
+    held = state.holdings.live
+    mine = np.flatnonzero(held.app == app)
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(Holdings):
+        columns[field.name] = np.full(held.app.size, field.metadata["fill"], dtype=field.metadata["dtype"])
+        columns[field.name][mine] = getattr(held, field.name)[mine]
+    columns["app"][mine] = 0
+    columns["next_app"][mine] = np.where(held.next_app[mine] == app, 0, NONE)
+    for name in ("job", "next_job"):
+        columns[name][mine] = [moved.get(job, NONE) for job in getattr(held, name)[mine].tolist()]
+    for column in columns.values():
+        column.flags.writeable = False
+    return Holdings(**columns)

@@ -128,4 +128,4 @@ def _active_apps(state: "State") -> Rows:
 def _narrowed(state: "State", app: int, causes: Iterable[Cause]) -> Snapshot:
     from eunomia.narrowing import narrowed
 
-    return narrowed(state, app).snapshot(causes)
+    return narrowed(state, app, causes)
