@@ -15,6 +15,7 @@ from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableErr
 from eunomia.shapes import value
 from eunomia.toml_bounds import check_size
 from eunomia.units import parse_duration
+from eunomia_appmaster.failures import failure_text
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -44,6 +45,16 @@ class BestJob:
 
 
 @value
+class FailedJob:
+    """A trial that failed for good."""
+
+    job: str
+    why: str
+    log: str
+    """Its whole stderr."""
+
+
+@value
 class Ended:
     """How an app ended."""
 
@@ -53,6 +64,12 @@ class Ended:
     why: str
     jct_seconds: float
     best_job: BestJob | None
+    failed: int = 0
+    """How many of its trials failed."""
+    failures: tuple[FailedJob, ...] = ()
+    """The last of them, oldest first."""
+    trouble: str = ""
+    """How many of how many failed, the last error, and where the whole log is; empty: none failed."""
 
 
 class SubmittedApp:
@@ -296,7 +313,16 @@ def _ended(app: pb.App) -> Ended:
             params = json.loads(standing.best_params_json or "{}")
         metric = standing.best if standing.HasField("best") else None
         best = BestJob(job=standing.best_job, params=params, metric=metric, checkpoint=standing.best_checkpoint)
-    return Ended(name=app.app, state=app.state, why=app.why, jct_seconds=app.jct_seconds, best_job=best)
+    return Ended(
+        name=app.app,
+        state=app.state,
+        why=app.why,
+        jct_seconds=app.jct_seconds,
+        best_job=best,
+        failed=app.failed,
+        failures=tuple(FailedJob(job=one.job, why=one.why, log=one.log) for one in app.failures),
+        trouble=failure_text(app),
+    )
 
 
 def _utf8(text: str, what: str) -> str:

@@ -148,7 +148,7 @@ def test_an_app_whose_master_ended_for_good_is_taken_up_again(tmp_path: Path, ru
         state = ("--state-dir", str(made.state_dir))
         arbiter.submit(app_file(tmp_path, "ana", iterations=2500, seconds=0.005))
         said = run("resume", "nobody", *state, check=2)
-        assert 'an app must be here to be resumed (`eunomia apps --all` lists them), but got "nobody"' in said
+        assert 'but got "nobody": no such app' in said
         eventually(lambda: went_on(made, "ana"), "steps")
         assert "but got one that is not over: it needs nothing" in run("resume", "ana", *state, check=2)
         failed(made, arbiter, "ana")

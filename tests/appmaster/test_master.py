@@ -239,7 +239,10 @@ def test_an_app_whose_jobs_all_failed_has_failed_and_says_why(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--silent", 'all 2 jobs failed; the last: metric "val/accuracy" was never logged by ana/2'),
+        (
+            "--silent",
+            'all 2 jobs failed; the last: metric "val/accuracy" was never logged by ana/2, which logged nothing',
+        ),
         ("--nan", 'metric "val/accuracy" must be finite in some trial, but was so in none'),
     ],
 )
@@ -251,6 +254,19 @@ def test_a_search_without_a_metric_fails_and_says_so(tmp_path: Path, option: str
         eventually(lambda: lab.arbiter.finished, "the end")
         (end,) = lab.arbiter.finished
         assert (end.final_application_status, end.diagnostics) == (pb.FAILED, said)
+
+
+def test_a_metric_that_was_never_logged_is_named_with_those_that_were(tmp_path: Path) -> None:
+    text = SEARCH.replace("ARGS", "").replace("trials = 4", "trials = 2").replace("= 80", "= 20")
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", text.replace("val/accuracy", "val/acuracy"))
+        lab.arbiter.grant("ana", 1, 0, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        (end,) = lab.arbiter.finished
+        whys = [(one.job, one.why.partition(", which ")[2]) for one in end.jobs_failed]
+        logged = 'logged val/accuracy; did you mean "val/accuracy"?'
+        assert whys == [("ana/1", logged), ("ana/2", logged)]
+        assert end.diagnostics.endswith(f"was never logged by ana/2, which {logged}")
 
 
 def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> None:

@@ -283,6 +283,8 @@ def write_hostile(path: Path) -> Path:
     )
     folder.write("events", [t.EventRow(time_seconds=1.0, kind="fault", app=app, text=HOSTILE)], **key)
     folder.write("metrics", [t.MetricRow(job=job, app=app, step=1, time_seconds=1.0, tag=HOSTILE, value=0.5)], **key)
+    trial = t.TrialRow(app=app, job=job, params=HOSTILE, state="failed", error=HOSTILE)
+    folder.write("trials", [trial], **key)
     folder.write_record("themis", [{"round": 0, "app": app, HOSTILE: HOSTILE}], **key)
     return folder.path
 

@@ -26,8 +26,12 @@ from eunomia_testbed.demo.holdings import Holdings
 from eunomia_testbed.demo.outcome import outcome_of
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.rounds import Rounds
+from eunomia_testbed.demo.screen import end_lines
 from eunomia_testbed.demo.tables import Tables
 from eunomia_testbed.demo.waits import Waits
+from eunomia_testbed.report import render
+from eunomia_testbed.report.failures import failures
+from eunomia_testbed.report.view import whole_of
 from eunomia_testbed.results import ResultFolder, RunData
 
 SLOTS = 4
@@ -183,6 +187,32 @@ def test_tables_are_made_of_what_a_run_left(tmp_path: Path) -> None:
     done = outcome_of(record)
     assert (done.finished, done.suspensions, done.resumed, done.held_twice) == (2, 2, 0, ())
     record.close()
+
+
+def test_a_failed_trial_of_a_finished_app_is_told_at_the_end_and_on_the_page(tmp_path: Path) -> None:
+    trials = run_folder(tmp_path) / "apps" / "app1" / "trials.csv"
+    with trials.open("a") as file:
+        file.write('app1/2,"{""lr"": 0.9}",failed,,5,,,4,0,exited with code 1: ValueError: diverged <b>\n')
+    record = LiveRecord(tmp_path)
+    record.poll()
+    done = outcome_of(record)
+    lines = end_lines(done, "report.html")
+    log = tmp_path / "apps" / "app1" / "2" / "stderr.log"
+    said = f"app1: 1 of 2 trials failed: app1/2: exited with code 1: ValueError: diverged <b> (log {log})"
+    assert lines[-3] == said
+    assert " · 1 trial failed · " in lines[-2]
+    assert [(app.state, app.failed) for app in done.apps] == [("finished", 0), ("finished", 1)]
+    Tables(record).write(ResultFolder(path=tmp_path), policy="demo", seed=7)
+    record.close()
+    run = RunData.load(tmp_path)
+    assert run.trials["error"].to_list() == [None, None, "exited with code 1: ValueError: diverged <b>"]
+    (made,) = [failures(view) for view in whole_of(run).views]
+    assert made is not None
+    assert made.question == "app1: 1 of 2 trials failed"
+    assert made.tables[0].rows == [["app1", "app1/2", "lr 0.9", 5, "exited with code 1: ValueError: diverged <b>"]]
+    page = render(run)
+    assert '"Failed trials, 1"' in page
+    assert "<b>" not in page.partition("Failed trials, 1")[2].partition("</script>")[0]
 
 
 def test_a_record_is_read_while_it_grows(tmp_path: Path) -> None:

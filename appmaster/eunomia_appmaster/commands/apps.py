@@ -21,6 +21,7 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
+from eunomia_appmaster.failures import failure_facts, failure_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = (
@@ -72,6 +73,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "best": given(app, "best"),
         "age_seconds": app.age_seconds,
         "ends_in_seconds": given(app, "ends_in_seconds"),
+        **failure_facts(app),
     }
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
@@ -83,7 +85,13 @@ def lines(answer: pb.ListResponse) -> list[str]:
     shown = ["no apps (eunomia submit FILE brings one)"]
     if answer.apps:
         shown = table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
+        shown += [f"{app.app}: {text}" for app in answer.apps if (text := _trouble(app))]
     return [*shown, *filter(None, [missing(answer.missing_slots)])]
+
+
+def _trouble(app: pb.App) -> str:
+    """What went wrong in an app; empty: nothing did."""
+    return failure_text(app) or (app.why if app.state == "failed" else "")
 
 
 def _row(app: pb.App) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ def facts(said: pb.Explanation) -> dict[str, Any]:
         "plugin": said.plugin or None,
         "round": said.round,
         "text": said.text,
+        "log": said.log or None,
         "numbers": dict(said.numbers),
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
@@ -105,7 +106,8 @@ def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
         return lines(found[0], apps.get(found[0].app))
     groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
     for one in found:
-        groups.setdefault((one.state, one.reason, one.plugin), []).append(one)
+        of_app = "" if one.job != one.app else one.job
+        groups.setdefault((one.state, one.reason, one.plugin, of_app), []).append(one)
     blocks = [
         _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app)) for group in groups.values()
     ]
@@ -127,6 +129,8 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
 def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
     """Jobs of an app that wait for the same reason: the reason once, then a line a job."""
     first = group[0]
+    if first.log:
+        return _failed(group)
     about = f"app {first.app}, user {first.user}{_rho(apps.get(first.app))}"
     rows = [
         [
@@ -143,12 +147,20 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
     return [head, *_body(first, of=first.job), *(INDENT + line for line in shown)]
 
 
+def _failed(group: Sequence[pb.Explanation]) -> list[str]:
+    """Jobs of an app that failed: a line each."""
+    rows = table(["JOB", "LAST ERROR", "LOG"], [[one.job, one.text or "-", one.log] for one in group])
+    return [f"{group[0].app}   {len(group)} jobs FAILED", *(INDENT + row for row in rows)]
+
+
 def _body(said: pb.Explanation, of: str = "") -> list[str]:
     out = [_line("Why", _why(said))] if said.reason else []
     if said.text:
         out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
     if said.missing_slots:
         out.append(_line("Missing", missing(said.missing_slots)))
+    if said.log:
+        out.append(_line("Log", said.log))
     if said.frees:
         out += _ways(said, f"{of}: " if of else "")
     return out

@@ -1,5 +1,6 @@
 """``eunomia submit``: hands an app file to the arbiter."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -70,6 +71,7 @@ def facts(answer: pb.SubmitResponse, address: str) -> dict[str, Any]:
 def _end(ended: Ended) -> dict[str, Any]:
     best = ended.best_job
     made: dict[str, Any] = {"state": ended.state, "why": ended.why, "jct_seconds": ended.jct_seconds, "best": None}
+    made |= {"failed": ended.failed, "failures": [dataclasses.asdict(one) for one in ended.failures]}
     if best is not None:
         made["best"] = {
             "job": best.job,
@@ -111,6 +113,7 @@ def _next(answer: pb.SubmitResponse) -> str:
 def _end_lines(ended: Ended) -> list[str]:
     why = f": {ended.why}" if ended.why else ""
     lines = [f"{ended.name}: {ended.state} after {duration(ended.jct_seconds)}{why}"]
+    lines += [f"  {ended.trouble}"] if ended.trouble else []
     best = ended.best_job
     if best is not None and best.metric is not None:
         params = ", ".join(f"{name} {setting}" for name, setting in best.params.items())

@@ -15,7 +15,7 @@ from eunomia_appmaster.master.division import Wish, divide, unused
 from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.master.logs import JobLogs, Seen
+from eunomia_appmaster.master.logs import JobLogs, Seen, never_logged
 from eunomia_appmaster.master.outbox import Life, ReleaseReport
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
@@ -298,7 +298,7 @@ class Conductor:
         return f"{ending.why}: {line}" if line and ending.outcome is Outcome.FAILED else ending.why
 
     def _never_logged(self, job: Job) -> str:
-        return f'metric "{self._around.file.search.metric}" was never logged by {self.id_of(job.number)}'
+        return never_logged(self._around.file.search.metric or "", self.id_of(job.number), self.logs(job.number).tags())
 
     def _final_metric(self, job: Job, until: int | None) -> float | None:
         point = self.logs(job.number).last(until) or self.logs(job.number).last()

@@ -114,8 +114,16 @@ class ArbiterLink:
             self._after(error)
             return None
 
-    def finish(self, *, failed: bool, why: str, standing: pb.Standing | None) -> None:
+    def finish(
+        self, *, failed: bool, why: str, standing: pb.Standing | None, jobs_failed: Sequence[pb.JobFailed] = ()
+    ) -> None:
         """Say that the app is over, until the arbiter has taken note.
+
+        Args:
+            failed: the whole app has.
+            why: it has.
+            standing: the last one.
+            jobs_failed: those that have failed for good.
 
         Raises:
             OverError: the arbiter holds it for over already.
@@ -127,6 +135,7 @@ class ArbiterLink:
             app=self._app,
             attempt=self._attempt,
             standing=standing,
+            jobs_failed=jobs_failed,
         )
         while True:
             answer: pb.FinishApplicationMasterResponse = self._insist(

@@ -1,6 +1,6 @@
 """What an app master reads from a job's event files: new points of the tuner's metric, and how fast the job is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +8,13 @@ import structlog
 
 from eunomia.shapes import value
 from eunomia.units import Locality
+from eunomia.words import did_you_mean
 from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, Rate, measure_rates, slowdown_by_locality
 from eunomia_appmaster.tuner import Speed
 
+MOST_TAGS = 8
+"""Tags in one message."""
 log = structlog.get_logger()
 
 
@@ -70,6 +73,10 @@ class JobLogs:
             first_step=None if adopted else min((int(column.min()) for column in steps), default=None),
         )
 
+    def tags(self) -> list[str]:
+        """Return the tags that the job itself has logged."""
+        return sorted(tag for tag in self._logs.tags() if tag != STEP_SECONDS_TAG)
+
     def last(self, until: int | None = None) -> Point | None:
         """Return the metric's last value that stands, at a step of at most ``until``; None: never logged."""
         if self._metric is None:
@@ -83,6 +90,13 @@ class JobLogs:
     def rates(self, sizes: Mapping[int, tuple[int, int]]) -> list[Rate]:
         """Return the iteration times measured so far; ``sizes``: GPUs and locality by incarnation."""
         return measure_rates(self._logs, {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()})
+
+
+def never_logged(metric: str, job: str, tags: Sequence[str]) -> str:
+    """Return the sentence for a tuner's metric that a job never logged: what it logged instead."""
+    more = f" and {len(tags) - MOST_TAGS} more" if len(tags) > MOST_TAGS else ""
+    logged = f"{', '.join(tags[:MOST_TAGS])}{more}" if tags else "nothing"
+    return f'metric "{metric}" was never logged by {job}, which logged {logged}{did_you_mean(metric, tags)}'
 
 
 def _point(step: int, number: float) -> Point:

@@ -26,7 +26,7 @@ from eunomia_appmaster.master.files import ActivityLog, read_state, write_state,
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.outbox import BidReport, Outbox
-from eunomia_appmaster.master.reporting import Reporter
+from eunomia_appmaster.master.reporting import Reporter, failed_jobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
@@ -269,7 +269,12 @@ class AppMaster:
         link = self._new_link(Outbox(), self._killed)
         standing = self._reporter.standing
         try:
-            link.finish(failed=bool(why), why=why, standing=None if standing is None else standing_message(standing))
+            link.finish(
+                failed=bool(why),
+                why=why,
+                standing=None if standing is None else standing_message(standing),
+                jobs_failed=failed_jobs(self._conductor),
+            )
         except OverError as error:
             log.info("app.over_already", why=str(error))
         finally:

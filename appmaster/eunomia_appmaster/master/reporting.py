@@ -16,8 +16,11 @@ from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
 from eunomia_appmaster.profiler.rates import Rate
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.tuner import Speed, demand, forecast
 
+MOST_FAILED_TOLD = 100
+"""Failed jobs that the last word to the arbiter names."""
 PROGRESS_SECONDS = 1.0
 """Between reports of progress."""
 AGAIN_SECONDS = 1.0
@@ -252,6 +255,12 @@ class Reporter:
     def standing(self) -> StandingReport | None:
         """The standing that was reported last."""
         return self._standing
+
+
+def failed_jobs(conductor: Conductor) -> list[pb.JobFailed]:
+    """Return the jobs that failed for good, and why; of very many the last."""
+    failed = [job for job in conductor.jobs.values() if job.state is JobState.FAILED]
+    return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_TOLD:]]
 
 
 def _end_of(job: Job) -> Life:

@@ -1633,6 +1633,7 @@ class FinishApplicationMasterRequest(_message.Message):
     APP_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STANDING_FIELD_NUMBER: _builtins.int
+    JOBS_FAILED_FIELD_NUMBER: _builtins.int
     diagnostics: _builtins.str
     tracking_url: _builtins.str
     final_application_status: Global___FinalApplicationStatus.ValueType
@@ -1640,6 +1641,10 @@ class FinishApplicationMasterRequest(_message.Message):
     attempt: _builtins.int
     @_builtins.property
     def standing(self) -> Global___Standing: ...
+    @_builtins.property
+    def jobs_failed(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobFailed]:
+        """for good, the last ones: also those of which no heartbeat told any more"""
+
     def __init__(
         self,
         *,
@@ -1649,10 +1654,11 @@ class FinishApplicationMasterRequest(_message.Message):
         app: _builtins.str = ...,
         attempt: _builtins.int = ...,
         standing: Global___Standing | None = ...,
+        jobs_failed: _abc.Iterable[Global___JobFailed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_standing", b"_standing", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_standing", b"_standing", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "final_application_status", b"final_application_status", "standing", b"standing", "tracking_url", b"tracking_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_standing", b"_standing", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "final_application_status", b"final_application_status", "jobs_failed", b"jobs_failed", "standing", b"standing", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__standing: _TypeAlias = _typing.Literal["standing"]  # noqa: Y015
     _WhichOneofArgType__standing: _TypeAlias = _typing.Literal["_standing", b"_standing"]  # noqa: Y015
@@ -1983,6 +1989,9 @@ class App(_message.Message):
     APP_MASTER_FIELD_NUMBER: _builtins.int
     JCT_SECONDS_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
@@ -2010,8 +2019,16 @@ class App(_message.Message):
     jct_seconds: _builtins.float
     folder: _builtins.str
     """of the app below the arbiter's state"""
+    failed: _builtins.int
+    """trials that failed for good"""
+    trials: _builtins.int
+    """planned in all"""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedJob]:
+        """the last of them, oldest first"""
+
     def __init__(
         self,
         *,
@@ -2037,10 +2054,13 @@ class App(_message.Message):
         app_master: _builtins.str = ...,
         jct_seconds: _builtins.float | None = ...,
         folder: _builtins.str = ...,
+        failed: _builtins.int = ...,
+        failures: _abc.Iterable[Global___FailedJob] | None = ...,
+        trials: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "folder", b"folder", "jct_seconds", b"jct_seconds", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "jct_seconds", b"jct_seconds", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "trials", b"trials", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
@@ -2064,6 +2084,33 @@ class App(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rho) -> _WhichOneofReturnType__rho | None: ...
 
 Global___App: _TypeAlias = App  # noqa: Y015
+
+@_typing.final
+class FailedJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    why: _builtins.str
+    """its exit code and the last line of its stderr"""
+    log: _builtins.str
+    """its whole stderr"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        why: _builtins.str = ...,
+        log: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "log", b"log", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedJob: _TypeAlias = FailedJob  # noqa: Y015
 
 @_typing.final
 class Job(_message.Message):
@@ -2262,6 +2309,7 @@ class Explanation(_message.Message):
     STARTS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     state: _builtins.str
     """waiting running paused finished ..."""
@@ -2285,6 +2333,8 @@ class Explanation(_message.Message):
     waited_seconds: _builtins.float
     starts: _builtins.int
     slots: _builtins.int
+    log: _builtins.str
+    """of a job that failed: its whole stderr"""
     @_builtins.property
     def numbers(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -2323,10 +2373,11 @@ class Explanation(_message.Message):
         starts: _builtins.int = ...,
         slots: _builtins.int = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
+        log: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "iterations", b"iterations", "iterations_done", b"iterations_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015

@@ -24,6 +24,8 @@ MASTER_ENDED = "its app master ended before its work was done"
 """How the words begin in which the arbiter notes such a failure: the app can be taken up again."""
 MOST_APPS = 1000
 """Apps that may be here at once."""
+MOST_FAILURES = 100
+"""Failed jobs of an app whose errors are kept, the last ones."""
 MOST_REQUESTS = 10_000
 """Submissions that are known again when they are repeated, the last ones."""
 
@@ -56,6 +58,8 @@ class App:
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
     """How jobs ended: finished or failed."""
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Why jobs failed for good, by name, the last ones."""
     progress: float | None = None
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
     gpu_seconds: float = 0.0
@@ -96,6 +100,18 @@ class App:
             "last": standing.last[:500],
             "trials": standing.trials,
         }
+
+    @property
+    def failed(self) -> int:
+        """How many jobs failed for good."""
+        return sum(end == "failed" for end in self.ended_jobs.values())
+
+    def job_failed(self, job: str, why: str) -> None:
+        """Note that a job failed for good."""
+        self.ended_jobs[job] = "failed"
+        self.failures[job] = why[:500]
+        if len(self.failures) > MOST_FAILURES:
+            del self.failures[next(iter(self.failures))]
 
     def end(self, state: str, why: str, now: float) -> None:
         """Note how it ended; the first end counts."""

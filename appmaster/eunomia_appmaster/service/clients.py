@@ -154,9 +154,9 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         await self._ready(request, context)
         app = self._service.apps.get(request.app)
         if app is None:
-            rule = "an app must be here to be resumed (`eunomia apps --all` lists them)"
-            await context.abort(grpc.StatusCode.NOT_FOUND, f'{rule}, but got "{request.app}"')
-            raise KeyError(request.app)
+            error = no_such_app(request.app, await self._names())
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise error
         try:
             # A caller that goes away ends nothing halfway.
             attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))

@@ -127,6 +127,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 app.progress = 1.0
             state = "cancelled" if request.final_application_status == pb.KILLED else "failed" if failed else "finished"
             async with service.driver.lock:
+                for job in request.jobs_failed:
+                    if job.job.rpartition("/")[0] == app.name and job.job not in app.failures:
+                        app.job_failed(job.job, job.why)
                 service.end(app, state, request.diagnostics)
             await service.driver.fold([])
         service.sessions.pop(app.name, None)
@@ -274,10 +277,11 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         for event in events:
             if isinstance(event, JobAdded):
                 app.ended_jobs.pop(event.job, None)  # of an app that is taken up again
+                app.failures.pop(event.job, None)
             elif isinstance(event, JobFinished):
                 app.ended_jobs[event.job] = "finished"
             elif isinstance(event, JobFailed) and event.again_in is None:
-                app.ended_jobs[event.job] = "failed"
+                app.job_failed(event.job, event.why)
         return before != (app.progress, app.standing, len(app.ended_jobs))
 
     # --- the answer ------------------------------------------------------------------------------------------------

@@ -350,7 +350,10 @@ class Service:
             self.standings.rho(app, anew=True)
             app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
-            app.ended_jobs.update({str(self.state.job_id(job)): state for job in mine})
+            # An app master that says that its work is done has no time to say so of each job.
+            how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"
+            left = [str(self.state.job_id(job)) for job in mine]
+            app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
         app.end(state, why, float(self.driver.clock.now()))
         for session in self._sessions_of([app.name]):
             session.changed.set()  # it is told to end

@@ -16,6 +16,9 @@ from eunomia_appmaster.service.apps import App
 from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 
+MOST_FAILURES = 5
+"""Failed trials of an app whose errors stand beside it, the last ones."""
+
 
 class Views:
     """Makes the answers to people's questions; to be asked under the driver's lock."""
@@ -61,6 +64,12 @@ class Views:
             attempt=self._attempt(app),
             app_master=self._master(app),
             folder=str(self._folder / app.name),
+            trials=app.trials,
+            failed=app.failed,
+            failures=[
+                pb.FailedJob(job=job, why=why, log=self._log_of(job))
+                for job, why in list(app.failures.items())[-MOST_FAILURES:]
+            ],
         )
         if app.over:
             message.jct_seconds = lived
@@ -171,16 +180,18 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """One job, or each of an app's jobs that wait; if none waits, all of them. ``explainer`` says why they do.
+        """One job, or of an app each that waits, if none waits all of them, and those that failed.
 
-        Empty: the app has no such job.
+        ``explainer`` says why they wait. Empty: the app has no such job.
         """
         if job is not None and job in app.ended_jobs:
-            return [pb.Explanation(job=job, app=app.name, user=app.user, state=app.ended_jobs[job])]
+            return [self._ended(app, job)]
         if app.over and job is not None:
             return []
+        failed = [] if job is not None else [self._ended(app, one) for one in app.failures]
         if app.over:
-            return [pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=app.why)]
+            whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=app.why)
+            return [whole, *failed]
         state = self._state
         names = [one.job for one in self.jobs(app)] if job is None else [job]
         rows = [row for name in names if (row := state.job_row(JobId(name))) != NONE]
@@ -188,8 +199,21 @@ class Views:
         shown = waiting or rows if job is None else rows
         if not shown and job is None:
             text = "its app master has not added any job yet"
-            return [pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)]
-        return [describe(state, row, float(self._service.driver.clock.now())) for row in shown]
+            whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)
+            return failed or [whole]
+        return [*(describe(state, row, float(self._service.driver.clock.now())) for row in shown), *failed]
+
+    def _ended(self, app: App, job: str) -> pb.Explanation:
+        """A job that has ended; of one that failed its last error."""
+        state = app.ended_jobs[job]
+        said = pb.Explanation(job=job, app=app.name, user=app.user, state=state, text=app.failures.get(job, ""))
+        if state == "failed":
+            said.log = self._log_of(job)
+        return said
+
+    def _log_of(self, job: str) -> str:
+        app, _, number = job.rpartition("/")
+        return str(self._folder / app / number / "stderr.log")
 
     def explainer(self) -> Explainer:
         """What says why jobs wait at this moment; it may be asked without the lock."""

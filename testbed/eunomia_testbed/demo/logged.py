@@ -37,6 +37,8 @@ class Trial:
     iterations: int
     best: float | None
     lost: int
+    why: str = ""
+    """Of one that failed: its last error."""
 
 
 def read_logs(run_dir: Path) -> LogFolder:
@@ -78,6 +80,7 @@ def _trial(row: dict[str, str]) -> Trial:
         iterations=int(row["iterations"] or 0),
         best=finite(row["best"]),
         lost=int(row["iterations_lost"] or 0),
+        why=row.get("why") or "",
     )
 
 

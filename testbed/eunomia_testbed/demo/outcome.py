@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from eunomia_testbed.demo.activity import Line
@@ -11,6 +12,8 @@ from eunomia_testbed.demo.containers import at_once, stays
 from eunomia_testbed.demo.fairness import final_rho
 from eunomia_testbed.demo.logged import Trial, overlaps, read_logs, read_trials
 from eunomia_testbed.demo.record import AppLife, LiveRecord
+
+FAILED = "failed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,10 @@ class AppOutcome:
     best_params: str
     suspended: int
     twice: int
+    failed: int = 0
+    """Trials that failed for good."""
+    last_error: str = ""
+    """The last of them, its error, and where its whole log is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,11 @@ class Outcome:
     held_twice: tuple[str, ...]
     twice_at_most: int
     faults: tuple[str, ...]
+
+    @property
+    def failed_trials(self) -> int:
+        """How many trials of all apps failed for good."""
+        return sum(app.failed for app in self.apps)
 
     @property
     def finished(self) -> int:
@@ -122,8 +134,18 @@ def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) 
         best_params=_words(trial.parameters if trial is not None else "{}"),
         suspended=counted["suspended"],
         twice=sum(sum(each) for each in doubles.values()),
+        failed=sum(trial.state == FAILED for trial in trials),
+        last_error=_last_error(record, life.app, trials),
     )
     return made, max((most for each in doubles.values() for most in each), default=0)
+
+
+def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
+    last = next((trial for trial in reversed(trials) if trial.state == FAILED), None)
+    if last is None:
+        return ""
+    log = record.app_dir(app) / last.job.rpartition("/")[2] / "stderr.log"
+    return f"{last.job}: {last.why or 'no error is known'} (log {log})"
 
 
 def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:

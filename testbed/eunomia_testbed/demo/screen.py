@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group
 from rich.text import Text
 
+from eunomia_appmaster.failures import failed_in_words
 from eunomia_testbed.demo.activity import ENDS, Line
 from eunomia_testbed.demo.live_run import Look
-from eunomia_testbed.demo.outcome import Outcome
+from eunomia_testbed.demo.outcome import AppOutcome, Outcome
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.rounds import Round
 from eunomia_testbed.report.words import count, percent
@@ -142,6 +143,7 @@ class Screen:
             line.append(f"{app.running:<9}{app.waiting:<9}{app.paused:<8}{app.ended:<7}", style="default")
             line.append(f"{app.best:<8.3f}" if app.HasField("best") else f"{'-':<8}", style="default")
             last = app.standing.last if app.state not in ("finished", "failed", "cancelled") else app.state
+            last = f"{app.failed} failed; {last}" if app.failed else last
             line.append(last[:44], style="default")
             lines.append(line)
         return lines
@@ -218,8 +220,14 @@ def end_lines(outcome: Outcome, report: str) -> list[str]:
             f"{app.app:<14}{app.state:<12}{_number(app.rho):<8}{jct:<9}{app.slot_seconds:<4.0f} s     {app.trials:<8}"
         )
         lines.append(f"{left}{best:<66}{app.suspended:<11}{app.twice}")
+    lines += [_failures(app) for app in outcome.apps if app.failed]
     lines.append(_last_line(outcome))
     return [*lines, f"Report   {report}"]
+
+
+def _failures(app: AppOutcome) -> str:
+    which = "" if app.failed == 1 else "the last, "
+    return f"{app.app}: {failed_in_words(app.failed, app.trials)}: {which}{app.last_error}"
 
 
 def _last_line(outcome: Outcome) -> str:
@@ -229,6 +237,7 @@ def _last_line(outcome: Outcome) -> str:
     twice = f"{outcome.held_twice[0]}" if outcome.held_twice else "no slot held twice"
     said = [
         f"{done} finished in {clock(outcome.seconds)}",
+        *([f"{count(outcome.failed_trials, 'trial')} failed"] if outcome.failed_trials else []),
         f"{count(outcome.auctions, 'auction')}, {outcome.paid} with payments" if outcome.auctions else "no auctions",
         count(outcome.suspensions, "suspension") + (f", {resumed} resumed" if outcome.suspensions else ""),
         "slots in use " + percent(outcome.in_use),

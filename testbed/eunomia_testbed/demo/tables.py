@@ -168,6 +168,7 @@ class Tables:
                     iterations=trial.iterations,
                     metric=trial.best,
                     best=trial.job == best,
+                    error=trial.why or None if trial.state == "failed" else None,
                 )
 
     def _searches(self) -> Iterator[t.SearchRow]:

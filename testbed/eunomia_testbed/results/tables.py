@@ -205,6 +205,7 @@ class TrialRow:
     iterations: int | None = None
     metric: float | None = None  # its best value
     best: bool = False  # of its app
+    error: str | None = None  # of one that failed: its exit code and the last line of its stderr
 
 
 @value

@@ -1,0 +1,29 @@
+"""Trials of an app that failed for good: in a line for people, and as facts for machines."""
+
+from typing import Any
+
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+
+def failed_in_words(failed: int, trials: int) -> str:
+    """Such as ``1 of 16 trials failed``."""
+    return "its job failed" if trials == 1 else f"{failed} of {trials} trials failed"
+
+
+def failure_text(app: pb.App) -> str:
+    """How many of an app's trials failed, the last error, and where the whole log is; empty: none failed."""
+    if not app.failures:
+        return f"{failed_in_words(app.failed, _trials(app))}" if app.failed else ""
+    last = app.failures[-1]
+    which = last.job if app.failed == 1 else f"the last, {last.job}"
+    return f"{failed_in_words(app.failed, _trials(app))}: {which}: {last.why or 'no error is known'} (log {last.log})"
+
+
+def failure_facts(app: pb.App) -> dict[str, Any]:
+    """The same for machines: how many failed, and the last of them."""
+    rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]
+    return {"failed": app.failed, "failures": rows}
+
+
+def _trials(app: pb.App) -> int:
+    return max(app.trials, app.ended + app.running + app.waiting + app.paused)
