@@ -141,7 +141,9 @@ def test_weights_that_an_evaluation_swaps_are_never_saved(here: Path, monkeypatc
                 model.weight.copy_(weights[-1])
     assert left.value.code == 75
     assert run.step == 4
-    restored, *_ = small(training.attach("mine"))
+    again = training.attach("mine")
+    restored, *others = small(again)
+    assert train(again, restored, *others, epochs=2) == [1]
     assert torch.equal(restored.weight, weights[1])
 
 

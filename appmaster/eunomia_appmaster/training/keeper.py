@@ -22,7 +22,8 @@ FORMAT = 1
 class Snapshot:
     """The state as of one step boundary.
 
-    ``saved`` once a checkpoint holds it; ``captured_at`` is of the monotonic clock.
+    ``saved`` once a checkpoint holds it; ``captured_at`` is of the monotonic clock; ``redo`` is the state from which a
+    later start goes on, where that is an earlier one (docs/decisions/0123-before-the-last-batch.md).
     """
 
     step: int
@@ -32,6 +33,7 @@ class Snapshot:
     state: dict[str, Any]
     saved: bool = False
     captured_at: float = field(default_factory=time.monotonic)
+    redo: "Snapshot | None" = None
 
     def values(self) -> list[Any]:
         """Return the objects' states.
@@ -67,12 +69,19 @@ class Keeper:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
         if loaded["format"] != FORMAT:
             raise EunomiaError(f"a checkpoint must have format {FORMAT}", value=str(loaded["format"]), place=str(path))
-        self._loaded = loaded
         self.seed = loaded["seed"]
-        self.loaded_step = int(loaded["step"])
-        self.place.load(loaded["place"])
-        self._restore_state(loaded)
-        return self.loaded_step
+        return self._go_to(loaded)
+
+    @property
+    def redo_at(self) -> tuple[int, int] | None:
+        """Epoch and step before the last step of the work, where a checkpoint of its end was loaded."""
+        redo = None if self._loaded is None else self._loaded.get("redo")
+        return None if redo is None else (int(redo["place"]["epoch"]), int(redo["step"]))
+
+    def load_redo(self) -> None:
+        """Go back from the end of the work, as loaded, to before its last step."""
+        if self._loaded is not None:
+            self._go_to({**self._loaded, **self._loaded["redo"], "redo": None})
 
     def add(self, kept: Kept) -> None:
         """Register an object and restore it."""
@@ -123,29 +132,40 @@ class Keeper:
             state=copy.deepcopy(self.state),
         )
 
+    def capture_copy(self, step: int) -> Snapshot:
+        """Capture the state as of now in host memory: later steps and whatever a script does leave it as it is."""
+        snapshot = self.capture(step)
+        # Only rank 0 writes objects, so no other rank needs the copy.
+        snapshot.objects = [_copied(state()) for state in snapshot.objects] if self.gang.rank == 0 else []
+        return snapshot
+
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint; every worker must call it, and none returns before it is on the disk."""
         if self.store is None or snapshot.saved:
             return
-        objects = snapshot.values()
-        states = self.gang.gather(snapshot.randomness)
+        payload: dict[str, Any] = {"format": FORMAT, "seed": self.seed, "kinds": [kept.kind for kept in self._kept]}
+        payload |= self._state_of(snapshot)
+        payload["redo"] = None if snapshot.redo is None else self._state_of(snapshot.redo)
         if self.gang.rank == 0:
-            self._write(self.store, snapshot, objects, states)
+            self.store.save(snapshot.step, lambda path: torch.save(payload, path), incarnation=self.incarnation)
         self.gang.highest([0])
         snapshot.saved = True
 
-    def _write(self, store: CheckpointStore, snapshot: Snapshot, objects: list[Any], states: list[Any]) -> None:
-        payload = {
-            "format": FORMAT,
+    def _state_of(self, snapshot: Snapshot) -> dict[str, Any]:
+        return {
             "step": snapshot.step,
             "place": snapshot.place,
-            "kinds": [kept.kind for kept in self._kept],
-            "objects": objects,
-            "randomness": states,
+            "objects": snapshot.values(),
+            "randomness": self.gang.gather(snapshot.randomness),
             "state": snapshot.state,
-            "seed": self.seed,
         }
-        store.save(snapshot.step, lambda path: torch.save(payload, path), incarnation=self.incarnation)
+
+    def _go_to(self, loaded: dict[str, Any]) -> int:
+        self._loaded = loaded
+        self.loaded_step = int(loaded["step"])
+        self.place.load(loaded["place"])
+        self._restore_state(loaded)
+        return self.loaded_step
 
     def _newest(self) -> tuple[Path, int] | None:
         if self.store is None or self.gang.rank != 0:
@@ -166,3 +186,19 @@ class Keeper:
                 place=f"checkpoint of step {self.loaded_step}",
             )
         return self._loaded["objects"][index]
+
+
+def _copied(value: Any) -> State:
+    """Return what gives a copy of a state whose tensors lie in host memory."""
+    copied = _on_host(value)
+    return lambda: copied
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _on_host(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_on_host(each) for each in value)
+    return copy.deepcopy(value)

@@ -73,9 +73,23 @@ class PreparedLoader:
         # How many steps the run had made when the pass began, and when a batch was last asked for.
         self.steps_before = 0
         self.steps_seen = 0
+        # Batches of the current pass still to be handed out; how many the last step took, and those handed out by it.
+        self.left = 0
+        self.batches_a_step = 1
+        self.handed_at_step = 0
 
     def __len__(self) -> int:
         return len(self._loader)
+
+    @property
+    def last_ahead(self) -> bool:
+        """Whether the next step is the last of this pass, if it takes as many batches as the one before."""
+        return 0 < self.left <= self.batches_a_step
+
+    def took_step(self) -> None:
+        """A step was made on the batches handed out since the last one."""
+        self.batches_a_step = max(1, self.place.handed - self.handed_at_step)
+        self.handed_at_step = self.place.handed
 
     def __getattr__(self, name: str) -> Any:
         if name == "_loader":
@@ -138,10 +152,13 @@ class PreparedLoader:
         generator = cast("torch.Generator", self._feed.generator)
         generator.manual_seed(randomness.mix(self._pace.seed, self.index, self.place.passes, self.place.handed))
         data = iter(self._feed) if divided else iter(())
-        for pieces in divided:
+        self.handed_at_step = self.place.handed
+        for number, pieces in enumerate(divided):
+            self.left = len(divided) - number
             if not self._pace.next_batch(self):
                 return
             self.place.handed += 1
+            self.left -= 1
             for piece in pieces:
                 self._accumulation.begin(piece)
                 yield to_device(next(data), self._pace.device)

@@ -50,9 +50,9 @@ class Place:
             loader.active = False
 
     @property
-    def in_epoch(self) -> bool:
-        """Whether a pass of the epoch that is going on has begun."""
-        return any(loader.active for loader in self.loaders)
+    def running_passes(self) -> set[int]:
+        """Indices of the loaders whose pass of the epoch that is going on has begun."""
+        return {index for index, loader in enumerate(self.loaders) if loader.active}
 
     def loader(self, index: int) -> LoaderPlace:
         """Return the place of the loader that was prepared as the ``index``-th, from 0."""

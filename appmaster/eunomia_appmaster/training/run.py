@@ -3,7 +3,7 @@
 import atexit
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from eunomia_appmaster.training.kept import ChangedError, KeptModel, KeptOptimiz
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number
 from eunomia_appmaster.training.place import Place
+from eunomia_appmaster.training.poll import Poll
 from eunomia_appmaster.training.supervision import At, Supervision
 
 
@@ -91,14 +92,19 @@ class Run:
         self._loaders: list[PreparedLoader] = []
         self._phase = -1
         self._rewind = self._keeper.loaded_step is not None
-        self._resumed_passes = {index for index, place in enumerate(self._place.loaders) if place.active}
+        self._resumed_passes = self._place.running_passes
         # The last step boundary that can be saved, and whether steps were made since it was captured.
         self._snapshot: Snapshot | None = self._keeper.loaded_snapshot()
         self._dirty = False
         # Whether the body that is running has made a step, how many were made at all, how many loops are running.
         self._stepped = False
         self._steps_made = 0
-        self._depth = 0
+        self._running: list[PreparedLoader] = []
+        # The state before the last batch of a loop, which stands for all that follows the loop; the step at which
+        # `steps` ends; how many steps were made when the epoch, or the pass in `steps`, began.
+        self._redo: Snapshot | None = None
+        self._goal: int | None = None
+        self._steps_before = 0
         atexit.register(self._logbook.close)
 
     # -- what a script calls
@@ -164,7 +170,7 @@ class Run:
 
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the numbers of the epochs left of ``count``, the one that a checkpoint interrupted first."""
-        if not self._begin_phase():
+        if not self._begin_phase(lambda epoch, _step: epoch >= count):
             return
         while self._place.epoch < count and (self._resumed_passes or not self._exhausted):
             self._begin_epoch()
@@ -183,18 +189,20 @@ class Run:
             raise InputError("steps() must be given a prepared loader", value=type(loader).__name__, place="steps()")
         if not len(loader):
             raise InputError("steps() must be given a loader with batches", value="an empty one", place="steps()")
-        if not self._begin_phase():
+        if not self._begin_phase(lambda _epoch, step: step >= self._place.phase_start + count):
             return
-        goal = self._place.phase_start + count
+        goal = self._goal = self._place.phase_start + count
         if not self._resumed_passes:
             self._hold()
         while self.step < goal and not self._exhausted:
+            self._steps_before = self._steps_made
             yield from self._pass_until(loader, goal)
             if self.step < goal and not self._exhausted and not self._dirty:
                 self._obey(At.LOOP_END, rung=True)
         # With a higher count, a later start goes on within this pass.
         loader.place.done = loader.place.handed >= len(loader)
         self._end_phase()
+        self._goal = None
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Write scalars at `step` to TensorBoard, on rank 0; numbers or tensors of one element, by tag."""
@@ -208,7 +216,7 @@ class Run:
                 return
             numbers = self._mean.take(numbers)
         self._logbook.write(numbers, self.step)
-        if not self._depth:
+        if not self._running:
             # The tuner waits for what an evaluation says.
             self._logbook.flush()
 
@@ -230,7 +238,7 @@ class Run:
             self._resumed_passes.discard(loader.index)
             self._restore_at_loop()
         loader.steps_before = loader.steps_seen = self._steps_made
-        self._depth += 1
+        self._running.append(loader)
         self._clock.start()
         return resumed
 
@@ -244,17 +252,24 @@ class Run:
             self._obey_in_loop()
         elif not self._dirty:
             self._obey(At.BATCH)
+        first = self._steps_made == self._steps_before and self._running == [loader]
+        if self._resumable and (stepped or first):
+            self._redo = self._keeper.capture_copy(self.step) if self._last_ahead else None
         return True
 
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
-        """The loop has ended: what follows it runs again if the worker leaves in it."""
+        """The loop has ended: its last step and what follows it run again if the worker leaves in that."""
         self._take_step(loader)
-        self._depth -= 1
-        if not self._depth:
+        self._running.remove(loader)
+        if not self._running:
             self._clock.stop()
         if self._steps_made == loader.steps_before or sys.is_finalizing():
             return
-        self._hold()
+        if self._goal is None:
+            # Without that state, as after a `break`, orders wait until what follows the loop has run.
+            self._snapshot, self._dirty = self._redo, False
+        else:
+            self._hold()
         if not broken_off:
             self._obey(At.LOOP_END)
 
@@ -315,7 +330,7 @@ class Run:
             self._accumulation.weigh(model)
         if division.accumulates:
             self._accumulation.gate_model(model)
-        model.register_forward_pre_hook(_Poll(self))
+        model.register_forward_pre_hook(Poll(self.on_forward))
         self._models.append(model)
         return model
 
@@ -334,6 +349,18 @@ class Run:
         most = self._environment.max_iterations
         return most is not None and self.step >= most
 
+    @property
+    def _resumable(self) -> bool:
+        return self._keeper.store is not None
+
+    @property
+    def _last_ahead(self) -> bool:
+        """Whether the next step is the last one before other code of the script, as far as can be seen."""
+        ends = [end for end in (self._goal, self._environment.max_iterations) if end is not None]
+        if ends and self.step + 1 >= min(ends):
+            return True
+        return self._goal is None and any(loader.last_ahead for loader in self._running)
+
     def _on_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if optimizer is self._counted:
             self.step += 1
@@ -350,6 +377,7 @@ class Run:
         if not (made and self._stepped):
             return False
         self._stepped = False
+        loader.took_step()
         loader.place.trains = True
         self._tick()
         return True
@@ -359,8 +387,8 @@ class Run:
         if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
             self._obey(At.EVALUATION)
 
-    def _begin_phase(self) -> bool:
-        """One of the script's loops begins; return False where a checkpoint was taken after its end."""
+    def _begin_phase(self, is_over: Callable[[int, int], bool]) -> bool:
+        """One of the script's loops begins; return False where a checkpoint was taken in a later one."""
         self._phase += 1
         if self._phase < self._place.phase:
             return False
@@ -368,18 +396,35 @@ class Run:
             self._place.next_phase(self.step)
             self._resumed_passes.clear()
             self._rewind = False
+        elif self._rewind and (is_over(self._place.epoch, self.step) or self._exhausted):
+            self._go_back_to_redo(is_over)
         self._restore_at_loop()
         return True
 
+    def _go_back_to_redo(self, is_over: Callable[[int, int], bool]) -> None:
+        """Nothing of this loop is left to do: do its last step again, so that the script's variables have values."""
+        redo = self._keeper.redo_at
+        if redo is None or is_over(*redo):
+            return
+        self._keeper.load_redo()
+        self.step = self._keeper.loaded_step or 0
+        self._resumed_passes = self._place.running_passes
+        self._snapshot = self._keeper.loaded_snapshot()
+
     def _end_phase(self) -> None:
         """The loop has come to its end: save, whatever the orders, for the work is done."""
-        self._supervision.save(self._hold())
+        snapshot = self._hold()
+        # A later start has the work's last step to do again, so that variables of the loop have values after it.
+        snapshot.redo = self._redo
+        self._supervision.save(snapshot)
         self._supervision.say_progress(self.step)
         self._supervision.flush()
 
     def _begin_epoch(self) -> None:
+        self._steps_before = self._steps_made
         if self._resumed_passes:
             return
+        self._redo = None
         self._hold()
         self._obey(At.EPOCH, rung=True)
 
@@ -440,30 +485,6 @@ class Run:
         if self._clock.tick() and (self._environment.attached or self._logbook.is_open):
             self._logbook.write({STEP_SECONDS_TAG: self._clock.step_seconds or 0.0}, self.step)
         self._supervision.say_progress_now_and_then(self.step)
-
-
-class _Poll:
-    """Asks for orders before a forward pass.
-
-    It is a model's hook, so a copy of the model shares it, and a pickled model leaves it behind.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
-        self._run.on_forward()
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> "_Poll":
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_NoPoll, ())
-
-
-class _NoPoll:
-    def __call__(self, _module: nn.Module, _inputs: Any) -> None:
-        return None
 
 
 def _ordinary_log_dir() -> Path:
