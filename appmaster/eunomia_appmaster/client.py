@@ -19,12 +19,13 @@ from eunomia_appmaster.failures import failure_text
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
-from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, tls_error
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, check_target, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
 from eunomia_appmaster.submission import login_name
 
 A = TypeVar("A")
 
+TOKEN_CURE = "`--state-dir` of its eunomia serve finds it, or EUNOMIA_TOKEN_FILE names a copy"
 TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """How long a call goes on asking an arbiter that is just being restarted."""
@@ -128,7 +129,8 @@ class Client:
         named = token_file or os.environ.get("EUNOMIA_TOKEN_FILE")
         self._token_file = Path(named) if named else place / "token"
         self._timeout = timeout_seconds
-        self._address = _found(address, self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
+        self._address_files = (self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
+        self._address = _found(address, *self._address_files)
         self.address = self._address.target
         self._channel = self._address.channel(
             [("grpc.max_reconnect_backoff_ms", 500), ("grpc.max_receive_message_length", MOST_ANSWER_BYTES)]
@@ -250,6 +252,13 @@ class Client:
         """Whether the arbiter is there, but its certificate is not what it must be."""
         return tls_error(self._address, error.details() or "") is not None
 
+    def _cure(self) -> str:
+        """How an arbiter is reached where none answers."""
+        told = [found for file in self._address_files if (found := Address.read(file)) is not None]
+        if told and told[0].target != self.address:
+            return f"one runs at {told[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
+        return "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
+
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = _read(self._token_file)
         good = token.isascii() and token.isprintable()  # gRPC sends nothing else
@@ -262,11 +271,12 @@ class Client:
         if distrust is not None:
             return distrust
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
-            value = "another one" if _read(self._token_file) else f"none in {self._token_file}"
-            return UnreachableError(f"the token of the arbiter at {self.address} must be right", value=value)
+            rule = f"the token of the arbiter at {self.address} must be right ({TOKEN_CURE})"
+            value = "another one in" if _read(self._token_file) else "none in"
+            return UnreachableError(rule, value=f"{value} {self._token_file}")
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             why = "no answer" if code is grpc.StatusCode.DEADLINE_EXCEEDED else _short(details)
-            rule = "an arbiter must be reachable (eunomia serve starts one)"
+            rule = f"an arbiter must be reachable ({self._cure()})"
             return UnreachableError(rule, value=why, place=self.address)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             return _input_errors(error, details)
@@ -279,6 +289,8 @@ class Client:
 def _found(named: str | None, *files: Path) -> Address:
     """The address that was named, else that of the first address file that is there."""
     target = named or os.environ.get("EUNOMIA_ADDRESS")
+    if target:
+        check_target(target, "--address" if named else "EUNOMIA_ADDRESS")
     known = next((address for file in files if (address := Address.read(file)) is not None), None)
     if target:
         ca_file = None if known is None or known.target != target else known.ca_file
@@ -354,4 +366,9 @@ def _read(path: Path) -> str:
 
 
 def _short(details: str) -> str:
-    return "connection refused" if "refused" in details.lower() else details[:200]
+    words = details.lower()
+    if "failed parsing http" in words:
+        return "something that is no arbiter"
+    if "name resolution" in words or "dns" in words or "name or service not known" in words:
+        return "a host that is not known"
+    return "connection refused" if "refused" in words else details[:200]

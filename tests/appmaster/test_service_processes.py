@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -266,8 +267,41 @@ def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: 
 def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
         nobody.list()
-    assert str(away.value).startswith("an arbiter must be reachable (eunomia serve starts one)")
+    cure = "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
+    assert str(away.value) == f"an arbiter must be reachable ({cure}), but got connection refused (127.0.0.1:1)"
     assert away.value.exit_code == 4
+
+
+def test_a_client_with_another_address_is_told_where_an_arbiter_runs(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "address").write_text("127.0.0.1:7931")
+    with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
+        nobody.health()
+    assert "(one runs at 127.0.0.1:7931: leave --address and EUNOMIA_ADDRESS out to reach it)" in str(away.value)
+
+
+@pytest.mark.parametrize("address", ["box7", "127.0.0.1", "127.0.0.1:", ":7720", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        Client(address, state_dir=tmp_path)
+    said = f'an address must be HOST:PORT, such as "127.0.0.1:7720", but got "{address}" (--address)'
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_serve_refuses_a_port_in_use_in_one_line_before_anything_starts(
+    host: str, tmp_path: Path, run: Callable[..., str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"{host}:{taken.getsockname()[1]}"
+        for option in ("--address", "--metrics"):
+            free = () if option == "--address" else ("--address", "127.0.0.1:0")
+            said = run("serve", "--cpu-only", "--state-dir", "state", *free, option, address, check=2)
+            rule = f"an address must be free to be served ({option} {host}:0 takes any free port)"
+            assert said == f'error: {rule}, but got "{address}", where another program listens ({option})\n'
+    both = run("serve", "--cpu-only", "--state-dir", "state", "--address", address, "--metrics", address, check=2)
+    assert "metrics must have an address of their own" in both
+    assert not (tmp_path / "state").exists()
 
 
 LONG = "x" * 300

@@ -64,6 +64,7 @@ def serve(
     from eunomia.profiles import Profile
     from eunomia_appmaster import local_machine
     from eunomia_appmaster.service.certificates import Certificates
+    from eunomia_appmaster.service.ports import check_free
     from eunomia_appmaster.service.server import check_address
     from eunomia_appmaster.supervisor import Supervisor
 
@@ -79,6 +80,7 @@ def serve(
         check_address(metrics, certificates, place="--metrics")
     Profile.load(chosen, settings=settings or ())
     retention = Retention(keep=journal_keep, segment_steps=journal_segment_steps)
+    check_free(home, address, metrics)
     machine = local_machine.detect(slots, use_gpus=not cpu_only)
     stop = _Stop(reloads=certificates is not None)
     supervisor = Supervisor(

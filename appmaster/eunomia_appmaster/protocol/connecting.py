@@ -90,6 +90,17 @@ class Address:
             raise InputError(rule, value=str(error.strerror), place=str(self.ca_file)) from error
 
 
+def check_target(target: str, place: str) -> None:
+    """Check how an address is written that a client is to call.
+
+    Raises:
+        InputError: it is no ``host:port``.
+    """
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise InputError('an address must be HOST:PORT, such as "127.0.0.1:7720"', value=f'"{target}"', place=place)
+
+
 def host_of(target: str) -> str:
     """The host of ``host:port``."""
     return target.rpartition(":")[0]

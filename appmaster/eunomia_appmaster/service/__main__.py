@@ -85,7 +85,11 @@ async def run(settings: Settings, folder: Path) -> None:
     service = Service(settings, journal, profile, fallback)
     server, service.address = await start_server(service, settings.address)
     publish(service, folder)
-    metrics = _metrics(service, folder)
+    try:
+        metrics = _metrics(service, folder)
+    except InputError:
+        await server.stop(None)
+        raise
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service, metrics, folder)
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())

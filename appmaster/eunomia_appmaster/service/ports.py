@@ -1,0 +1,48 @@
+"""Whether an address can be served: looked at before anything starts, so that a port in use is said in one line."""
+
+import errno
+import socket
+from pathlib import Path
+
+from eunomia.errors import InputError
+from eunomia.journal import Journal
+
+
+def check_free(state_dir: Path, address: str, metrics: str | None) -> None:
+    """Look whether the addresses of an arbiter are free.
+
+    Args:
+        state_dir: of the arbiter; where another one serves it, that is said instead.
+        address: host:port.
+        metrics: that of its metrics; None: it has none.
+
+    Raises:
+        InputError: one is in use, both are the same, or another arbiter serves the state folder.
+    """
+    journal = state_dir / "journal.sqlite"
+    if journal.is_file():
+        Journal.open(journal).close()
+    _check(address, "--address")
+    if metrics is None:
+        return
+    if metrics == address and not address.endswith(":0"):
+        raise InputError("metrics must have an address of their own", value=f'"{metrics}" for both', place="--metrics")
+    _check(metrics, "--metrics")
+
+
+def _check(address: str, place: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, where in found if port != "0" else ():
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            rule = f"an address must be free to be served ({place} {host}:0 takes any free port)"
+            raise InputError(rule, value=f'"{address}", where another program listens', place=place) from error
+        if error.errno == errno.EACCES:
+            rule = "an address must have a port that this user may serve, from 1024 on"
+            raise InputError(rule, value=f'"{address}"', place=place) from error
+        # what else may be wrong with it is the server's to say: it may serve only some of a name's addresses
