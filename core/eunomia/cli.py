@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from eunomia import __version__
 from eunomia.commands import Command, all_commands, built_in
 from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia.extras import lacking
 from eunomia.words import did_you_mean
 
 INTERRUPTED = 130
@@ -75,6 +76,10 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        missing = lacking(error, of="this") if isinstance(error, ImportError) else None
+        if missing is not None:
+            _say([missing], as_json)
+            return missing.exit_code
         path = _report(error, arguments)
         text = f"Eunomia met a fault of its own: {type(error).__name__}: {error}; please send {path}"
         _say([EunomiaError(text)], as_json)

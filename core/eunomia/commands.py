@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from eunomia.errors import PluginError
+from eunomia.extras import lacking, require
 from eunomia.shapes import value
 
 GROUP: Final = "eunomia.commands"
@@ -20,26 +21,37 @@ class Command:
     help: str
     target: str
     """``module:function``: a function with Typer's annotations, or a ``Typer``."""
+    needs: tuple[str, ...] = ()
+    """Modules of extras without which the command can do nothing."""
 
     def load(self) -> Callable[..., Any]:
         """Import the command.
 
         Raises:
+            InputError: it needs an extra that is not installed.
             PluginError: a stranger's command does not load.
         """
+        of = f"eunomia {self.name}"
+        require(self.needs, of=of)
         module, _, attribute = self.target.partition(":")
         try:
             loaded: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
+            missing = lacking(error, of=of) if isinstance(error, ImportError) else None
+            if missing is not None:
+                raise missing from error
             raise PluginError(f'command "{self.name}" must load', value=str(error), place=self.target) from error
         return loaded
 
+
+_CLIENT: Final = ("grpc", "google.protobuf")
 
 BUILT_IN: Final = (
     Command(
         name="demo",
         help="Run four apps on this machine under Themis and watch them share it.",
         target="eunomia_testbed.demo.command:demo",
+        needs=(*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn"),
     ),
     Command(
         name="simulate",
@@ -60,11 +72,13 @@ BUILT_IN: Final = (
         name="serve",
         help="Run the arbiter and this machine's launcher.",
         target="eunomia_appmaster.commands.serve:serve",
+        needs=(*_CLIENT, "prometheus_client"),
     ),
     Command(
         name="certificates",
         help="Make certificates for an arbiter beyond loopback, for testing.",
         target="eunomia_appmaster.commands.certificates:certificates",
+        needs=("cryptography",),
     ),
     Command(
         name="journal",
@@ -75,24 +89,38 @@ BUILT_IN: Final = (
         name="submit",
         help="Submit an app: a hyperparameter search, or a single job.",
         target="eunomia_appmaster.commands.submit:submit",
+        needs=_CLIENT,
     ),
     Command(
         name="apps",
         help="List apps with their fairness, slots and trials.",
         target="eunomia_appmaster.commands.apps:apps",
+        needs=_CLIENT,
     ),
     Command(
         name="explain",
         help="Say why a job waits, and what would free it.",
         target="eunomia_appmaster.commands.explain:explain",
+        needs=_CLIENT,
     ),
-    Command(name="cancel", help="Cancel an app.", target="eunomia_appmaster.commands.cancel:cancel"),
+    Command(
+        name="cancel",
+        help="Cancel an app.",
+        target="eunomia_appmaster.commands.cancel:cancel",
+        needs=_CLIENT,
+    ),
     Command(
         name="resume",
         help="Take up again an app whose app master ended for good.",
         target="eunomia_appmaster.commands.resume:resume",
+        needs=_CLIENT,
     ),
-    Command(name="logs", help="Show what a job has written.", target="eunomia_appmaster.commands.logs:logs"),
+    Command(
+        name="logs",
+        help="Show what a job has written.",
+        target="eunomia_appmaster.commands.logs:logs",
+        needs=_CLIENT,
+    ),
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from eunomia.errors import InputError
+from eunomia.extras import cure
 from eunomia_appmaster.space import Categorical, Distribution, Float, Int, Parameter
 from eunomia_appmaster.tuner import JsonState, Search
 
@@ -122,7 +123,7 @@ def _import_optuna(sampler: str) -> Any:
     try:
         import optuna
     except ImportError as error:
-        rule = f'Optuna must be installed for sampler "{sampler}": pip install "eunomia[optuna]"'
+        rule = f'Optuna must be installed for sampler "{sampler}": {cure("optuna")}'
         raise InputError(rule, value=str(error)) from error
     from importlib.util import find_spec
 

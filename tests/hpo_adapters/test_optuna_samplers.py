@@ -148,7 +148,9 @@ def test_without_optuna_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError) as caught:
         Learner(search(3, sampler="tpe"))
-    assert str(caught.value).startswith('Optuna must be installed for sampler "tpe": pip install "eunomia[optuna]"')
+    assert str(caught.value).startswith(
+        'Optuna must be installed for sampler "tpe": pip install ' + "'eunomia[optuna]'"
+    )
 
 
 def test_a_sampler_that_needs_more_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """AlloX (EuroSys'20): the least mean JCT on several GPU types, by a matching; who runs, runs to its end."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contracts import Contracts
+from eunomia.options import SolverChoice
 from eunomia.pools import owners
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import Instance, among, instance_of, left_out
@@ -38,7 +39,7 @@ class AlloxOptions(PluginOptions):
     """Which part of the waiting jobs is matched, those that received least first: less is fairer, and slower."""
     window: Annotated[int, Field(ge=1)] = 100
     """The most jobs that are matched at once; the others stand behind them."""
-    solver: Literal["fast", "reference"] = "fast"
+    solver: SolverChoice = "fast"
     """``reference``: the specification in cvxpy, which is slow."""
 
 

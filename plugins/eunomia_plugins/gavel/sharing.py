@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from eunomia import (
     Verdicts,
 )
 from eunomia.contracts import Contracts
+from eunomia.options import SolverChoice
 from eunomia.units import Reals
 from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 
@@ -44,7 +45,7 @@ class SharingOptions(PluginOptions):
     """Whether the weight of its app counts for a job; else every job weighs 1."""
     least_between: Duration = Seconds(0.0)
     """The least time between two solutions: a job that comes sooner waits for the next one."""
-    solver: Literal["fast", "reference"] = "fast"
+    solver: SolverChoice = "fast"
     """``reference``: the specification in cvxpy, which is slow."""
 
 

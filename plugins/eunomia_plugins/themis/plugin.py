@@ -4,7 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -32,6 +32,7 @@ from eunomia import (
 )
 from eunomia.bundles import offer_classes
 from eunomia.contracts import Contracts
+from eunomia.options import SolverChoice
 from eunomia.units import Ints, JobId
 from eunomia_plugins.themis.apps import AppView, Preparation, read_apps, runs
 from eunomia_plugins.themis.explaining import explain
@@ -59,7 +60,7 @@ class ThemisOptions(PluginOptions):
     """f: an offer is shown to the worst-off ceil((1 - f) * apps), at least one."""
     slowdown: SlowdownOptions = SlowdownOptions()
     """What distance costs, until it is measured."""
-    solver: Literal["fast", "reference"] = "fast"
+    solver: SolverChoice = "fast"
     """``reference`` solves the cvxpy specification: slow, for comparison."""
     nodes: Annotated[int, Field(ge=1)] = 500
     """Where the integer programme gives up, if an auction needs one; its gap is then recorded."""

@@ -1,0 +1,87 @@
+"""The optional parts of an installation: which extra brings which module, and the line that says which one is missing.
+
+``pip install eunomia`` brings what a simulation needs. Everything else comes with an extra, ``eunomia[live]`` for one.
+"""
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from eunomia.errors import InputError
+
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "live": (
+        "cryptography",
+        "google.protobuf",
+        "grpc",
+        "prometheus_client",
+        "psutil",
+        "pynvml",
+        "sklearn",
+        "tensorboard",
+        "torch",
+    ),
+    "solvers": ("clarabel", "cvxpy", "gurobipy"),
+    "optuna": ("optuna",),
+    "testing": ("hypothesis", "pytest"),
+}
+"""The modules of each extra; ``pyproject.toml`` lists the packages that they come from."""
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a module or a part of it; None: it comes with the smallest installation, or from elsewhere.
+
+    Args:
+        module: as an import names it; ``google``, which several packages share, counts as protobuf's.
+    """
+    for extra, modules in EXTRAS.items():
+        if any(f"{module}.".startswith(f"{one}.") or f"{one}.".startswith(f"{module}.") for one in modules):
+            return extra
+    return None
+
+
+def cure(extra: str) -> str:
+    """The command that installs an extra."""
+    return f"pip install 'eunomia[{extra}]'"
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be found; it is not imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent is missing, or a module stands for it that came from no file
+        return False
+
+
+def require(modules: Iterable[str], *, of: str) -> None:
+    """Check that modules are installed, before anything is changed.
+
+    Args:
+        modules: as imports name them.
+        of: what needs them, such as ``eunomia serve``.
+
+    Raises:
+        InputError: one of them is not installed; it names the extra and the command that installs it.
+    """
+    for module in modules:
+        if not is_installed(module):
+            raise _missing(module, of)
+
+
+def lacking(error: ImportError, *, of: str) -> InputError | None:
+    """The line for a failed import, where a module of an extra is what is missing; None: the import failed otherwise.
+
+    Args:
+        error: what the import raised.
+        of: what imported it.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    return None if extra_of(error.name) is None or is_installed(error.name) else _missing(error.name, of)
+
+
+def _missing(module: str, of: str) -> InputError:
+    extra = extra_of(module)
+    if extra is None:
+        return InputError(f"{of} must find the module {module}", value="none")
+    return InputError(f'{of} needs the extra "{extra}": {cure(extra)}', value=f"no module {module}")
