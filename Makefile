@@ -11,16 +11,21 @@ setup: $(STAMP)
 
 # Debian may lack python3-venv: then the environment is made without pip, and the pip outside installs into it.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "setup: a Python environment goes into ./$(VENV), some seconds"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null \
 		|| { rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV); }
+	@echo "setup: Eunomia with all extras (torch, gRPC, TensorBoard, solvers, Optuna) and the tools of its tests" \
+		"go into ./$(VENV): one to ten minutes, 2 GiB of disk or more (torch is most of it)"
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then \
-		$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'; \
+		$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,dev]'; \
 	else \
-		$(PYTHON) -m pip --python $(BIN)/python install --quiet -c constraints.txt -e '.[dev]'; \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet -c constraints.txt -e '.[all,dev]'; \
 	fi
 	@touch $(STAMP)
+	@echo "setup: done; \`make clean\` takes it away"
 
 demo: setup
+	@echo "demo: four apps share this machine for two to four minutes"
 	$(BIN)/eunomia demo
 
 test: setup lint types imports unit
@@ -36,6 +41,7 @@ imports: setup
 	$(BIN)/lint-imports
 
 unit: setup
+	@echo "unit: the tests, some ten minutes on two cores"
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Slower, and apart from `make test`.
