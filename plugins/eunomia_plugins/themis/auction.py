@@ -92,10 +92,10 @@ def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool =
     """
     gain = gains(bids)
     rows = useful_rows(bids, gain)
-    counts = count(bids, rows)
+    counts = count(bids, rows, by_size=True)
     claim = bids.claim_of_row[rows]
     if integer or not _countable(counts, claim):
-        return _by_integers(bids, gain, rows, counts, limits or Limits())
+        return _by_integers(bids, gain, rows, count(bids, rows), limits or Limits())
     won, kept = _Programme(counts, claim, gain[rows], len(bids)).solve()
     row = np.where(won >= 0, rows[won] if rows.size else -1, -1)
     return Outcome(row=row, kept=kept, objective=float(gain[row[row >= 0]].sum()), gap=0.0, method=Method.COUNTS)
@@ -124,6 +124,7 @@ class _Programme:
             for line in counts.use
         ]
         self.use = counts.use
+        self.room = _room(counts, self.shape)
         self.scratch = np.empty(self.shape)
 
     def solve(self) -> tuple[Ints, Reals]:
@@ -166,32 +167,45 @@ class _Programme:
             sums = np.add(table[rest], self.gain[row], out=self.scratch[to])
             np.maximum(new[to], sums, out=new[to])
 
+    def admit_behind(self, table: Table, position: int, new: Table) -> None:
+        """The same of a table by what is taken already: entry s is the best sum of those behind, on top of s."""
+        new[...] = table
+        for row in self.rows[position].tolist():
+            to, rest = self.to[row], self.rest[row]
+            sums = np.add(table[to], self.gain[row], out=self.scratch[rest])
+            np.maximum(new[rest], sums, out=new[rest])
+
+    def end(self, table: Table) -> tuple[Ints, float]:
+        """The most that can be taken of those counts that give the greatest sum, and that sum."""
+        sums = np.add(table, self.room, out=self.scratch).reshape(-1)
+        at = sums.size - 1 - int(sums[::-1].argmax())
+        return np.array(np.unravel_index(at, self.shape), dtype=np.int64), float(sums[at])
+
 
 class _Sweep:
     """From the last bidder to the first: who won what, and what the others could have had without it."""
 
     def __init__(self, programme: _Programme) -> None:
         self.programme = programme
-        self.left = np.array(programme.shape, dtype=np.int64) - 1
-        self.behind, self.other = np.zeros(programme.shape), np.empty(programme.shape)
+        self.left = np.empty(0, dtype=np.int64)
+        self.behind, self.other = programme.room.copy(), np.empty(programme.shape)
         self.total = math.nan
 
     def back(self, tables: Table, start: int, stop: int, won: Ints, kept: Reals) -> None:
         """Go over bidders ``start`` to ``stop``; ``tables[k]`` is the table before bidder ``start + k``."""
         programme = self.programme
-        flip = (slice(None, None, -1),) * len(programme.shape)
         for position in reversed(range(start, stop)):
             before, after = tables[position - start], tables[position - start + 1]
             if math.isnan(self.total):
-                self.total = float(after[tuple(self.left)])
+                self.left, self.total = programme.end(after)
             row = self._row(before, after, position)
             if row >= 0:
                 claim = programme.bidders[position]
-                without = float(np.add(before, self.behind[flip], out=programme.scratch).max())
+                without = float(np.add(before, self.behind, out=programme.scratch).max())
                 won[claim] = row
                 kept[claim] = fraction(self.total - float(programme.gain[row]), without)
             if position:
-                programme.admit(self.behind, position, self.other)
+                programme.admit_behind(self.behind, position, self.other)
                 self.behind, self.other = self.other, self.behind
 
     def _row(self, before: Table, after: Table, position: int) -> int:
@@ -206,6 +220,16 @@ class _Sweep:
                 self.left = at
                 return row
         return -1
+
+
+def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
+    """0 where so much can be taken of each count, -inf where it cannot be packed."""
+    room = np.zeros(shape)
+    for fits in counts.fits:
+        axes = [1] * len(shape)
+        axes[fits.first : fits.first + fits.packable.ndim] = fits.packable.shape
+        room += np.where(fits.packable, 0.0, -np.inf).reshape(axes)
+    return room
 
 
 def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:

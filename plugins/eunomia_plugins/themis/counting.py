@@ -6,45 +6,65 @@ packs whatever can be packed (Coffman, Garey, Johnson 1987, "Bin packing with di
 of size ``s`` are packed, every machine's load of small parts is a multiple of ``s``, so the number that still fits
 does not depend on who lies where. Hence for every small size ``s`` the slots of size ``s`` on a machine, less those
 that each larger part takes, must not run out; with the number of machines for the large parts these are all
-conditions. Sizes 2 and 3 on machines of 8 are no chain: such classes are left to ``patterns``.
+conditions. Sizes 2 and 3 on machines of 8 are no chain: there parts are counted by size, and a table says which numbers
+of them the class can take together (``packable``). Classes for which that table would be too large are left to
+``patterns``.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
+from typing import Final
 
 import numpy as np
 
 from eunomia.bundles import ByBundle
 from eunomia.units import Bools, Ints
+from eunomia_plugins.themis.packing import most_parts, packable
+
+MOST_PACKABLE: Final = 1 << 16
+"""Entries of the table that says which numbers of parts a class can take."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fits:
+    """``packable`` of a class, whose axes are the counts from ``first`` on."""
+
+    first: int
+    packable: Bools
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Rows fit together exactly if ``use`` of the chosen rows sums to at most ``capacity`` in every column.
+    """Rows fit together exactly if ``use`` of the chosen rows sums to at most ``capacity`` and ``fits`` allows it.
 
     Attributes:
         use: [rows, counts] what each row of the bids takes.
         capacity: [counts].
         uncounted: [classes] classes of which this is necessary and not sufficient.
+        fits: of the classes whose parts are counted by size.
     """
 
     use: Ints
     capacity: Ints
     uncounted: Bools
+    fits: tuple[Fits, ...] = ()
 
 
-def count(bids: ByBundle, rows: Ints) -> Counts:
+def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
     """Counts that decide which of these rows can be had together.
 
     Args:
         bids: the bid table.
         rows: [rows] the rows that matter; ``use`` has a line for each.
+        by_size: count parts by size where sizes form no chain; else such classes are uncounted.
     """
     owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
     line = np.full(bids.rho.size, -1)
     line[rows] = np.arange(rows.size)
     use: list[Ints] = []
     capacity: list[int] = []
+    fits: list[Fits] = []
     uncounted = np.zeros(len(bids.classes), dtype=bool)
     for kind, (free, machines) in enumerate(zip(bids.classes.free, bids.classes.machines, strict=True)):
         here = np.flatnonzero((bids.part_class == kind) & (line[owner] >= 0))
@@ -52,14 +72,34 @@ def count(bids: ByBundle, rows: Ints) -> Counts:
             continue
         gpus = bids.part_gpus[here]
         taken, limits, exact = _class_counts(np.unique(gpus), int(free), int(machines))
-        uncounted[kind] = not exact
-        for by_size, limit in zip(taken, limits, strict=True):
-            weights = np.array([by_size[int(size)] for size in gpus]) * bids.part_machines[here]
+        table = None if exact or not by_size else _table(np.unique(gpus), int(free), int(machines))
+        if table is not None:
+            parts, packs = table
+            fits.append(Fits(len(use), packs))
+            taken = [
+                *({size: int(size == one) for size in taken[0]} for one in parts),
+                {size: size for size in taken[0]},
+            ]
+            limits = [*most_parts(parts, int(free), int(machines)), int(machines * free)]
+        uncounted[kind] = not exact and table is None
+        for takes, limit in zip(taken, limits, strict=True):
+            weights = np.array([takes[int(size)] for size in gpus]) * bids.part_machines[here]
             column = np.bincount(line[owner[here]], weights=weights, minlength=rows.size).astype(np.int64)
             use.append(column)
             capacity.append(limit)
     matrix = np.column_stack(use) if use else np.empty((rows.size, 0), dtype=np.int64)
-    return _reduced(matrix, np.array(capacity, dtype=np.int64), uncounted)
+    return _reduced(matrix, np.array(capacity, dtype=np.int64), uncounted, fits)
+
+
+def _table(sizes: Ints, free: int, machines: int) -> tuple[tuple[int, ...], Bools] | None:
+    """The sizes above 1, and which numbers of such parts can be packed; parts of 1 fill what they leave.
+
+    None: there would be too many numbers.
+    """
+    parts = tuple(size for size in sizes.tolist() if size > 1)
+    if prod(many + 1 for many in most_parts(parts, free, machines)) > MOST_PACKABLE:
+        return None
+    return parts, packable(parts, free, machines)
 
 
 def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
@@ -77,9 +117,13 @@ def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int,
     return taken, limits, chain
 
 
-def _reduced(use: Ints, capacity: Ints, uncounted: Bools) -> Counts:
-    """Divide each count by what all its entries share, and leave out counts that others imply."""
-    for column in range(capacity.size):
+def _reduced(use: Ints, capacity: Ints, uncounted: Bools, fits: list[Fits]) -> Counts:
+    """Divide each count by what all its entries share, and leave out counts that others imply.
+
+    Counts that are axes of a table stay as they are.
+    """
+    axes = {one.first + axis for one in fits for axis in range(one.packable.ndim)}
+    for column in sorted(set(range(capacity.size)) - axes):
         common = int(np.gcd.reduce(use[:, column], initial=0)) or 1
         use[:, column] //= common
         capacity[column] //= common
@@ -87,6 +131,7 @@ def _reduced(use: Ints, capacity: Ints, uncounted: Bools) -> Counts:
     kept: list[int] = []
     for column in range(capacity.size):
         others = [*kept, *range(column + 1, capacity.size)]
-        if not any((share[:, column] <= share[:, other] + 1e-12).all() for other in others):
+        if column in axes or not any((share[:, column] <= share[:, other] + 1e-12).all() for other in others):
             kept.append(column)
-    return Counts(use[:, kept], capacity[kept], uncounted)
+    moved = tuple(Fits(kept.index(one.first), one.packable) for one in fits)
+    return Counts(use[:, kept], capacity[kept], uncounted, moved)

@@ -4,34 +4,13 @@ A pattern is a way to fill a machine of a class; a class of machines of 8 on whi
 that leave no room. So the programme stays small whatever the number of machines.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from eunomia.bundles import ByBundle
 from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.counting import Counts
-
-
-def patterns(sizes: Ints, free: int) -> Ints:
-    """[patterns, sizes] how many parts of each size fill a machine so that no further part fits.
-
-    Args:
-        sizes: sizes of parts, ascending.
-        free: GPUs on offer on a machine.
-    """
-
-    def fill(position: int, room: int) -> Iterator[list[int]]:
-        if position < 0:
-            if room < int(sizes[0]):
-                yield []
-            return
-        for many in range(room // int(sizes[position]), -1, -1):
-            for rest in fill(position - 1, room - many * int(sizes[position])):
-                yield [*rest, many]
-
-    return np.array(list(fill(len(sizes) - 1, free)), dtype=np.int64).reshape(-1, len(sizes))
+from eunomia_plugins.themis.packing import patterns
 
 
 def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, integral: bool = True) -> LinearProgram:

@@ -7,7 +7,7 @@ import numpy as np
 from eunomia.bundles import ByBundle
 from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
-from eunomia_plugins.themis.patterns import patterns
+from eunomia_plugins.themis.packing import patterns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.solve import Limits
 from eunomia_plugins.themis.auction import Method, gains, run_auction, useful_rows
 from eunomia_plugins.themis.counting import count
-from eunomia_plugins.themis.patterns import patterns
+from eunomia_plugins.themis.packing import patterns
 from eunomia_plugins.themis.plugin import bidders
 from eunomia_plugins.themis.reference import Specification, run_reference
 from eunomia_plugins.themis.rho import Standpoint, bid, rho_now
@@ -144,15 +144,31 @@ def test_all_three_equal_brute_force_on_tiny_instances(seed: int) -> None:
             assert outcome.kept[claim] == pytest.approx(math.exp(others - brute_force(table, barred=claim)))
 
 
-def test_odd_gangs_are_left_to_the_integer_programme_and_exact() -> None:
-    """Parts of 2 and 3 on two machines of 7: counts alone would let 3 + 3 + 2 + 2 + 2 + 2 fit."""
+def test_odd_gangs_on_equal_machines_are_counted_and_exact() -> None:
+    """Parts of 2 and 3 on two machines of 7: GPUs alone would let 3 + 3 + 2 + 2 + 2 + 2 fit."""
     classes = machines(7, 7)
     bids = [[Bundle(0.5, (Part(0, 3),))]] * 2 + [[Bundle(0.5, (Part(0, 2),))]] * 4
     table = ByBundle.of(classes, [1.0] * 6, bids)
     outcome = run_auction(table)
-    assert outcome.method is Method.INTEGER
+    assert outcome.method is Method.COUNTS
     assert outcome.objective == pytest.approx(brute_force(table))
     assert pack(table, outcome.row).by_claim(6).tolist() == table.sizes[outcome.row].tolist()
+
+
+@pytest.mark.parametrize("apps", [20, 60])
+def test_machines_with_odd_gangs_give_what_the_integer_programme_gives(apps: int) -> None:
+    """Six machines of 8, gangs of 2, 3 and 4, ten times what there is: seconds as integers, hundredths as counts."""
+    rng = np.random.default_rng(apps)
+    bids = [[Bundle(float(rng.uniform(0.3, 0.9)), (Part(0, int(rng.integers(2, 5))),))] for _ in range(apps)]
+    table = ByBundle.of(machines(*[8] * 6), rng.uniform(1.0, 2.0, apps), bids)
+    outcome, integer = run_auction(table), run_auction(table, integer=True)
+    assert (outcome.method, integer.method) == (Method.COUNTS, Method.INTEGER)
+    assert outcome.row.tolist() == integer.row.tolist()
+    assert outcome.kept == pytest.approx(integer.kept, abs=1e-9)
+    assert (
+        pack(table, outcome.row).by_claim(apps).tolist()
+        == np.where(outcome.row >= 0, table.sizes[outcome.row], 0).tolist()
+    )
 
 
 def test_an_integer_programme_that_was_stopped_says_how_far_it_may_be_off() -> None:
@@ -195,13 +211,19 @@ def test_counting_says_exactly_what_can_be_packed(free: int, many: int, wanted: 
     wanted = [min(size, free) for size in wanted]
     classes = machines(*[free] * many)
     table = ByBundle.of(classes, [1.0] * len(wanted), [[Bundle(0.5, (Part(0, size),))] for size in wanted])
+    fits = _packs(sorted(wanted, reverse=True), [free] * many)
     counts = count(table, useful_rows(table, gains(table)))
     allowed = bool((counts.use.sum(axis=0) <= counts.capacity).all())
-    fits = _packs(sorted(wanted, reverse=True), [free] * many)
     if counts.uncounted.any():
         assert allowed or not fits
     else:
         assert allowed == fits
+    counts = count(table, useful_rows(table, gains(table)), by_size=True)
+    total = counts.use.sum(axis=0)
+    allowed = bool((total <= counts.capacity).all())
+    for one in counts.fits:
+        allowed = allowed and bool(one.packable[tuple(total[one.first :][: one.packable.ndim])])
+    assert counts.uncounted.any() or allowed == fits
 
 
 def _packs(sizes: list[int], room: list[int]) -> bool:

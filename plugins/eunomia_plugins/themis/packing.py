@@ -1,0 +1,49 @@
+"""How equal machines can be filled with parts: the patterns of one machine, and what several can take together."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from eunomia.units import Bools, Ints
+
+
+def patterns(sizes: Ints, free: int) -> Ints:
+    """[patterns, sizes] how many parts of each size fill a machine so that no further part fits.
+
+    Args:
+        sizes: sizes of parts, ascending.
+        free: GPUs on offer on a machine.
+    """
+
+    def fill(position: int, room: int) -> Iterator[list[int]]:
+        if position < 0:
+            if room < int(sizes[0]):
+                yield []
+            return
+        for many in range(room // int(sizes[position]), -1, -1):
+            for rest in fill(position - 1, room - many * int(sizes[position])):
+                yield [*rest, many]
+
+    return np.array(list(fill(len(sizes) - 1, free)), dtype=np.int64).reshape(-1, len(sizes))
+
+
+def most_parts(sizes: tuple[int, ...], free: int, machines: int) -> tuple[int, ...]:
+    """By size, how many parts fit if there are no others."""
+    return tuple(machines * (free // size) for size in sizes)
+
+
+@lru_cache(maxsize=256)
+def packable(sizes: tuple[int, ...], free: int, machines: int) -> Bools:
+    """By numbers of parts, one axis a size: whether equal machines can take so many parts of each size together."""
+    shape = tuple(many + 1 for many in most_parts(sizes, free, machines))
+    fits = np.zeros(shape, dtype=bool)
+    fits[(0,) * len(sizes)] = True
+    for _ in range(machines):
+        before = fits
+        fits = before.copy()
+        for way in patterns(np.array(sizes), free).tolist():
+            less = [np.maximum(np.arange(size) - many, 0) for size, many in zip(shape, way, strict=True)]
+            fits |= before[np.ix_(*less)]
+    fits.setflags(write=False)
+    return fits
