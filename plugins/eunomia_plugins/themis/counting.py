@@ -74,13 +74,8 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
         taken, limits, exact = _class_counts(np.unique(gpus), int(free), int(machines))
         table = None if exact or not by_size else _table(np.unique(gpus), int(free), int(machines))
         if table is not None:
-            parts, packs = table
-            fits.append(Fits(len(use), packs))
-            taken = [
-                *({size: int(size == one) for size in taken[0]} for one in parts),
-                {size: size for size in taken[0]},
-            ]
-            limits = [*most_parts(parts, int(free), int(machines)), int(machines * free)]
+            fits.append(Fits(len(use), table))
+            taken, limits = _by_size(np.unique(gpus), int(free), int(machines))
         uncounted[kind] = not exact and table is None
         for takes, limit in zip(taken, limits, strict=True):
             weights = np.array([takes[int(size)] for size in gpus]) * bids.part_machines[here]
@@ -91,15 +86,21 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
     return _reduced(matrix, np.array(capacity, dtype=np.int64), uncounted, fits)
 
 
-def _table(sizes: Ints, free: int, machines: int) -> tuple[tuple[int, ...], Bools] | None:
-    """The sizes above 1, and which numbers of such parts can be packed; parts of 1 fill what they leave.
+def _by_size(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
+    """Parts above 1 of each size; and GPUs in all, where parts of 1 fill what those leave."""
+    parts = [int(size) for size in sizes]
+    large = tuple(size for size in parts if size > 1)
+    taken = [{size: int(size == one) for size in parts} for one in large]
+    limits = list(most_parts(large, free, machines))
+    return (taken, limits) if 1 not in parts else ([*taken, {size: size for size in parts}], [*limits, machines * free])
 
-    None: there would be too many numbers.
-    """
+
+def _table(sizes: Ints, free: int, machines: int) -> Bools | None:
+    """Which numbers of parts above 1 can be packed; parts of 1 fill what they leave. None: too many numbers."""
     parts = tuple(size for size in sizes.tolist() if size > 1)
     if prod(many + 1 for many in most_parts(parts, free, machines)) > MOST_PACKABLE:
         return None
-    return parts, packable(parts, free, machines)
+    return packable(parts, free, machines)
 
 
 def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
