@@ -20,6 +20,7 @@ from eunomia.workload import JobState
 from eunomia_appmaster.explanations import add_reasons, describe
 from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.apps import NOTE
 from eunomia_appmaster.service.layout import Layout
 
 JOURNAL = "journal.sqlite"
@@ -54,6 +55,7 @@ class PastRun:
     def __init__(self, folder: Path) -> None:
         with read_journal(folder / JOURNAL) as journal:
             meta, self.steps = journal.meta, list(journal.steps())
+            self._notes = journal.notes(NOTE)
             dropped = journal.first_step > 1
             self._begun = min(journal.checkpoints(), key=_step_of) if dropped else None
         if self._begun is not None:
@@ -63,6 +65,7 @@ class PastRun:
         self.layout = Layout.decoded(meta["layout"])
         self._profile = Profile.parse(str(meta["profile"]), name=str(meta.get("policy", "profile")), place=JOURNAL)
         self._seed = int(str(meta.get("seed", 0)))
+        self._folder = folder
         self._place = str(folder / JOURNAL)
 
     def explanations(self, name: str, at: float | None = None) -> list[pb.Explanation]:
@@ -86,7 +89,24 @@ class PastRun:
             if jobs:
                 now = float(arbiter.state.now) if at is None else at
                 found |= {one.job: one for one in self._explained(arbiter, rounds, jobs, now)}
-        return [found[job] for job in stops]
+        return [found[job] for job in stops] + (self._failed(name) if at is None else [])
+
+    def _failed(self, name: str) -> list[pb.Explanation]:
+        """The jobs of that name that failed for good, with their last errors."""
+        app = name.partition("/")[0]
+        note = self._notes.get(app) or {}
+        return [
+            pb.Explanation(
+                job=job,
+                app=app,
+                user=str(note.get("user", "")),
+                state="failed",
+                text=why,
+                log=str(self._folder / "apps" / app / job.rpartition("/")[2] / "stderr.log"),
+            )
+            for job, why in note.get("failures", {}).items()
+            if _named(job, name)
+        ]
 
     def _check(self, name: str) -> None:
         """Check that there was such a job or app at any time.

@@ -15,13 +15,14 @@ from eunomia.events import (
     AppFinished,
     Event,
     JobAdded,
+    JobFailed,
     JobFinished,
     JobPaused,
     JobResumed,
     Released,
     Started,
 )
-from eunomia.journal import Journal
+from eunomia.journal import Journal, Note
 from eunomia.leases import LeaseState
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_appmaster.past_runs import PastRun
@@ -147,6 +148,21 @@ def test_jobs_that_never_were_are_refused_with_those_that_were(folder: Path, nam
         with pytest.raises(InputError) as refused:
             ask(name)
         assert str(refused.value) == f"{said} ({folder / 'journal.sqlite'})"
+
+
+def test_a_job_that_failed_is_told_with_its_last_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(tmp_path)
+    writer.submit(0.0, "a", 3)
+    failed = JobFailed(job=JobId("a/0"), why="exited with code 3: the data set is gone")
+    decision = writer.arbiter.step(Seconds(9.0), [failed])
+    note = Note(kind="app", key="a", value={"user": "ana", "failures": {"a/0": failed.why}})
+    writer.journal.append(Seconds(9.0), [failed], decision, notes=[note])
+    writer.journal.close()
+    for name in ("a", "a/0"):
+        assert run(["explain", name, "--run", str(tmp_path)]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        log = tmp_path / "apps" / "a" / "0" / "stderr.log"
+        assert shown[-3:] == ["a/0   FAILED    app a, user ana", f"           {failed.why}", f"Log        {log}"]
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
