@@ -20,6 +20,8 @@ import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal import Journal
+from eunomia_appmaster import local_machine
+from eunomia_appmaster.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 from eunomia_appmaster.tied import tied
 
@@ -71,6 +73,8 @@ class Child:
         self._log_file = log_file
         self._env = dict(env)
         self._orphaned = orphaned
+        self.pass_fds: Sequence[int] = ()
+        """Open files that each of its processes gets."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"keep-{name}", daemon=True)
 
@@ -165,6 +169,7 @@ class Child:
                 stdout=out if out is not None else sys.stderr.fileno(),
                 stderr=out,
                 start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to hear
+                pass_fds=tuple(self.pass_fds),
             )
         return self.process.wait()
 
@@ -215,6 +220,9 @@ class Supervisor:
         self._certificates = certificates
         self.arbiter: Child | None = None
         self.launcher: Child | None = None
+        self.locks = GpuLocks()
+        self.shares_cpus_with: Sequence[Holder] = ()
+        """Other arbiters that use some of this machine's CPUs, where slots are CPU slots."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -241,7 +249,7 @@ class Supervisor:
         """Start both, and wait until the arbiter has its machine.
 
         Raises:
-            InputError: another arbiter holds the journal.
+            InputError: another arbiter holds the journal, or a GPU.
             EunomiaError: one of them gave up, or it took too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
@@ -249,6 +257,7 @@ class Supervisor:
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
+            self._take_locks()
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
             self.arbiter.start()
             self._await(lambda: (self.run_dir / "address").exists(), ready_seconds)
@@ -256,6 +265,7 @@ class Supervisor:
             self._address = f"{self._address.rpartition(':')[0]}:{self.address.rpartition(':')[2]}"
             self.arbiter.command = self._arbiter_command()
             self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
+            self.launcher.pass_fds = self.locks.fds
             self.launcher.start()
             self._await(self._ready, ready_seconds)
         except BaseException:
@@ -272,11 +282,23 @@ class Supervisor:
             log.warning("containers.left", state_dir=str(self.state_dir))
             self.launcher.run_beside("--end", seconds=END_SECONDS)
         (self.run_dir / "address").unlink(missing_ok=True)
+        self.locks.close()
 
     def reload(self) -> None:
         """Have the arbiter read its certificates anew."""
         if self.arbiter is not None:
             self.arbiter.hang_up()
+
+    def _take_locks(self) -> None:
+        """Hold this machine's GPUs as long as this process or its launcher lives."""
+        machine = local_machine.detect(self._slots, use_gpus=not self._cpu_only)
+        uuids = [slot.uuid for slot in machine.slots if slot.uuid]
+        if uuids:
+            self.locks.take(uuids, self.state_dir)
+            return
+        self.shares_cpus_with = self.locks.note_cpus(self.state_dir)
+        for other in self.shares_cpus_with:
+            log.info("cpus.shared", by=other.words())
 
     def _left_address(self) -> str | None:
         """Where an arbiter that was killed with its supervisor was reached: app masters still look for it there."""
@@ -349,6 +371,7 @@ class Supervisor:
         command += ["--arbiter", self.address, "--token-file", str(self.run_dir / "launcher.token")]
         command += ["--slots", str(self._slots)] if self._slots is not None else []
         command += ["--cpu-only"] if self._cpu_only else []
+        command += ["--gpu-locks", ",".join(map(str, self.locks.fds))] if self.locks.fds else []
         return [*command, *self._launcher_options]
 
 

@@ -429,7 +429,7 @@ def test_a_node_must_come_back_as_the_journal_knows_it(lab: Any) -> None:
     lab.quiet()
     slots = [lpb.Slot(index=0, gpu_type="H200")]
     code, why = code_of(lambda: lab.launcher.register(slots=slots))
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "a node must come back as the journal knows it (4xcpu)" in why
     assert "but got 1xH200 (box7)" in why
     code, why = code_of(lambda: lab.launcher.register(node="box8"))

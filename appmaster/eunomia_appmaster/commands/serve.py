@@ -106,7 +106,10 @@ def serve(
         }
         said = _missing(supervisor)
         facts["missing_slots"] = missing_facts(said)
-        typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts, missing(said))))
+        others = supervisor.shares_cpus_with
+        facts["shares_cpus_with"] = [{"pid": other.pid, "state_dir": other.state_dir} for other in others]
+        notes = [missing(said), *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
+        typer.echo(json.dumps(facts) if as_json else "\n".join(_lines(machine.describe(), facts, notes)))
         stop.wait(supervisor)
     return stop.exit_code
 
@@ -139,10 +142,10 @@ def _missing(supervisor: "Supervisor") -> "Sequence[pb.MissingSlot]":
         return client.health().missing_slots
 
 
-def _lines(machine: str, facts: dict[str, Any], missing_slots: str) -> list[str]:
+def _lines(machine: str, facts: dict[str, Any], notes: "Sequence[str]") -> list[str]:
     return [
         machine,
-        *filter(None, [missing_slots]),
+        *filter(None, notes),
         f"serving at {facts['address']} under policy {facts['policy']}; state in {facts['state_dir']}; Ctrl-C stops",
     ]
 

@@ -13,11 +13,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster import local_machine
+from eunomia_appmaster.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node, default_name
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
+    options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, and serve nobody")
     return options
 
@@ -54,6 +57,9 @@ async def run(options: argparse.Namespace) -> None:
     """Adopt, serve, obey, until a signal ends it."""
     told = _signalled()
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
+    locks = GpuLocks(inherited(options.gpu_locks))
+    if not options.end:  # one that only ends what is left offers nothing
+        locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine)
     nursery = Nursery(node.folder, enabled=not options.no_zygote, preload=options.preload)
     containers = Containers(node, nursery, zygote_wait_seconds=options.zygote_wait_seconds)
@@ -67,14 +73,17 @@ async def run(options: argparse.Namespace) -> None:
     server = await serve(node, containers, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
-    number = await told
+    first: list[asyncio.Future[Any]] = [told, tasks[0]]
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
-    if number != signal.SIGHUP:
+    if told.done() and told.result() != signal.SIGHUP:
         await _end_all(containers, masters, options.stop_seconds)
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
     await nursery.close()
+    if isinstance(ends[0], Exception):
+        raise ends[0]
 
 
 def _signalled() -> "asyncio.Future[int]":

@@ -54,6 +54,12 @@ class Node:
             self._secret = secret
 
     @property
+    def home(self) -> str:
+        """What tells its state folder from every other one, copies of it included."""
+        lock = os.fstat(self._lock)
+        return f"{self.machine.host}:{lock.st_dev}:{lock.st_ino}"
+
+    @property
     def launcher_file(self) -> Path:
         """Where app masters find the address of this launcher, after a restart too."""
         return self.folder / LAUNCHER_FILE

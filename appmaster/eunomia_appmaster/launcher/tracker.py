@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
@@ -22,7 +22,9 @@ from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address
 log = structlog.get_logger()
 
 _AGAIN = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND})
+_REFUSED = frozenset({grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT})
 _CALL_SECONDS = 10.0  # for calls that are answered at once
+_REGISTER_SECONDS = 30.0  # the arbiter may look first whether another launcher of this node answers
 
 
 class Tracker:
@@ -61,7 +63,11 @@ class Tracker:
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
-        """Register, then beat and report until cancelled; begin anew whenever the arbiter does not know the node."""
+        """Register, then beat and report until cancelled; begin anew whenever the arbiter does not know the node.
+
+        Raises:
+            InputError: the arbiter refused this launcher before it had ever taken it.
+        """
         try:
             while True:
                 await self._register()
@@ -108,11 +114,14 @@ class Tracker:
                 app_masters=[master.status for master in self._app_masters],
                 slot_states=containers.slot_states(),
                 launcher_id=self._node.launcher_id,
+                home=self._node.home,
             )
             try:
-                answer = await self._arbiter.RegisterNode(request, timeout=_CALL_SECONDS, metadata=self._metadata())
+                answer = await self._arbiter.RegisterNode(request, timeout=_REGISTER_SECONDS, metadata=self._metadata())
                 break
             except grpc.aio.AioRpcError as error:
+                if error.code() in _REFUSED and not self._registration_id:
+                    raise InputError(error.details() or error.code().name) from None
                 log.info("arbiter.away", code=error.code().name, error=error.details())
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._max_pause_seconds)

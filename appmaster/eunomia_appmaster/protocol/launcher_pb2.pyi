@@ -112,6 +112,7 @@ class RegisterNodeRequest(_message.Message):
     APP_MASTERS_FIELD_NUMBER: _builtins.int
     SLOT_STATES_FIELD_NUMBER: _builtins.int
     LAUNCHER_ID_FIELD_NUMBER: _builtins.int
+    HOME_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -122,6 +123,8 @@ class RegisterNodeRequest(_message.Message):
     memory_gib: _builtins.float
     launcher_id: _builtins.str
     """another one at each start of the launcher; versions count within it"""
+    home: _builtins.str
+    """of its state folder; one launcher at a time has it, so the next one of the"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -145,10 +148,11 @@ class RegisterNodeRequest(_message.Message):
         app_masters: _abc.Iterable[Global___AppMasterStatus] | None = ...,
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
         launcher_id: _builtins.str = ...,
+        home: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

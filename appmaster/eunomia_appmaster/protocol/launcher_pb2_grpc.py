@@ -61,6 +61,8 @@ class ResourceTrackerServicer:
         - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
         a container of that node that the arbiter knew and that is not listed is gone.
         - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
+        - Another launcher of the same node that answers, from another home: ALREADY_EXISTS; the one that is there stays.
+        Slots that the journal does not know: INVALID_ARGUMENT. A launcher that was never taken ends then.
         - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -57,6 +57,8 @@ class ResourceTrackerStub:
       - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
         a container of that node that the arbiter knew and that is not listed is gone.
       - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
+      - Another launcher of the same node that answers, from another home: ALREADY_EXISTS; the one that is there stays.
+        Slots that the journal does not know: INVALID_ARGUMENT. A launcher that was never taken ends then.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     NodeHeartbeat: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]
@@ -87,6 +89,8 @@ class ResourceTrackerAsyncStub(ResourceTrackerStub):
       - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
         a container of that node that the arbiter knew and that is not listed is gone.
       - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
+      - Another launcher of the same node that answers, from another home: ALREADY_EXISTS; the one that is there stays.
+        Slots that the journal does not know: INVALID_ARGUMENT. A launcher that was never taken ends then.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     NodeHeartbeat: _aio.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]  # type: ignore[assignment]
@@ -120,6 +124,8 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
           - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
             a container of that node that the arbiter knew and that is not listed is gone.
           - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
+          - Another launcher of the same node that answers, from another home: ALREADY_EXISTS; the one that is there stays.
+            Slots that the journal does not know: INVALID_ARGUMENT. A launcher that was never taken ends then.
           - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
 

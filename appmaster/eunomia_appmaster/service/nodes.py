@@ -36,6 +36,11 @@ class Node:
         self.name = name
         self.registration_id = ""
         self.launcher_id = ""
+        self.home = ""
+        self.calls = 0
+        """Heartbeats and reports so far."""
+        self.waiting = 0
+        """Heartbeats that wait for their answer."""
         self.container_manager_address = ""
         self.slots: frozenset[int] = frozenset()
         """Slots that its launcher found when it started."""
@@ -73,7 +78,7 @@ class Node:
             ended = [master for master in request.app_masters if master.state == pb.APP_MASTER_COMPLETED]
             self.revived = {master.app: master.attempt + 1 for master in ended}
         self.registration_id = uuid.uuid4().hex
-        self.launcher_id = request.launcher_id
+        self.launcher_id, self.home = request.launcher_id, request.home
         self.container_manager_address = request.container_manager_address
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
@@ -101,14 +106,18 @@ class Node:
         for key in done[:-256]:
             del self.containers[key]
 
+    def stir(self) -> None:
+        """Have its heartbeat answered at once, so that it sends the next one."""
+        self.response_id += 1
+        self.changed.set()
+
     def order(self, keys: frozenset[OrderKey], *, anew: bool = False) -> None:
         """Note what its orders are now; if they differ from before, its heartbeat is answered at once."""
         if anew:
             self._order_keys = None
         elif keys != self._order_keys:
             self._order_keys = keys
-            self.response_id += 1
-            self.changed.set()
+            self.stir()
 
     def revive(self, app: str) -> int:
         """Have another attempt of an app's master started; return which."""

@@ -20,11 +20,19 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
+QUIET_SECONDS = 3.0
+"""A launcher that has no heartbeat on its way for so long is gone."""
+ANSWER_SECONDS = 10.0
+"""How long a launcher whose connection stands may take to send its next heartbeat; afterwards it counts as there."""
+LOOK_SECONDS = 0.05
+
+
 class ResourceTracker(rpc.ResourceTrackerServicer):
     """Takes what launchers say, and answers with the orders of now."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._registering = asyncio.Lock()
         self._registrations = Rate("registrations of launchers from one address", 5.0, 50.0)
 
     async def RegisterNode(  # noqa: N802
@@ -33,16 +41,14 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Take a machine and all that it holds."""
         service = self._service
         await self._registrations.ask(peer_of(context), asyncio.get_running_loop().time(), context)
-        try:
-            bounds.check(request)
-            if service.nodes.layout is None:
-                layout = Layout.of([request])
-                service.journal.set_meta(layout=layout.encoded())
-                service.nodes.layout = layout
-            node = service.nodes.add(request)
-        except InputError as error:
-            log.error("node.refused", node=request.node, why=str(error))
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        async with self._registering:
+            try:
+                bounds.check(request)
+                await self._check_alone(request, context)
+                node = self._take(request)
+            except InputError as error:
+                log.error("node.refused", node=request.node, why=str(error))
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         log.info("node.registered", node=node.name, slots=len(request.slots), containers=len(request.containers))
         await self._service.look()
         return pb.RegisterNodeResponse(
@@ -56,14 +62,19 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     ) -> pb.NodeHeartbeatResponse:
         """Answer with the orders once they differ from those that were handled."""
         node = await self._known(request, context)
+        node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states)
         await self._service.look()
         registration = node.registration_id
-        await wait_for_change(
-            node.changed,
-            self._heartbeat_seconds,
-            lambda: node.response_id != request.response_id or node.registration_id != registration,
-        )
+        node.waiting += 1
+        try:
+            await wait_for_change(
+                node.changed,
+                self._heartbeat_seconds,
+                lambda: node.response_id != request.response_id or node.registration_id != registration,
+            )
+        finally:
+            node.waiting -= 1
         node.hear((), (), ())
         if node.response_id == request.response_id or self._service._driver is None:
             return pb.NodeHeartbeatResponse(response_id=node.response_id)
@@ -75,9 +86,37 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     ) -> pb.ReportContainersResponse:
         """Take changes of state, at once."""
         node = await self._known(request, context)
+        node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states)
         await self._service.look()
         return pb.ReportContainersResponse()
+
+    def _take(self, request: pb.RegisterNodeRequest) -> Node:
+        """Take a registration; the first machine is the cluster.
+
+        Raises:
+            InputError: the node is not as the journal knows it.
+        """
+        service = self._service
+        if service.nodes.layout is None:
+            layout = Layout.of([request])
+            service.journal.set_meta(layout=layout.encoded())
+            service.nodes.layout = layout
+        return service.nodes.add(request)
+
+    async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
+        """Refuse a launcher whose node has another one that answers: the one that is there stays."""
+        node = self._service.nodes.get(request.node)
+        if node is None or not node.registered or request.launcher_id == node.launcher_id:
+            return
+        if request.home and request.home == node.home:
+            return  # one process at a time has that folder: the launcher before this one is gone
+        if not await _answers(node):
+            return
+        rule = "a node must have one launcher (end that one, or take another --node)"
+        why = f'{rule}, but got a second one while the first answers (node "{request.node}")'
+        log.error("node.refused", node=request.node, why=why)
+        await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
 
     @property
     def _heartbeat_seconds(self) -> float:
@@ -94,3 +133,19 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
             raise asyncio.CancelledError
         return node
+
+
+async def _answers(node: Node) -> bool:
+    """Whether the launcher that is registered is there: its heartbeat is answered, and the next one awaited."""
+    loop = asyncio.get_running_loop()
+    calls, began = node.calls, loop.time()
+    last_seen = began
+    node.stir()
+    while (now := loop.time()) - began < ANSWER_SECONDS:
+        if node.calls > calls:
+            return True
+        last_seen = now if node.waiting else last_seen
+        if now - last_seen > QUIET_SECONDS:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    return True

@@ -1,0 +1,123 @@
+"""Two launchers under one node's name: the one that is there stays, and its apps go on."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from eunomia_appmaster import Client
+from eunomia_appmaster.supervisor import Supervisor
+
+ROOT = Path(__file__).parent.parent.parent
+FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+PATIENCE_SECONDS = 90.0
+T = TypeVar("T")
+SCRIPT = """
+import os, signal, sys, time
+signal.signal(15, lambda *_: sys.exit(75))
+print("up", flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children find the packages as this process does, and no other arbiter."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
+    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def eventually(look: Callable[[], T], what: str = "") -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"never came true: {what or look}"
+        time.sleep(0.05)
+    return seen
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Supervisor]:
+    with Supervisor(
+        tmp_path / "state",
+        slots=2,
+        cpu_only=True,
+        address="127.0.0.1:0",
+        log_dir=tmp_path / "log",
+        launcher_options=("--no-zygote", "--stop-seconds", "2"),
+        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
+    ) as supervisor:
+        yield supervisor
+
+
+def second(made: Supervisor, state: Path, *more: str) -> list[str]:
+    """The command of another launcher, with a state folder of its own."""
+    assert made.launcher is not None
+    command = list(made.launcher.command)
+    command[command.index("--state") + 1] = str(state)
+    locks = command.index("--gpu-locks") if "--gpu-locks" in command else None
+    return [*(command if locks is None else command[:locks] + command[locks + 2 :]), *more]
+
+
+def registrations(folder: Path) -> int:
+    return (folder / "log" / "arbiter.log").read_text().count("node.registered")
+
+
+def test_a_second_launcher_ends_and_the_first_stays(made: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    file = tmp_path / "ana.toml"
+    file.write_text(f'[app]\nname = "ana"\n[job]\ncommand = "{sys.executable} train.py"\nslots = 2\n')
+    with Client(made.address, token_file=made.token_file) as arbiter:
+        arbiter.submit(file)
+        eventually(lambda: arbiter.app("ana").running == 1)
+        before = registrations(tmp_path)
+        shutil.copytree(
+            made.state_dir / "launcher", tmp_path / "copy" / "launcher", ignore=shutil.ignore_patterns("live")
+        )
+        for state in (tmp_path / "other", tmp_path / "copy"):
+            ended = subprocess.run(second(made, state), capture_output=True, text=True, timeout=60, check=False)
+            assert ended.returncode == 2, ended.stderr
+            last = ended.stderr.splitlines()[-1]
+            assert last.startswith("error: a node must have one launcher (end that one, or take another --node)")
+        assert registrations(tmp_path) == before
+        (tmp_path / "end").touch()
+        eventually(lambda: arbiter.app("ana").state == "finished")
+
+
+def test_a_launcher_takes_the_place_of_one_that_is_gone(made: Supervisor, tmp_path: Path) -> None:
+    assert made.launcher is not None
+    before, first = registrations(tmp_path), made.launcher.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)  # its supervisor starts the next one, of the same state folder
+    eventually(lambda: registrations(tmp_path) == before + 1)
+    made.launcher.stop()
+    with (tmp_path / "second.log").open("ab") as log:
+        other = subprocess.Popen(second(made, tmp_path / "other"), stdout=log, stderr=log)
+    try:
+        eventually(lambda: registrations(tmp_path) == before + 2)
+        assert other.poll() is None
+    finally:
+        other.terminate()
+        other.wait(PATIENCE_SECONDS)
+
+
+def test_a_launcher_with_slots_that_the_journal_does_not_know_ends(made: Supervisor, tmp_path: Path) -> None:
+    assert made.launcher is not None
+    made.launcher.stop()
+    node = socket.gethostname().split(".")[0]
+    ended = subprocess.run(
+        second(made, made.state_dir, "--slots", "3"), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2, ended.stderr
+    said = ended.stderr.splitlines()[-1]
+    assert said.startswith("error: a node must come back as the journal knows it (2xcpu)")
+    assert said.endswith(f"but got 3xcpu ({node})")
