@@ -57,8 +57,8 @@ async def run(options: argparse.Namespace) -> None:
     """Adopt, serve, obey, until a signal ends it."""
     told = _signalled()
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
-    locks = GpuLocks(inherited(options.gpu_locks))
     if not options.end:  # one that only ends what is left offers nothing
+        locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine)
     nursery = Nursery(node.folder, enabled=not options.no_zygote, preload=options.preload)
