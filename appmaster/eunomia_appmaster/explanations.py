@@ -15,11 +15,18 @@ WAITING = ("waiting", "paused", "starting")
 """States of which it is asked why."""
 
 
-def describe(state: State, row: int, now: float) -> pb.Explanation:
-    """What a job is and has had; ``add_why`` says why it waits."""
+def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
+    """What a job is and has had; ``add_why`` says why it waits.
+
+    Args:
+        state: the arbiter's.
+        row: the job's.
+        now: in seconds.
+        until: up to when its progress is known to go on; None: until now.
+    """
     jobs, ledger = state.jobs.live, state.job_ledger.live
     app = int(jobs.app[row])
-    done, most = iterations_done(state, row, now), float(jobs.iterations[row])
+    done, most = iterations_done(state, row, now if until is None else until), float(jobs.iterations[row])
     return pb.Explanation(
         job=state.job_id(row),
         app=state.app_id(app),

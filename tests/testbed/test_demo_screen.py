@@ -12,7 +12,7 @@ from eunomia_testbed.demo.live_run import Look
 from eunomia_testbed.demo.outcome import AppOutcome, Outcome
 from eunomia_testbed.demo.record import LiveRecord, News
 from eunomia_testbed.demo.rounds import Round
-from eunomia_testbed.demo.screen import Screen, end_lines, event_lines, letters, title_of
+from eunomia_testbed.demo.screen import Screen, about_seconds, end_lines, event_lines, letters, title_of
 
 ROW = {
     "round": 14, "decided_at": 1070.0, "app": "mlp", "bidder": True, "rho_now": 1.2, "asked_least": 1,
@@ -62,13 +62,35 @@ def test_the_screen_shows_slots_apps_and_the_last_auction(tmp_path: Path) -> Non
     lines = text_of(screen, look(1074.0, line("suspended", 1073.0)))
     assert lines[0] == "Eunomia demo"
     assert "01:14 of about 02:00" in lines[1]
+    assert "Now 1 job of 2 apps run on 1 of 2 slots, 3 wait." in lines
+    assert any(each.startswith("Four searches and trainings of real models share") for each in lines)
     slot = next(each for each in lines if each.startswith("0 "))
     assert slot.split() == ["0", "mlp/3", "412", "of", "540", "2", "s", "~M·"]
     assert next(each for each in lines if each.startswith("M mlp ")).split()[2:5] == ["successive_halving", "1.01", "1"]
     assert "auction 14: 2 slots offered to the 3 worst-off of 4 apps, 4 s ago" in lines
     bids = [each.split() for each in lines[lines.index(next(e for e in lines if e.startswith("bidder"))) + 1 :]]
     assert bids[0] == ["M", "mlp", "1.20", "1", "slot", "1.01", "1.19", "1", "0.13"]
+    explained = " ".join(lines)
+    assert all(f"{column}" in explained for column in ("ρ: finish time over", "gain = ρ now / ρ then", "pays 1 - c: "))
     assert bids[1] == ["C", "cnn", "1.20", "1", "slot", "1.01", "1.19", "0", "+1", "-"]
+
+
+def test_the_estimate_follows_what_the_apps_have_done() -> None:
+    def apps(*done: float) -> list[pb.App]:
+        return [pb.App(state="finished" if share == 1.0 else "running", done=share) for share in done]
+
+    assert about_seconds(apps(0.0, 0.0), 1.0, 130.0) == 130.0
+    assert about_seconds(apps(0.5, 0.5), 130.0, 130.0) == 0.5 * 130.0 + 0.5 * 260.0
+    # A run that takes twice as long as usual is never over before its apps are.
+    assert about_seconds(apps(0.9, 1.0), 400.0, 130.0) > 400.0
+    assert about_seconds(apps(1.0, 1.0), 111.0, 130.0) == 111.0
+
+
+def test_a_slot_whose_worker_reports_nothing_says_since_when(tmp_path: Path) -> None:
+    silent = look(1060.0)
+    silent.slots[0].reported_seconds_ago = 240.0
+    lines = text_of(Screen(LiveRecord(tmp_path), title="demo", about_seconds=120.0, started_at=1000.0), silent)
+    assert any("412 of 540, 240 s old " in each for each in lines)
 
 
 def test_without_a_terminal_there_is_a_line_an_event(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def facts(said: pb.Explanation) -> dict[str, Any]:
         "numbers": dict(said.numbers),
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
+        "reported_seconds_ago": given(said, "reported_seconds_ago"),
         "missing_slots": missing_facts(said.missing_slots),
     }
 
@@ -187,8 +188,14 @@ def _head(said: pb.Explanation, app: pb.App | None) -> str:
     if said.least:
         parts.append(f"{'has' if said.slots else 'wants'} {_sizes(said)}")
     if said.HasField("iterations_done"):
-        parts.append(f"iteration {_iterations(said)}")
+        parts.append(f"iteration {_iterations(said)}{last_report(said)}")
     return "    ".join(parts)
+
+
+def last_report(said: pb.Explanation | pb.SlotView) -> str:
+    """Since when a running job has reported nothing, where that is longer than it may be."""
+    ago = given(said, "reported_seconds_ago")
+    return "" if ago is None else f", last report {duration(ago)} ago"
 
 
 def _rho(app: pb.App | None) -> str:

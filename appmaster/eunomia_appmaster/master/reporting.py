@@ -15,14 +15,13 @@ from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
+from eunomia_appmaster.master.pace import PROGRESS_SECONDS, Pace
 from eunomia_appmaster.profiler.rates import Rate
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.tuner import Speed, demand, forecast
 
 MOST_FAILED_TOLD = 100
 """Failed jobs that the last word to the arbiter names."""
-PROGRESS_SECONDS = 1.0
-"""Between reports of progress."""
 AGAIN_SECONDS = 1.0
 """Until a refused report is sent again."""
 RATES_SECONDS = 2.0
@@ -49,6 +48,7 @@ class Reporter:
         self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
+        self._pace = Pace()
         self._progress_told: dict[str, Progress] = {}
         self._forecast: Forecast | None = None
         self._standing: StandingReport | None = None
@@ -148,7 +148,7 @@ class Reporter:
             name = self._conductor.id_of(job.number)
             if job.state.over:
                 continue
-            progress = Progress(iterations_done=float(job.step), rate=self._rate(job))
+            progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self._rate(job), now))
             if progress != self._progress_told.get(name, Progress(iterations_done=0.0, rate=0.0)):
                 self._progress_told[name] = progress
                 self._around.outbox.put("progress", progress, key=name, urgent=False)

@@ -2176,6 +2176,7 @@ class SlotView(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    REPORTED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     gpu: _builtins.int
     machine: _builtins.str
     slot: _builtins.int
@@ -2188,6 +2189,8 @@ class SlotView(_message.Message):
     iterations: _builtins.float
     ends_in_seconds: _builtins.float
     lease: _builtins.int
+    reported_seconds_ago: _builtins.float
+    """of a running job whose reports stay away"""
     def __init__(
         self,
         *,
@@ -2202,10 +2205,11 @@ class SlotView(_message.Message):
         iterations: _builtins.float | None = ...,
         ends_in_seconds: _builtins.float | None = ...,
         lease: _builtins.int = ...,
+        reported_seconds_ago: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "ends_in_seconds", b"ends_in_seconds", "iterations", b"iterations", "iterations_done", b"iterations_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "ends_in_seconds", b"ends_in_seconds", "iterations", b"iterations", "iterations_done", b"iterations_done", "reported_seconds_ago", b"reported_seconds_ago"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "ends_in_seconds", b"ends_in_seconds", "gpu", b"gpu", "gpu_type", b"gpu_type", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "lease", b"lease", "machine", b"machine", "slot", b"slot", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "ends_in_seconds", b"ends_in_seconds", "gpu", b"gpu", "gpu_type", b"gpu_type", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "lease", b"lease", "machine", b"machine", "reported_seconds_ago", b"reported_seconds_ago", "slot", b"slot", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
@@ -2213,12 +2217,16 @@ class SlotView(_message.Message):
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015
     _WhichOneofReturnType__iterations_done: _TypeAlias = _typing.Literal["iterations_done"]  # noqa: Y015
     _WhichOneofArgType__iterations_done: _TypeAlias = _typing.Literal["_iterations_done", b"_iterations_done"]  # noqa: Y015
+    _WhichOneofReturnType__reported_seconds_ago: _TypeAlias = _typing.Literal["reported_seconds_ago"]  # noqa: Y015
+    _WhichOneofArgType__reported_seconds_ago: _TypeAlias = _typing.Literal["_reported_seconds_ago", b"_reported_seconds_ago"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations) -> _WhichOneofReturnType__iterations | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations_done) -> _WhichOneofReturnType__iterations_done | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_seconds_ago) -> _WhichOneofReturnType__reported_seconds_ago | None: ...
 
 Global___SlotView: _TypeAlias = SlotView  # noqa: Y015
 
@@ -2309,6 +2317,7 @@ class Explanation(_message.Message):
     STARTS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
+    REPORTED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     state: _builtins.str
@@ -2333,6 +2342,8 @@ class Explanation(_message.Message):
     waited_seconds: _builtins.float
     starts: _builtins.int
     slots: _builtins.int
+    reported_seconds_ago: _builtins.float
+    """of a running job whose reports stay away"""
     log: _builtins.str
     """of a job that failed: its whole stderr"""
     @_builtins.property
@@ -2373,20 +2384,25 @@ class Explanation(_message.Message):
         starts: _builtins.int = ...,
         slots: _builtins.int = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
+        reported_seconds_ago: _builtins.float | None = ...,
         log: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "iterations", b"iterations", "iterations_done", b"iterations_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "iterations", b"iterations", "iterations_done", b"iterations_done", "reported_seconds_ago", b"reported_seconds_ago"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "reported_seconds_ago", b"reported_seconds_ago", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015
     _WhichOneofReturnType__iterations_done: _TypeAlias = _typing.Literal["iterations_done"]  # noqa: Y015
     _WhichOneofArgType__iterations_done: _TypeAlias = _typing.Literal["_iterations_done", b"_iterations_done"]  # noqa: Y015
+    _WhichOneofReturnType__reported_seconds_ago: _TypeAlias = _typing.Literal["reported_seconds_ago"]  # noqa: Y015
+    _WhichOneofArgType__reported_seconds_ago: _TypeAlias = _typing.Literal["_reported_seconds_ago", b"_reported_seconds_ago"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations) -> _WhichOneofReturnType__iterations | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations_done) -> _WhichOneofReturnType__iterations_done | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_seconds_ago) -> _WhichOneofReturnType__reported_seconds_ago | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 

@@ -6,6 +6,7 @@ that could grow old.
 
 import asyncio
 import dataclasses
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -60,14 +61,21 @@ class Session:
         self.unacknowledged: list[Started] = []
         """Leases of the last answer, which count as started once it is acknowledged."""
         self._next_turn = 0.0
+        self._heard_at = time.monotonic()
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
         self._offer: int | None = None
         self._tokens: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def silent_seconds(self) -> float:
+        """Since the app master last called."""
+        return time.monotonic() - self._heard_at
+
     async def take_turn(self) -> None:
         """Keep an app master that calls without pause from filling the journal: its calls are held apart."""
+        self._heard_at = time.monotonic()
         loop = asyncio.get_running_loop()
         turn = max(loop.time(), self._next_turn)
         self._next_turn = turn + LEAST_SECONDS

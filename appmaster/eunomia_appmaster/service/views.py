@@ -19,6 +19,9 @@ from eunomia_appmaster.service.service import Service
 MOST_FAILURES = 5
 """Failed trials of an app whose errors stand beside it, the last ones."""
 
+REPORT_INTERVALS = 3
+"""How many heartbeats without a word of its app master a job is shown as going on."""
+
 
 class Views:
     """Makes the answers to people's questions; to be asked under the driver's lock."""
@@ -136,7 +139,26 @@ class Views:
         )
 
     def _done(self, row: int) -> float:
-        return iterations_done(self._state, row, float(self._service.driver.clock.now()))
+        return iterations_done(self._state, row, self._until(row))
+
+    def _until(self, row: int) -> float:
+        """Up to when a job's last report stands for its progress: while its app master is heard, and no longer."""
+        state, now = self._state, float(self._service.driver.clock.now())
+        session = self._service.sessions.get(state.app_id(int(state.jobs.live.app[row])))
+        if session is None:
+            return float(state.jobs.live.since[row])
+        return now - max(0.0, session.silent_seconds - self._bound)
+
+    @property
+    def _bound(self) -> float:
+        return REPORT_INTERVALS * float(self._service.settings.heartbeat)
+
+    def _reported_ago(self, row: int) -> float | None:
+        """Seconds since a running job's last report, where the reports stay away for longer than the bound."""
+        jobs, now = self._state.jobs.live, float(self._service.driver.clock.now())
+        ago = now - float(jobs.since[row])
+        stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
+        return ago if stands and ago > self._bound else None
 
     def slots(self) -> list[pb.SlotView]:
         """Every slot of the cluster."""
@@ -172,6 +194,9 @@ class Views:
         )
         if job != NONE:
             view.iterations_done = self._done(job)
+            ago = self._reported_ago(job)
+            if ago is not None:
+                view.reported_seconds_ago = ago
             most = finite(state.jobs.live.iterations[job])
             if most is not None:
                 view.iterations = most
@@ -201,7 +226,7 @@ class Views:
             text = "its app master has not added any job yet"
             whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)
             return failed or [whole]
-        return [*(describe(state, row, float(self._service.driver.clock.now())) for row in shown), *failed]
+        return [*(self._described(row) for row in shown), *failed]
 
     def _ended(self, app: App, job: str) -> pb.Explanation:
         """A job that has ended; of one that failed its last error."""
@@ -214,6 +239,13 @@ class Views:
     def _log_of(self, job: str) -> str:
         app, _, number = job.rpartition("/")
         return str(self._folder / app / number / "stderr.log")
+
+    def _described(self, row: int) -> pb.Explanation:
+        said = describe(self._state, row, float(self._service.driver.clock.now()), until=self._until(row))
+        ago = self._reported_ago(row)
+        if ago is not None:
+            said.reported_seconds_ago = ago
+        return said
 
     def explainer(self) -> Explainer:
         """What says why jobs wait at this moment; it may be asked without the lock."""

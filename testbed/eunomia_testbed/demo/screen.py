@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from eunomia_appmaster.failures import failed_in_words
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.demo.activity import ENDS, Line
 from eunomia_testbed.demo.live_run import Look
 from eunomia_testbed.demo.outcome import AppOutcome, Outcome
@@ -21,6 +22,18 @@ MARKS = 30
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 """Okabe and Ito's, by an app's rank by name, as in the report."""
 BUSY, IDLE = "~", "·"
+OVER = ("finished", "failed", "cancelled")
+LEAST_LEFT_SECONDS = 5.0
+"""What is left at least while an app is not over."""
+GOING_ON = (
+    "Four searches and trainings of real models share this machine's slots. Every few seconds leases end and the free",
+    "slots are auctioned to the apps that are worst off; a job without a slot is saved, waits, and goes on from there.",
+)
+COLUMNS_OF_AN_AUCTION = (
+    "ρ: finish time over that on an equal share of one's own; at most 1 is fair. An app bids its ρ now and its ρ then,",
+    "with the slots it asks for; gain = ρ now / ρ then. The slots go where the product of all gains is largest.",
+    "pays 1 - c: the part of its win that a winner gives up for what the others lose by it; it makes honest bids best.",
+)
 
 
 def clock(seconds: float) -> str:
@@ -36,6 +49,28 @@ def letters(apps: Iterable[str]) -> dict[str, str]:
         free = [letter for letter in [*app.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"] if letter.isalpha()]
         taken[app] = next((letter for letter in free if letter not in taken.values()), "?")
     return taken
+
+
+def about_seconds(apps: Sequence[pb.App], passed: float, usual: float) -> float:
+    """How long a run takes in all, by what its apps have done so far; at first as long as usual."""
+    done = [1.0 if app.state in OVER else min(max(app.done, 0.0), 1.0) for app in apps]
+    share = sum(done) / len(done) if done else 0.0
+    if done and share >= 1.0:
+        return max(passed, 1.0)
+    # The more is done, the more the run itself is believed, and the less the usual time.
+    by_itself = passed / share if share > 0.0 else usual
+    return max((1.0 - share) * usual + share * by_itself, passed + LEAST_LEFT_SECONDS)
+
+
+def _now_in_words(look: Look) -> str:
+    apps = [app for app in look.apps if app.state not in OVER]
+    busy, ended = sum(bool(view.job) for view in look.slots), len(look.apps) - len(apps)
+    jobs, waiting = sum(app.running for app in apps), sum(app.waiting + app.paused for app in apps)
+    over = f"; {count(ended, 'app')} of {len(look.apps)} {'is' if ended == 1 else 'are'} done" if ended else ""
+    return (
+        f"Now {count(jobs, 'job')} of {count(len(apps), 'app')} run on {busy} of {count(len(look.slots), 'slot')}, "
+        f"{waiting} wait{over}."
+    )
 
 
 class History:
@@ -72,7 +107,7 @@ class Screen:
     Args:
         record: of the run.
         title: the first line.
-        about_seconds: how long it will take, for the bar.
+        about_seconds: how long it takes as a rule; what the apps have done corrects it while they run.
         started_at: Unix time.
     """
 
@@ -92,7 +127,11 @@ class Screen:
             self._history.take(look.news.lines, look.at, letter)
         parts = [
             Text(self._title, style="bold"),
-            self._bar(look.at),
+            self._bar(look),
+            Text(""),
+            *(Text(line) for line in GOING_ON),
+            Text(_now_in_words(look)),
+            Text(""),
             *self._slots(look, letter),
             Text(""),
             *self._apps(look, letter),
@@ -104,28 +143,31 @@ class Screen:
 
     # -- parts
 
-    def _bar(self, now: float) -> Text:
-        width, passed = 58, now - self._started_at
-        done = min(width - 1, int(width * passed / self._about))
+    def _bar(self, look: Look) -> Text:
+        width, passed = 58, look.at - self._started_at
+        about = about_seconds(look.apps, passed, self._about)
+        done = min(width - 1, int(width * passed / about))
         text = Text("━" * done, style="green")
         text.append("╺" + "━" * (width - 1 - done), style="bright_black")
         text.append(
-            f"  {clock(passed)} of about {clock(self._about)}    Ctrl-C stops and still writes the report",
+            f"  {clock(passed)} of about {clock(about)}    Ctrl-C stops and still writes the report",
             style="default",
         )
         return text
 
     def _slots(self, look: Look, letter: dict[str, str]) -> list[Text]:
-        lines = [Text(f"slot  {'runs':<16}{'iteration':<14}{'lease ends':<12}last 60 s (a mark is 2 s; "
+        lines = [Text(f"slot  {'runs':<16}{'iteration':<24}{'lease ends':<12}last 60 s (a mark is 2 s; "
                       f"{BUSY} start, save or restore, {IDLE} idle)", style="bright_black")]  # fmt: skip
         for view in look.slots:
             runs = _short(self._record, view.job) or (view.app and f"({view.app})") or "-"
             most = f" of {view.iterations:.0f}" if view.HasField("iterations") else ""
             done = f"{view.iterations_done:.0f}{most}" if view.HasField("iterations_done") else ""
+            if view.HasField("reported_seconds_ago"):
+                done += f", {view.reported_seconds_ago:.0f} s old"
             ends = f"{view.ends_in_seconds:.0f} s" if view.HasField("ends_in_seconds") else ""
             line = Text(f"{view.gpu:<6}")
             line.append(f"{runs:<16}", style=_style(view.app, letter))
-            line.append(f"{done:<14}{ends:<12}")
+            line.append(f"{done:<24}{ends:<12}")
             marks = self._history.marks.get(view.gpu, ()) if self._history is not None else ()
             for mark in marks:
                 line.append(mark, style=_mark_style(mark, letter))
@@ -142,7 +184,7 @@ class Screen:
             line.append(f"{app.tuner:<20}{rho:<7}{held:<9}", style="default")
             line.append(f"{app.running:<9}{app.waiting:<9}{app.paused:<8}{app.ended:<7}", style="default")
             line.append(f"{app.best:<8.3f}" if app.HasField("best") else f"{'-':<8}", style="default")
-            last = app.standing.last if app.state not in ("finished", "failed", "cancelled") else app.state
+            last = app.standing.last if app.state not in OVER else app.state
             last = f"{app.failed} failed; {last}" if app.failed else last
             line.append(last[:44], style="default")
             lines.append(line)
@@ -156,7 +198,8 @@ class Screen:
         lines.append(Text(
             f"{'bidder':<16}{'ρ now':<8}{'with':<10}{'ρ then':<9}{'gain':<7}{'wins':<7}pays 1 - c", style="bright_black"
         ))  # fmt: skip
-        return [*lines, *(Text(bid_of(row, letter), style=_style(row["app"], letter)) for row in made.lines)]
+        bids = (Text(bid_of(row, letter), style=_style(row["app"], letter)) for row in made.lines)
+        return [*lines, *bids, *(Text(line, style="bright_black") for line in COLUMNS_OF_AN_AUCTION)]
 
     def _foot(self) -> Text:
         suspended = sum(line.event == "suspended" for line in self._record.lines)

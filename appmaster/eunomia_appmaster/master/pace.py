@@ -1,0 +1,45 @@
+"""Whether a job's workers still report progress: a rate counts for at most three report intervals after a report."""
+
+from dataclasses import dataclass
+
+from eunomia_appmaster.master.jobs import Job
+
+PROGRESS_SECONDS = 1.0
+"""Between two reports of a worker with the helper, and between two to the arbiter; a slower step takes its time."""
+INTERVALS = 3
+"""Report intervals without news after which a job counts as standing."""
+FIRST_LOG_SECONDS = 120.0
+"""Report interval of a script without the helper until its logs have shown one: TensorBoard writes that often."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last news of a job, when it came, and how long after the news before."""
+
+    news: tuple[int, int, bool]
+    at: float
+    gap: float
+
+
+class Pace:
+    """Knows when each job's progress last changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+
+    def rate(self, job: Job, rate: float, now: float) -> float:
+        """Return the rate at which a job counts as progressing: 0 where its workers have been silent for too long.
+
+        Args:
+            job: which.
+            rate: iterations a second, as measured last.
+            now: in seconds, of a clock that never goes back.
+        """
+        news = (job.incarnation, job.step, job.gang is not None and job.gang.running)
+        seen = self._seen.get(job.number)
+        if seen is None or seen.news != news:
+            gap = FIRST_LOG_SECONDS if seen is None or seen.news[0] != news[0] else now - seen.at
+            seen = self._seen[job.number] = _Seen(news, now, gap)
+        steps = 1.0 / rate if rate > 0.0 else 0.0
+        interval = max(PROGRESS_SECONDS, steps, 0.0 if job.has_helper else seen.gap)
+        return rate if now - seen.at <= INTERVALS * interval else 0.0
