@@ -52,6 +52,7 @@ def facts(lab: Any) -> str:
         job.ClearField("iterations_done")
     for slot in seen.slots:
         slot.ClearField("iterations_done")
+        slot.ClearField("reported_seconds_ago")
         slot.ClearField("ends_in_seconds")
     return str(seen)
 

@@ -62,8 +62,8 @@ def test_the_screen_shows_slots_apps_and_the_last_auction(tmp_path: Path) -> Non
     lines = text_of(screen, look(1074.0, line("suspended", 1073.0)))
     assert lines[0] == "Eunomia demo"
     assert "01:14 of about 02:00" in lines[1]
-    assert "Now 1 job of 2 apps run on 1 of 2 slots, 3 wait." in lines
-    assert any(each.startswith("Four searches and trainings of real models share") for each in lines)
+    assert "Now 1 job runs on 1 of 2 slots, 3 wait; 0 of 2 apps are over." in lines
+    assert any(each.startswith("Searches and trainings of real models share") for each in lines)
     slot = next(each for each in lines if each.startswith("0 "))
     assert slot.split() == ["0", "mlp/3", "412", "of", "540", "2", "s", "~M·"]
     assert next(each for each in lines if each.startswith("M mlp ")).split()[2:5] == ["successive_halving", "1.01", "1"]

@@ -25,10 +25,9 @@ BUSY, IDLE = "~", "·"
 OVER = ("finished", "failed", "cancelled")
 LEAST_LEFT_SECONDS = 5.0
 """What is left at least while an app is not over."""
-GOING_ON = (
-    "Four searches and trainings of real models share this machine's slots. Every few seconds leases end and the free",
-    "slots are auctioned to the apps that are worst off; a job without a slot is saved, waits, and goes on from there.",
-)
+GOING_ON = "Searches and trainings of real models share this machine's slots. A job without a slot is saved and waits."
+HOW = "Every few seconds leases end, and the policy decides which jobs run next."
+HOW_WITH_AUCTIONS = "Every few seconds leases end, and the free slots are auctioned to the apps that are worst off."
 COLUMNS_OF_AN_AUCTION = (
     "ρ: finish time over that on an equal share of one's own; at most 1 is fair. An app bids its ρ now and its ρ then,",
     "with the slots it asks for; gain = ρ now / ρ then. The slots go where the product of all gains is largest.",
@@ -64,12 +63,12 @@ def about_seconds(apps: Sequence[pb.App], passed: float, usual: float) -> float:
 
 def _now_in_words(look: Look) -> str:
     apps = [app for app in look.apps if app.state not in OVER]
-    busy, ended = sum(bool(view.job) for view in look.slots), len(look.apps) - len(apps)
+    busy, over = sum(bool(view.job) for view in look.slots), len(look.apps) - len(apps)
     jobs, waiting = sum(app.running for app in apps), sum(app.waiting + app.paused for app in apps)
-    over = f"; {count(ended, 'app')} of {len(look.apps)} {'is' if ended == 1 else 'are'} done" if ended else ""
     return (
-        f"Now {count(jobs, 'job')} of {count(len(apps), 'app')} run on {busy} of {count(len(look.slots), 'slot')}, "
-        f"{waiting} wait{over}."
+        f"Now {count(jobs, 'job')} run{'s' if jobs == 1 else ''} on {busy} of {count(len(look.slots), 'slot')}, "
+        f"{waiting} wait{'s' if waiting == 1 else ''}; {over} of {count(len(look.apps), 'app')} "
+        f"{'is' if over == 1 else 'are'} over."
     )
 
 
@@ -129,7 +128,8 @@ class Screen:
             Text(self._title, style="bold"),
             self._bar(look),
             Text(""),
-            *(Text(line) for line in GOING_ON),
+            Text(GOING_ON),
+            Text(HOW_WITH_AUCTIONS if self._record.rounds.auctions else HOW),
             Text(_now_in_words(look)),
             Text(""),
             *self._slots(look, letter),
