@@ -18,7 +18,6 @@ import json
 import os
 import sqlite3
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
@@ -43,7 +42,37 @@ from eunomia.journal_files import (
     write_segment,
     writing,
 )
-from eunomia.journal_schema import WAL_BYTES, bring_up, check_version, version_of
+from eunomia.journal_schema import (
+    WAL_BYTES,
+    bring_up,
+    check_pages,
+    check_version,
+    prepare,
+    version_of,
+)
+from eunomia.journal_sums import (
+    NOTES,
+    UNREADABLE,
+    as_json,
+    checkpoint_sum,
+    is_archived_whole,
+    is_checkpoint_whole,
+    is_step_whole,
+    row_sum,
+    step_sum,
+    write_meta,
+)
+from eunomia.journal_values import (
+    META,
+    NOTED,
+    Damage,
+    Note,
+    damage_of,
+    name_of,
+    segment_rows,
+    whole,
+    write_notes,
+)
 from eunomia.units import Seconds
 
 log = structlog.get_logger()
@@ -79,15 +108,6 @@ class SavedState:
     after_step: int
     at: float
     state: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """What a driver keeps beside the arbiter's state, such as an app's submission; ``value`` is plain JSON."""
-
-    kind: str
-    key: str
-    value: Json
 
 
 class _Tables:
@@ -131,36 +151,49 @@ class _Tables:
     @property
     def last_step(self) -> int:
         """Number of the last step; 0: none yet."""
+        written = "SELECT seq FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
         with reading(self.path):
-            (number,) = self._database.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
-        return int(number or 0)
+            query = f"SELECT max(coalesce((SELECT max(id) FROM steps), 0), coalesce(({written}), 0))"
+            (number,) = self._database.execute(query).fetchone()
+        return int(number)
 
     @property
     def meta(self) -> dict[str, Json]:
-        """What holds for the whole journal: cluster, profile, seed."""
+        """What holds for the whole journal: cluster, profile, seed; without what ``damage`` names."""
         with reading(self.path):
-            return {key: json.loads(value) for key, value in self._database.execute("SELECT key, value FROM meta")}
+            return {key: value for (key,), value in whole(self._database, META) if key != NOTES}
 
     def notes(self, kind: str) -> dict[str, Json]:
-        """Notes of a kind by key, in the order in which they were first made."""
-        query = "SELECT key, value FROM notes WHERE kind = ? ORDER BY rowid"
+        """Notes of a kind by key, in the order in which they were first made; without those that ``damage`` names."""
         with reading(self.path):
-            return {key: json.loads(value) for key, value in self._database.execute(query, (kind,))}
+            return {key: value for (of, key), value in whole(self._database, NOTED) if of == kind}
 
     def note_of(self, kind: str, key: str) -> Json | None:
-        """One note; None: there is none."""
-        query = "SELECT value FROM notes WHERE kind = ? AND key = ?"
+        """One note; None: there is none that can be trusted."""
         with reading(self.path):
-            row = self._database.execute(query, (kind, key)).fetchone()
-        return None if row is None else json.loads(row[0])
+            return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
+
+    def damage(self) -> Damage:
+        """Look at each row of notes, meta and segments."""
+        with reading(self.path):
+            return damage_of(self._database)
+
+    def check_pages(self) -> None:
+        """Refuse a file in which SQLite itself finds damage.
+
+        Raises:
+            InputError: with the way out.
+        """
+        check_pages(self._database, self.path)
 
     def checkpoints(self) -> Iterator[SavedState]:
         """Yield the checkpoints that are whole, newest first; one that is not is logged and passed over."""
-        crc = "crc" if self._version > 1 else "NULL"
+        version = self._version
+        crc = "crc" if version > 1 else "NULL"
         query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC"
         with reading(self.path):
             for after_step, at, state, sum_ in self._database.execute(query).fetchall():
-                if sum_ is None or sum_ == zlib.crc32(state):
+                if is_checkpoint_whole(after_step, at, state, sum_, version):
                     yield SavedState(after_step=after_step, at=at, state=bytes(state))
                 else:
                     log.error("checkpoint.corrupt", after_step=after_step, journal=str(self.path))
@@ -170,16 +203,20 @@ class _Tables:
         return version_of(self._database)
 
     def _rows(self, where: str, *values: int) -> Iterator[Row]:
-        more = "uptime, crc" if self._version > 1 else "NULL, NULL"
+        version = self._version
+        more = "uptime, crc" if version > 1 else "NULL, NULL"
         query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE {where}"
         for values_of_row in self._database.execute(query, values):
-            yield Row(*values_of_row)
+            row = Row(*values_of_row)
+            check_row(row, self.path, version)
+            yield row
 
     def _segments(self) -> list[tuple[tuple[int, int], str | None]]:
-        if self._version < 2:
-            return []
-        found = self._database.execute("SELECT first, last, file FROM segments ORDER BY first").fetchall()
-        return [((first, last), file) for first, last, file in found]
+        for first, _, _, good in segment_rows(self._database):
+            if not good:
+                rule = "a journal's segments must be as they were written"
+                raise InputError(rule, value=f"segment {name_of(first)}", place=str(self.path))
+        return [((first, last), file) for first, last, file, _ in segment_rows(self._database)]
 
     def _all_rows(self, after: int) -> Iterator[Row]:
         """Yield archived rows and those of the file; begins again where a segment went into the archive meanwhile."""
@@ -199,7 +236,10 @@ class _Tables:
     def _archived(self, after: int) -> Iterator[Row]:
         for (_, last), file in self._segments():
             if last > after and file is not None:
-                yield from (row for row in read_segment(self.path.parent / file) if row.id > after)
+                for row in read_segment(self.path.parent / file):
+                    check_row(row, self.path, None)
+                    if row.id > after:
+                        yield row
 
     def _is_archived(self, number: int) -> bool:
         return any(first <= number <= last and file is not None for (first, last), file in self._segments())
@@ -207,6 +247,17 @@ class _Tables:
 
 class JournalReader(_Tables):
     """Looks at a journal, also while an arbiter writes it; see ``read_journal``."""
+
+    @contextlib.contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Whatever is read within stood there at the same moment."""
+        with reading(self.path):
+            self._database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                self._database.execute("ROLLBACK")
 
 
 class Journal(_Tables):
@@ -238,7 +289,7 @@ class Journal(_Tables):
         try:
             with reading(path):
                 path.touch(mode=0o600)
-                database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
                 check_version(database, path, may_be_new=True)
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -279,24 +330,24 @@ class Journal(_Tables):
             JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
         """
         at = time.time() if at is None else at
-        texts = (_dumps([encode(event) for event in events]), _dumps(encode(decision)))
-        written = (float(now), at, *texts, uptime(), step_crc(float(now), at, *texts))
-        query = "INSERT INTO steps (now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?)"
+        texts = (as_json([encode(event) for event in events]), as_json(encode(decision)))
+        query = "INSERT INTO steps (id, now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as database:
-            made = database.execute(query, written)
-            _write_notes(database, notes)
-        return int(made.lastrowid or 0)
+            row = Row(self.last_step + 1, float(now), float(at), *texts, uptime(), None)
+            database.execute(query, row._replace(crc=step_sum(row)))
+            write_notes(database, notes)
+        return row.id
 
     def note(self, *notes: Note) -> None:
         """Write notes alone."""
         with self.transaction() as database:
-            _write_notes(database, notes)
+            write_notes(database, notes)
 
     def set_meta(self, **values: Json) -> None:
         """Write what holds for the whole journal."""
-        rows = [(key, _dumps(value)) for key, value in values.items()]
         with self.transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+            for key, value in values.items():
+                write_meta(database, key, as_json(value))
 
     def recover(self) -> tuple[bytes | None, list[Step]]:
         """The last whole checkpoint, if there is one, and the steps after it."""
@@ -313,7 +364,8 @@ class Journal(_Tables):
             JournalWriteError: the disk refuses the checkpoint. Where it refuses the archive, the steps stay.
         """
         with self.transaction() as database:
-            values = (self.last_step, time.time(), state, zlib.crc32(state))
+            after_step, at = self.last_step, time.time()
+            values = (after_step, at, state, checkpoint_sum(after_step, at, state))
             database.execute(
                 "INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values
             )
@@ -339,12 +391,10 @@ class Journal(_Tables):
         file = None
         if self._retention.keep is Keep.ARCHIVE:
             file = f"{self.path.stem}{ARCHIVE}/{segment_name(first, last)}"
-            rows = list(self._rows("id BETWEEN ? AND ? ORDER BY id", first, last))
-            for row in rows:
-                check_row(row, self.path)
-            write_segment(self.path.parent / file, rows)
+            write_segment(self.path.parent / file, self._rows("id BETWEEN ? AND ? ORDER BY id", first, last))
+        segment = (first, last, time.time(), file)
         with self.transaction() as database:
-            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)", (first, last, time.time(), file))
+            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
             database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
 
     @contextlib.contextmanager
@@ -382,7 +432,7 @@ def read_journal(path: Path | str) -> JournalReader:
 def _looking_at(path: Path) -> sqlite3.Connection:
     """Open for reading; where the folder cannot be written, SQLite's own files beside the journal are done without."""
     try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
         database.execute("PRAGMA query_only=1")
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return database
@@ -391,16 +441,7 @@ def _looking_at(path: Path) -> sqlite3.Connection:
         if log_file.exists() and log_file.stat().st_size:
             raise  # what stands in it would be missing
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-
-
-def _dumps(value: Json) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-
-
-def step_crc(now: float, at: float, events: str, decision: str) -> int:
-    """CRC-32 of a step's columns, a line each, numbers as Python and JSON write them."""
-    return zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode())
+        return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))
 
 
 def uptime() -> float:
@@ -408,14 +449,23 @@ def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def check_row(row: Row, path: Path) -> None:
-    """Raise ``InputError`` for a step that is not as it was written."""
-    if row.crc is not None and row.crc != step_crc(row.now, row.at, row.events, row.decision):
+def check_row(row: Row, path: Path, version: int | None) -> None:
+    """Raise ``InputError`` for a step that is not as it was written; ``version``: of the file, None: an archive."""
+    if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
         raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
 
 
+def read_step(row: Row, path: Path, version: int) -> Step:
+    """A step of a file of this version.
+
+    Raises:
+        InputError: it is not as it was written, or cannot be read.
+    """
+    check_row(row, path, version)
+    return _step(row, path)
+
+
 def _step(row: Row, path: Path) -> Step:
-    check_row(row, path)
     try:
         return Step(
             number=row.id,
@@ -425,14 +475,6 @@ def _step(row: Row, path: Path) -> Step:
             decision=decode(json.loads(row.decision)),
             uptime=row.uptime,
         )
-    except (ValueError, InputError) as error:
-        raise InputError(
-            "a journal's steps must be readable", value=f"step {row.id}: {error}", place=str(path)
-        ) from error
-
-
-def _write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
-    database.executemany(
-        "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value",
-        [(note.kind, note.key, _dumps(note.value)) for note in notes],
-    )
+    except (*UNREADABLE, InputError) as error:
+        value = f"step {row.id}: {error}"
+        raise InputError("a journal's steps must be readable", value=value, place=str(path)) from error

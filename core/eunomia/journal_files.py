@@ -19,6 +19,10 @@ from eunomia.errors import EunomiaError, InputError
 ARCHIVE: Final = ".archive"
 """``journal.sqlite`` has its archive in the folder ``journal.archive`` beside it."""
 BEGIN_ANEW: Final = "move it away to begin anew"
+CURE: Final = (
+    "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "
+    "this one (docs/how-to/after-a-fault.md)"
+)
 LOCK_ATTEMPTS, LOCK_PAUSE_SECONDS = 5, 0.01
 
 
@@ -130,12 +134,12 @@ def reading(path: Path) -> Iterator[None]:
     """Say of SQLite's errors which file they are about, and what can be done."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.Error, OverflowError) as error:
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             rule = "a journal's file and folder must be writable, and its disk must have room"
             raise InputError(rule, value=str(error), place=str(path)) from error
-        rule = f"a journal must be a readable SQLite file; {BEGIN_ANEW}"
+        rule = f"a journal must be a readable SQLite file; restore a backup, or {BEGIN_ANEW}"
         raise InputError(rule, value=str(error), place=str(path)) from error
 
 

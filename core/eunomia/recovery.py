@@ -8,6 +8,7 @@ import structlog
 from eunomia.arbiter import Arbiter
 from eunomia.errors import InputError
 from eunomia.journal import Journal, JournalReader, SavedState, Step
+from eunomia.journal_sums import UNREADABLE
 
 log = structlog.get_logger()
 
@@ -35,13 +36,13 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
     folded: list[Step] = []
     last = begun
     try:
-        for step in journal.steps(after=begun):
+        for step in journal.steps(after=begun, archived=begun == 0):  # damage to the archive stops no arbiter
             if step.number != last + 1:
                 raise InputError("a journal's steps must follow each other", value=f"step {step.number} after {last}")
             arbiter.replay(step.now, step.events, step.decision)
             folded.append(step)
             last = step.number
-    except InputError as error:
+    except (InputError, *UNREADABLE) as error:
         rule = f"a journal must be whole to be gone on from; this one is good up to step {last}. {WAY_OUT}"
         raise InputError(rule, value=str(error), place=str(journal.path)) from error
     if last < journal.last_step:
@@ -52,7 +53,7 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
 
 WAY_OUT = (
     "Nothing was changed. Restore a backup, or go on from what is good: "
-    "`python -m eunomia.salvage JOURNAL` writes it to a new file and keeps this one (docs/how-to/after-a-fault.md)"
+    "`eunomia journal salvage FOLDER` writes it to a new file and keeps this one (docs/how-to/after-a-fault.md)"
 )
 
 
@@ -63,7 +64,7 @@ def _begun(arbiter: Arbiter, journal: Journal | JournalReader) -> tuple[int, str
         try:
             arbiter.load(saved.state)
             return saved.after_step, refused
-        except (InputError, ValueError, KeyError, TypeError) as error:
+        except (InputError, *UNREADABLE) as error:
             refused = str(error)
             log.warning("checkpoint.passed_over", after_step=saved.after_step, why=refused)
     return 0, refused

@@ -1,7 +1,8 @@
 """``python -m eunomia.salvage JOURNAL``: what is good of a damaged journal, into a new file; the old one is kept.
 
-Steps after the first damaged one are lost. The arbiter that goes on from the new file finds that the machines have seen
-later orders than it knows, ends what runs there, and grants nothing before that is confirmed.
+Steps after the first damaged one are lost, and so are notes that are not as they were written. The arbiter that goes on
+from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
+before that is confirmed. `eunomia journal salvage` does the same, and tries whether an arbiter can begin with the file.
 """
 
 import argparse
@@ -9,16 +10,21 @@ import dataclasses
 import sqlite3
 import sys
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia.journal import Journal, SavedState, check_row
-from eunomia.journal_files import Row, locked, reading
-from eunomia.journal_schema import check_version, version_of
+from eunomia.journal import Journal, SavedState, read_step
+from eunomia.journal_files import BEGIN_ANEW, Row, locked, reading
+from eunomia.journal_schema import check_version, prepare, version_of
+from eunomia.journal_sums import NOTES, as_json, checkpoint_sum, is_checkpoint_whole, row_sum, step_sum, write_meta
+from eunomia.journal_values import META, NOTED, Note, name_of, segment_rows, values, write_notes
 
-TABLES = ("meta", "notes", "segments")
+T = TypeVar("T")
+
+NOWHERE_ELSE = ("secret", "seed", "layout")
+"""Keys of meta that nothing else tells."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +35,13 @@ class Salvaged:
         last: the last good step, with which the new journal ends.
         lost: steps after it.
         kept_as: where the damaged file is now.
+        dropped: what else was lost: notes, rows of meta, segments, a line each.
     """
 
     last: int
     lost: int
     kept_as: Path
+    dropped: tuple[str, ...] = ()
 
 
 def salvage(path: Path) -> Salvaged:
@@ -47,20 +55,20 @@ def salvage(path: Path) -> Salvaged:
     try:
         _remove(fresh)
         with reading(path):
-            damaged = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-            check_version(damaged, path, may_be_new=False)
+            damaged = prepare(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None))
             try:
-                last, end = _copy(damaged, path, fresh)
+                check_version(damaged, path, may_be_new=False)
+                last, end, dropped = _copy(damaged, path, fresh)
             finally:
                 damaged.close()
-        return Salvaged(last=last, lost=max(0, end - last), kept_as=_swap(path, fresh))
+        return Salvaged(last=last, lost=max(0, end - last), kept_as=_swap(path, fresh), dropped=tuple(dropped))
     finally:
         _remove(fresh)
         lock.close()
 
 
-def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int]:
-    """Return the last good step, and the last there was."""
+def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int, list[str]]:
+    """Return the last good step, the last there was, and what else could not be copied."""
     version = version_of(damaged)
     saved = _checkpoint(damaged, version)
     base = 0 if saved is None else saved.after_step
@@ -70,11 +78,21 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
     if saved is None and (not rows or rows[0].id != 1):
         rule = "a journal must have a whole checkpoint, or all its steps from the first on, to be saved"
         raise InputError(f"{rule}; restore a backup, or move it away to begin anew", value="neither", place=str(path))
-    (end,) = damaged.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
     with Journal.open(fresh) as journal:
-        _write(journal, damaged, version, rows, saved)
+        dropped = _write(journal, damaged, path, rows, saved)
     Path(f"{fresh}.lock").unlink(missing_ok=True)
-    return max([base, *(row.id for row in rows)]), int(end or 0)
+    last = max([base, *(row.id for row in rows)])
+    return last, max(last, _end(damaged)), dropped
+
+
+def _end(damaged: sqlite3.Connection) -> int:
+    """The last step that was written, as far as that can be read."""
+    query = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
+    try:
+        (end,) = damaged.execute(query).fetchone()
+    except sqlite3.Error:
+        return 0
+    return int(end or 0)
 
 
 def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
@@ -86,7 +104,7 @@ def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
             after_step, at, state, sum_ = damaged.execute(query).fetchone()
         except sqlite3.DatabaseError:
             continue
-        if sum_ is None or sum_ == zlib.crc32(state):
+        if is_checkpoint_whole(after_step, at, state, sum_, version):
             return SavedState(after_step=after_step, at=at, state=bytes(state))
     return None
 
@@ -103,7 +121,7 @@ def _good(
             found = damaged.execute(query, (number,)).fetchone()
             if found is None:
                 return
-            check_row(Row(*found), path)
+            read_step(Row(*found), path, version)
         except (sqlite3.DatabaseError, InputError):
             return
         yield Row(*found)
@@ -111,20 +129,67 @@ def _good(
 
 
 def _write(
-    journal: Journal, damaged: sqlite3.Connection, version: int, rows: list[Row], saved: SavedState | None
-) -> None:
+    journal: Journal, damaged: sqlite3.Connection, path: Path, rows: list[Row], saved: SavedState | None
+) -> list[str]:
+    """Fill the new file; return what was left out."""
+    dropped: list[str] = []
     with journal.transaction() as database:
-        for table in TABLES if version > 1 else TABLES[:2]:
-            for values in damaged.execute(f"SELECT * FROM {table}"):
-                marks = ", ".join("?" * len(values))
-                database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)
+        _copy_meta(database, damaged, path, dropped)
+        _copy_notes(database, damaged, dropped)
+        _copy_segments(database, damaged, dropped)
         columns = "(id, now, at, events, decision, uptime, crc)"
-        database.executemany(f"INSERT INTO steps {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        for row in rows:
+            database.execute(
+                f"INSERT INTO steps {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", row._replace(crc=step_sum(row))
+            )
         if saved is not None:
-            values = (saved.after_step, saved.at, saved.state, zlib.crc32(saved.state))
-            database.execute("INSERT INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values)
+            state = (saved.after_step, saved.at, saved.state)
+            query = "INSERT INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)"
+            database.execute(query, (*state, checkpoint_sum(*state)))
             if not rows:  # the next step has the number that follows the checkpoint's
                 database.execute("INSERT INTO sqlite_sequence VALUES ('steps', ?)", (saved.after_step,))
+    return dropped
+
+
+def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: Path, dropped: list[str]) -> None:
+    bad = []
+    for (key,), content, good in _until_damage(values(damaged, META), "meta", dropped):
+        if good and key != NOTES:
+            write_meta(database, key, as_json(content))
+        elif not good:
+            bad.append(name_of(key))
+    lost = [key for key in NOWHERE_ELSE if key in bad]
+    if lost:
+        rule = f"a journal's {' and '.join(lost)} must be as written, for nothing else tells it: restore a backup, or"
+        raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged row of meta", place=str(path))
+    dropped += [f"{key} of meta" for key in bad if key != NOTES]
+
+
+def _copy_notes(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
+    for (kind, key), content, good in _until_damage(values(damaged, NOTED), "notes", dropped):
+        if good and isinstance(kind, str) and isinstance(key, str):
+            write_notes(database, [Note(kind=kind, key=key, value=content)])
+        else:
+            dropped.append(f"the note of {name_of(kind)} {name_of(key)}")
+
+
+def _copy_segments(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
+    if version_of(damaged) < 2:
+        return
+    for first, last, file, good in _until_damage(segment_rows(damaged), "segments", dropped):
+        if good:
+            segment = (first, last, time.time(), file)
+            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
+        else:
+            dropped.append(f"segment {name_of(first)}")
+
+
+def _until_damage(rows: Iterable[T], table: str, dropped: list[str]) -> Iterator[T]:
+    """Yield rows as far as SQLite can read the table."""
+    try:
+        yield from rows
+    except sqlite3.Error as error:
+        dropped.append(f"what SQLite cannot read of the table {table} ({error})")
 
 
 def _swap(path: Path, fresh: Path) -> Path:
@@ -144,6 +209,13 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
+def lines(path: Path, done: Salvaged) -> list[str]:
+    """What was saved and what was lost, for people."""
+    lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
+    made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
+    return made + [f"lost: {what}" for what in done.dropped]
+
+
 def main() -> int:
     """Save what is good."""
     options = argparse.ArgumentParser(prog="python -m eunomia.salvage", description=__doc__)
@@ -154,8 +226,7 @@ def main() -> int:
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    lost = f"{done.lost} steps after it are lost" if done.lost else "nothing after it was lost"
-    sys.stdout.write(f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}\n")
+    sys.stdout.write("".join(f"{line}\n" for line in lines(path, done)))
     return 0
 
 

@@ -11,6 +11,7 @@ from eunomia.cluster import Cluster, Machine
 from eunomia.decisions import Decision
 from eunomia.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, Released, Started
 from eunomia.journal import Journal
+from eunomia.journal_sums import checkpoint_sum, row_sum
 from eunomia.leases import LeaseState
 from eunomia.profiles import Profile
 from eunomia.units import AppId, JobId, Seconds, UserId
@@ -136,8 +137,22 @@ class Doctored:
 
     def write(self, number: int, events: list[dict[str, Any]], decision: dict[str, Any]) -> None:
         """Replace a step's row; its sum is that of what stands there."""
-        values = (json.dumps(events), json.dumps(decision), number)
-        self.sql("UPDATE steps SET events = ?, decision = ?, crc = NULL WHERE id = ?", *values)
+        self.sql(
+            "UPDATE steps SET events = ?, decision = ? WHERE id = ?", json.dumps(events), json.dumps(decision), number
+        )
+        self.sum_step(number)
+
+    def sum_step(self, number: int) -> None:
+        """Give a step's row the sum of what stands there."""
+        query = "SELECT id, now, at, events, decision, uptime FROM steps WHERE id = ?"
+        columns = self._database.execute(query, (number,)).fetchone()
+        self.sql("UPDATE steps SET crc = ? WHERE id = ?", row_sum(*columns), number)
+
+    def sum_checkpoint(self, after_step: int) -> None:
+        """Give a checkpoint's row the sum of what stands there."""
+        query = "SELECT after_step, at, state FROM checkpoints WHERE after_step = ?"
+        columns = self._database.execute(query, (after_step,)).fetchone()
+        self.sql("UPDATE checkpoints SET crc = ? WHERE after_step = ?", checkpoint_sum(*columns), after_step)
 
     def order(self, kind: str, nth: int = 0) -> tuple[int, dict[str, Any], dict[str, Any]]:
         """The number, the decision and the transition of the nth order of a kind; change it and ``put`` it back."""

@@ -15,8 +15,9 @@ import pytest
 from eunomia.decisions import Decision, Transition, TransitionKind
 from eunomia.errors import InputError
 from eunomia.events import AppArrived, JobAdded, Started
-from eunomia.journal import Journal, Note, read_journal
+from eunomia.journal import Journal, read_journal
 from eunomia.journal_files import Keep, Retention
+from eunomia.journal_values import Note
 from eunomia.units import Cause
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,8 +15,9 @@ from eunomia.cluster import Cluster, Machine
 from eunomia.decisions import Decision
 from eunomia.errors import InputError
 from eunomia.events import AppArrived, JobAdded, Started
-from eunomia.journal import Journal, Note, read_journal
+from eunomia.journal import Journal, read_journal
 from eunomia.journal_files import JournalWriteError, Keep, Retention
+from eunomia.journal_values import Note
 from eunomia.profiles import Profile
 from eunomia.recovery import recover
 from eunomia.salvage import salvage
@@ -142,7 +143,7 @@ def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_writt
         assert reader._version == 1
     assert recovered(path).save() == made.save()
     with read_journal(path) as reader:
-        assert reader._version == 2
+        assert reader._version == 3
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def test_a_damaged_step_is_refused_with_the_way_out_and_what_is_good_can_be_save
     with pytest.raises(InputError) as refused:
         recovered(path)
     assert told in str(refused.value)
-    assert "python -m eunomia.salvage" in str(refused.value)
+    assert "eunomia journal salvage" in str(refused.value)
     before = path.read_bytes()
     done = salvage(path)
     assert (done.last, done.lost) == (9, 3)

@@ -1,13 +1,17 @@
 """``eunomia journal check``: whether a run's journal and its workers' files tell of anything that must never be."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from eunomia.errors import InputError
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.journal_check import Report, check_folder
+from eunomia_appmaster.journal_check.check import JOURNAL
+from eunomia_appmaster.journal_check.findings import Finding, Rule
 
 journal = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Look into the arbiter's journal."
@@ -31,13 +35,55 @@ def check(
 ) -> None:
     """Say whether a slot was held twice, a gang ran in part, an app was lost, an order was sent before it was written.
 
-    It reads the journal and the workers' own files with code of its own, and changes nothing; the arbiter may run.
+    It reads the journal and the workers' own files with code of its own, then tries dry whether an arbiter begins with
+    the journal, and changes nothing; the arbiter may run.
     Exit code 1 where it finds something.
     """
     report = check_folder(folder, over=over)
+    _try(report, journal_of(folder))
     typer.echo(json.dumps(facts(report)) if as_json else "\n".join(lines(report)))
     if report.found:
         raise typer.Exit(1)
+
+
+@journal.command("salvage")
+def salvage(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, a run's folder, or a journal.")],
+) -> None:
+    """Write what is good of a damaged journal to a new file, in its place; the damaged one is kept beside it.
+
+    Whether an arbiter begins with the new file is tried dry. Exit code 1 where it does not.
+    """
+    from eunomia.salvage import lines as words
+    from eunomia.salvage import salvage as save
+    from eunomia_appmaster.dry_recovery import try_recovery
+
+    path = journal_of(folder)
+    if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
+        raise InputError("a journal must exist to be saved from", value="no such file", place=str(path))
+    done = save(path)
+    dry = try_recovery(path)
+    typer.echo("\n".join([*words(path, done), *dry.lines()]))
+    if dry.refused is not None:
+        raise typer.Exit(1)
+    typer.echo("an arbiter begins with it: start `eunomia serve`")
+
+
+def journal_of(folder: Path) -> Path:
+    """The journal of a folder, or the one that was named."""
+    return folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - as above
+
+
+def _try(report: Report, path: Path) -> None:
+    """Add what an arbiter would say at its start."""
+    from eunomia_appmaster.dry_recovery import try_recovery
+
+    dry = try_recovery(path)
+    if dry.refused is not None:
+        report.tell(Finding(rule=Rule.NOT_RECOVERABLE, what=dry.refused, place=path.name))
+    for name in dry.lost:
+        what = f"app {name} fails at the next start, for its note is damaged or missing"
+        report.tell(Finding(rule=Rule.APP_LOST, what=what, place="table notes", app=name))
 
 
 def facts(report: Report) -> dict[str, object]:

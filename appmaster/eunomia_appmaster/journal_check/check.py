@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eunomia.errors import InputError
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.containers import EPOCHS, Files, check_alone, read_containers, read_epochs
 from eunomia_appmaster.journal_check.findings import Finding, Report, Rule
@@ -34,11 +33,15 @@ def check_folder(folder: Path, *, over: bool = False) -> Report:
     with Rows(path, lambda _: None) as rows:
         cluster = _cluster(rows, path, report)
     if cluster is None:
+        with Rows(path, report.tell) as rows:
+            rows.check_pages()
+            rows.check_values()
         return report
     # The workers' files come first: what they carried out is in a journal that is read later.
     files = Files(containers=read_containers(path.parent, cluster), epochs=read_epochs(path.parent))
     with Rows(path, report.tell) as rows:
         rows.check_pages()
+        rows.check_values()
         _Check(rows=rows, folder=path.parent, cluster=cluster, files=files, report=report).run(over=over)
     return report
 
@@ -53,8 +56,11 @@ def _cluster(rows: Rows, path: Path, report: Report) -> Cluster | None:
         return None
     try:
         return Cluster.read(layout)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError("a journal must say what its machines are", value=repr(error), place=str(path)) from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        report.tell(
+            Finding(rule=Rule.UNREADABLE, what=f"it does not say what the machines are: {error!r}", place="meta layout")
+        )
+        return None
 
 
 @dataclass(slots=True, kw_only=True)

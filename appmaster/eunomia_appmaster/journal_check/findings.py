@@ -39,6 +39,8 @@ class Rule(Enum):
     """Orders are about leases that were begun, and about apps and jobs that are there."""
     CHECKPOINT_DIFFERS = "checkpoint-differs"
     """A saved state says what follows from the steps before it."""
+    NOT_RECOVERABLE = "not-recoverable"
+    """An arbiter begins with the journal; tried dry, with the arbiter's own code."""
     UNREADABLE = "unreadable"
     """Every row can be read, and is as it was written."""
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
 from eunomia_appmaster.journal_check.plain import plain
 
 APPLICATION_ID = 0x45554E4F
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 ATTEMPTS, PAUSE_SECONDS = 10, 0.05
 """At opening a journal that is being written."""
 DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
 """The parts of a decision that are looked at."""
+ARCHIVED = ("id", "now", "at", "events", "decision", "uptime", "crc")
+"""The columns of an archived step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class Rows:
         try:
             found = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return None if found is None else plain(json.loads(found[0]))
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError, RecursionError) as error:
             self._unreadable(str(error), f"meta {key}")
             return None
 
@@ -131,22 +133,22 @@ class Rows:
         """Yield the checkpoints, oldest first."""
         crc = "crc" if self.version > 1 else "NULL"
         try:
-            query = f"SELECT after_step, state, {crc} FROM checkpoints ORDER BY after_step"
-            for after, state, known in self._database.execute(query):
-                made = self._state(int(after), bytes(state), known)
+            query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step"
+            for after, at, state, known in self._database.execute(query):
+                made = self._state(int(after), at, state, known)
                 if made is not None:
                     yield made
         except sqlite3.DatabaseError as error:
             self._unreadable(f"rows cannot be read any further: {error}", "table checkpoints")
 
-    def _state(self, after: int, state: bytes, crc: int | None) -> Saved | None:
+    def _state(self, after: int, at: Any, state: Any, crc: int | None) -> Saved | None:
         place = f"checkpoint after step {after}"
-        if crc is not None and crc != zlib.crc32(state):
+        if not isinstance(state, bytes) or not self._is_right(crc, (after, at), state):
             self._unreadable("its state is not as it was written", place)
             return None
         try:
             made = json.loads(state)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._unreadable(f"its state is no JSON: {error}", place)
             return None
         return Saved(after_step=after, state=made)
@@ -155,28 +157,32 @@ class Rows:
         for _, last, file in self._segments():
             if file is not None:
                 yield from self._archived(self._path.parent / file, int(last))
-        more = "crc" if self.version > 1 else "NULL"
-        yield from self._database.execute(f"SELECT id, now, at, events, decision, {more} FROM steps ORDER BY id")
+        more = "uptime, crc" if self.version > 1 else "NULL, NULL"
+        query = f"SELECT id, now, at, events, decision, {more} FROM steps ORDER BY id"
+        yield from ((*row, False) for row in self._database.execute(query))
 
     def _segments(self) -> list[tuple[int, int, str | None]]:
         if self.version < 2:
             return []
-        return list(self._database.execute("SELECT first, last, file FROM segments ORDER BY first"))
+        rows = self._database.execute("SELECT first, last, file FROM segments ORDER BY first")
+        return [row for row in rows if isinstance(row[1], int) and isinstance(row[2], str | None)]
 
     def _archived(self, path: Path, last: int) -> Iterator[tuple[Any, ...]]:
         try:
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 for line in lines:
                     row = json.loads(line)
-                    yield tuple(row[name] for name in ("id", "now", "at", "events", "decision", "crc"))
-        except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+                    yield (*(row[name] for name in ARCHIVED), True)
+        except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
             self._unreadable(f"the segment up to step {last} cannot be read: {error}", path.name)
 
     def _step(self, row: tuple[Any, ...]) -> Step | None:
-        number, now, at, events, decision, crc = row
+        *columns, crc, archived = row
+        number, now, at, events, decision, _ = columns
         place = f"step {number}"
         try:
-            if crc is not None and crc != zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode()):
+            before = crc is None or crc == zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode())
+            if not (crc == _sum(columns) or (before and (archived or self.version < 3))):
                 self._unreadable("the row is not as it was written", place)
             decided = json.loads(decision)
             return Step(
@@ -186,12 +192,59 @@ class Rows:
                 events=[plain(event) for event in json.loads(events)],
                 decision={name: plain(decided[name]) for name in DECIDED if name in decided},
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._unreadable(f"the row cannot be read: {error}", place)
             return None
 
+    def _is_right(self, crc: int | None, columns: tuple[Any, ...], state: bytes) -> bool:
+        if self.version > 2:
+            return crc == zlib.crc32(state, _sum(columns))
+        return crc is None or crc == zlib.crc32(state)
+
+    def check_values(self) -> None:
+        """Look at each row of notes, meta and segments: its sum, where there is one, and whether it is JSON."""
+        notes = self._check_table("notes", ("kind", "key", "value"))
+        self._check_table("meta", ("key", "value"))
+        if self.version > 2:
+            self._check_table("segments", ("first", "last", "at", "file"))
+            known = self.meta("notes")
+            if isinstance(known, int) and known != notes:
+                self._unreadable(f"{known} notes were written, but {notes} are there", "table notes")
+
+    def _check_table(self, table: str, columns: tuple[str, ...]) -> int:
+        count = 0
+        crc = "crc" if self.version > 2 else "NULL"
+        try:
+            for *row, known in self._database.execute(f"SELECT {', '.join(columns)}, {crc} FROM {table}"):
+                count += 1
+                right = known == _sum(row) if self.version > 2 else True
+                if not right or (table != "segments" and not _is_json(row[-1])):
+                    self._unreadable("the row is not as it was written", f"{table[:-1]} {_words(row[:-1])}")
+        except sqlite3.DatabaseError as error:
+            self._unreadable(f"rows cannot be read any further: {error}", f"table {table}")
+        return count
+
     def _unreadable(self, what: str, place: str) -> None:
         self._tell(Finding(rule=Rule.UNREADABLE, what=what, place=place))
+
+
+def _sum(columns: Sequence[Any]) -> int:
+    """The sum that version 3 writes: text as it is, the rest as Python writes it, a line each."""
+    lines = (column if isinstance(column, str) else repr(column) for column in columns)
+    return zlib.crc32("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+
+
+def _is_json(text: Any) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return isinstance(text, str)
+
+
+def _words(key: Sequence[Any]) -> str:
+    text = " ".join(map(str, key))[:80]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -223,6 +276,7 @@ def _is_written_beside(path: Path) -> bool:
 
 def _looking_at(uri: str, path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(uri, uri=True, isolation_level=None)
+    database.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
     try:
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:

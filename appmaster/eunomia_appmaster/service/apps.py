@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eunomia.errors import InputError
-from eunomia.journal import Note
+from eunomia.journal_values import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import KEPT_APPS
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
@@ -119,12 +119,39 @@ class App:
             self.state, self.why, self.ended_at = state, why[:1000], now
 
 
+STATES = ("live", "finished", "failed", "cancelled")
+_NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho")
+_COUNTS = ("trials", "least", "most", "max_iterations")
+_TEXTS = ("name", "user", "tuner", "request_id", "node", "state", "why")
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(_NUMBERS, (int, float)),
+    **dict.fromkeys(_COUNTS, int),
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(("ended_jobs", "standing"), dict),
+}
+
+
+def read_app(name: str, values: Any) -> App | None:
+    """An app from its note; None: the note does not say what a note says."""
+    try:
+        app = App(**values)
+    except TypeError:
+        return None
+    for field in dataclasses.fields(App):
+        given = getattr(app, field.name)
+        if given is None and field.default is None:
+            continue
+        if not isinstance(given, _KINDS[field.name]) or isinstance(given, bool):
+            return None
+    return app if app.name == name and app.state in STATES else None
+
+
 class Apps:
     """Apps by name, in order of submission: all that live, and those that ended last.
 
     Args:
         folder: of all apps' folders.
-        notes: the journal's, from an earlier arbiter.
+        apps: of an earlier arbiter, by name.
         keep: how many that are over stay in memory.
         forgotten: where the others are looked up; None: nowhere.
 
@@ -135,7 +162,7 @@ class Apps:
     def __init__(
         self,
         folder: Path,
-        notes: Mapping[str, Any],
+        apps: Mapping[str, "App"],
         *,
         keep: int = KEPT_APPS,
         forgotten: "Forgotten | None" = None,
@@ -145,7 +172,7 @@ class Apps:
         self.folder = folder
         self._keep = keep
         self._forgotten = forgotten
-        self._apps = {name: App(**values) for name, values in notes.items()}
+        self._apps = dict(apps)
         self._requests: OrderedDict[str, str] = OrderedDict()
         for app in self:
             self._note_request(app)

@@ -36,7 +36,8 @@ class Clock:
             journal: open for writing.
             last: its last step; None: it has none yet.
         """
-        known: dict[str, Any] = dict(journal.meta.get(BOOT) or {})
+        noted = journal.meta.get(BOOT)
+        known: dict[str, Any] = noted if isinstance(noted, dict) and isinstance(noted.get("after_step"), int) else {}
         here = boot_id()
         if known.get("id") != here:
             journal.set_meta(**{BOOT: {"id": here, "after_step": 0 if last is None else last.number}})

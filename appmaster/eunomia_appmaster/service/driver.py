@@ -28,8 +28,9 @@ from eunomia.events import (
     JobsDivided,
     RateMeasured,
 )
-from eunomia.journal import Journal, Note
+from eunomia.journal import Journal
 from eunomia.journal_files import JournalWriteError
+from eunomia.journal_values import Note
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog

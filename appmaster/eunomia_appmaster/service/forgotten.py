@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from eunomia.journal import read_journal
-from eunomia_appmaster.service.apps import NOTE, App
+from eunomia_appmaster.service.apps import NOTE, App, read_app
 
 MOST_LISTED = 5000
 """Of them in one answer, which has to fit a message."""
@@ -28,7 +28,7 @@ class Forgotten:
         """
         with read_journal(self._path) as journal:
             values = journal.note_of(NOTE, name)
-        app = None if values is None else App(**values)
+        app = None if values is None else read_app(name, values)
         return app if app is not None and app.over else None
 
     def besides(self, known: Collection[str]) -> list[App]:
@@ -39,5 +39,6 @@ class Forgotten:
         """
         with read_journal(self._path) as journal:
             notes = journal.notes(NOTE)
-        ended = [values for name, values in notes.items() if name not in known and values["state"] != "live"]
-        return [App(**values) for values in ended[-MOST_LISTED:]]
+        read = (read_app(name, values) for name, values in notes.items() if name not in known)
+        ended = [app for app in read if app is not None and app.over]
+        return ended[-MOST_LISTED:]

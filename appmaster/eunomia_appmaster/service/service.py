@@ -26,16 +26,16 @@ from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
-from eunomia_appmaster.service.apps import MASTER_ENDED, NOTE, App, Apps
+from eunomia_appmaster.service.apps import MASTER_ENDED, App, Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.forgotten import Forgotten
-from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, without_note
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import Session, Teller
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
-from eunomia_appmaster.service.tokens import Tokens, new_secret
+from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -75,16 +75,12 @@ class Service:
         self.meters: Meters | None = None
         """What is counted for ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
-        meta = journal.meta
-        if "secret" not in meta:
-            journal.set_meta(secret=new_secret().hex(), seed=settings.seed)
-            meta = journal.meta
-        self.seed = int(meta["seed"])
-        self.tokens = Tokens(bytes.fromhex(meta["secret"]))
-        self._served_before = meta.get("profile")
-        layout = Layout.decoded(meta["layout"]) if "layout" in meta else None
-        self.nodes = Nodes(layout, settings.node_silence)
-        self.apps = Apps(settings.apps, journal.notes(NOTE), keep=settings.keep_apps, forgotten=Forgotten(journal.path))
+        kept = kept_of(journal, settings.seed)
+        self.seed = kept.seed
+        self.tokens = Tokens(kept.secret)
+        self._served_before = kept.profile
+        self.nodes = Nodes(kept.layout, settings.node_silence)
+        self.apps = Apps(settings.apps, apps_of(journal), keep=settings.keep_apps, forgotten=Forgotten(journal.path))
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter)
@@ -159,7 +155,7 @@ class Service:
             stages, fallback = self.meters.around(stages), self.meters.around(fallback)
         arbiter = Arbiter(cluster, stages, fallback, seed=self.seed)
         steps = recover(arbiter, self.journal)
-        last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1))), None)
+        last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1), archived=False)), None)
         clock = Clock.after(self.journal, last)
         self._driver = Driver(
             arbiter,
@@ -176,9 +172,18 @@ class Service:
         self._distrust(arbiter)
         self.driver.put(self.nodes.events(arbiter.state))  # before a round could give out a slot that is missing
         self._tell_profile(last is None)
+        self._end_lost(arbiter.state)
         self.refresh()
         if last is not None:
             log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(arbiter.state.leases))
+
+    def _end_lost(self, state: State) -> None:
+        """An app without its note has failed: what it asked for is not known, and its workers are ended."""
+        for app in list(without_note(state, self.apps.get)):
+            log.error("app.lost", app=app.name, why=LOST_NOTE)
+            self.apps.take_up(app)
+            self.driver.faults.append(f"app {app.name} has failed: {LOST_NOTE}")
+            self.end(app, "failed", LOST_NOTE)
 
     def _distrust(self, arbiter: Arbiter) -> None:
         """Count all machines as lost where they have seen later orders than the journal: it was restored or cut short.

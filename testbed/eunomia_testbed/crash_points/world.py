@@ -15,7 +15,8 @@ import grpc
 from eunomia.arbiter import Arbiter
 from eunomia.errors import EunomiaError
 from eunomia.events import Event
-from eunomia.journal import Journal, Note, read_journal
+from eunomia.journal import Journal, read_journal
+from eunomia.journal_values import Note
 from eunomia.profiles import Profile
 from eunomia.shapes import builds, value
 from eunomia.units import Seconds

@@ -1,0 +1,45 @@
+"""Recovery tried dry: what an arbiter would say if it began with a journal now. Nothing is changed."""
+
+from pathlib import Path
+
+from eunomia.arbiter import Arbiter
+from eunomia.errors import InputError
+from eunomia.journal import read_journal
+from eunomia.profiles import Profile
+from eunomia.recovery import recover
+from eunomia.shapes import value
+from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, without_note
+
+
+@value
+class Dry:
+    """What a dry recovery came to."""
+
+    refused: str | None = None
+    """Why the arbiter would not begin; None: it would."""
+    lost: tuple[str, ...] = ()
+    """Apps that would have failed, since no note tells of them."""
+    said: tuple[str, ...] = ()
+    """What the arbiter would pass over or write again, a line each."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        made = [f"an arbiter does not begin with this journal: {self.refused}"] if self.refused else []
+        return made + [f"app {name} fails at the next start: {LOST_NOTE}" for name in self.lost]
+
+
+def try_recovery(path: Path) -> Dry:
+    """Read and fold a journal as the arbiter does at its start, under the fallback profile: no plugin is asked."""
+    try:
+        with read_journal(path) as journal, journal.at_one_moment():
+            kept = read_kept(journal)
+            said = tuple(journal.damage().words())
+            if kept.layout is None:
+                return Dry(said=said)
+            stages = Profile.fallback().stages(kept.layout.cluster)
+            arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
+            recover(arbiter, journal)
+            apps = apps_of(journal)
+            return Dry(lost=tuple(app.name for app in without_note(arbiter.state, apps.get)), said=said)
+    except InputError as error:
+        return Dry(refused=str(error))

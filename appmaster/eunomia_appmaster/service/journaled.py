@@ -1,0 +1,119 @@
+"""What the service takes from its journal when it starts, beside the arbiter's state.
+
+What is damaged and told by nothing else is refused with its cure; what follows from the start itself is written anew;
+a damaged note costs its app alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia.journal import Journal, JournalReader
+from eunomia.journal_files import BEGIN_ANEW
+from eunomia.journal_sums import UNREADABLE
+from eunomia.salvage import NOWHERE_ELSE
+from eunomia.shapes import value
+from eunomia.state import State
+from eunomia.units import UserId
+from eunomia_appmaster.service.apps import NOTE, App, read_app
+from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.tokens import new_secret
+
+log = structlog.get_logger()
+
+LOST_NOTE: Final = (
+    "its note in the journal was damaged or missing; its folder and checkpoints are kept, submit it again"
+)
+
+
+@value
+class Kept:
+    """What holds for the whole journal."""
+
+    secret: bytes
+    seed: int
+    layout: Layout | None
+    profile: object
+    """Text of the profile that served last; None: not known."""
+
+
+def kept_of(journal: Journal, seed: int) -> Kept:
+    """What a journal keeps for all arbiters that write it; a new one gets its secret and ``seed``.
+
+    Raises:
+        InputError: a page, or what nothing else tells, is damaged or missing.
+    """
+    journal.check_pages()
+    meta, damage = journal.meta, journal.damage()
+    began = journal.last_step > 0 or bool(journal.notes(NOTE)) or any(key in meta for key in NOWHERE_ELSE)
+    if not began and not damage.meta:
+        journal.set_meta(secret=new_secret().hex(), seed=seed)
+        meta = journal.meta
+    for line in damage.words():
+        log.error("journal.damaged", what=line, journal=str(journal.path))
+    return _read(journal, meta)
+
+
+def read_kept(journal: JournalReader) -> Kept:
+    """The same of a journal that is looked at only.
+
+    Raises:
+        InputError: as ``kept_of``.
+    """
+    journal.check_pages()
+    return _read(journal, journal.meta)
+
+
+def _read(journal: Journal | JournalReader, meta: dict[str, Any]) -> Kept:
+    for key in NOWHERE_ELSE:
+        if key not in meta and (key != "layout" or journal.last_step > 0):
+            _refuse(journal, key, "none that is as it was written")
+    try:
+        secret, seed = bytes.fromhex(meta["secret"]), meta["seed"]
+    except UNREADABLE:
+        _refuse(journal, "secret", "no hexadecimal text")
+    if len(secret) < 16 or not isinstance(seed, int):
+        _refuse(journal, "secret and seed", "a short secret, or a seed that is no integer")
+    try:
+        layout = Layout.decoded(meta["layout"]) if "layout" in meta else None
+    except (InputError, *UNREADABLE) as error:
+        _refuse(journal, "layout", str(error)[:200])
+    return Kept(secret=secret, seed=seed, layout=layout, profile=meta.get("profile"))
+
+
+def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
+    rule = f"a journal must hold its {key}, which nothing else tells: restore a backup, or {BEGIN_ANEW}"
+    raise InputError(rule, value=got, place=str(journal.path))
+
+
+def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
+    """The apps whose notes can be trusted and read, by name; the others are logged by name."""
+    apps: dict[str, App] = {}
+    for name, values in journal.notes(NOTE).items():
+        app = read_app(name, values)
+        if app is None:
+            log.error("app.note_unreadable", app=name, journal=str(journal.path))
+        else:
+            apps[name] = app
+    return apps
+
+
+def without_note(state: State, known: Callable[[str], App | None]) -> Iterator[App]:
+    """Apps that the arbiter knows and no note tells of, with as much as the arbiter knows of them."""
+    users = {row: name for name, row in state.user_rows.items()}
+    tuners = {number: kind for kind, number in state.tuner_kinds.items()}
+    for name, row in state.app_rows.items():
+        if known(str(name)) is None:
+            yield App(
+                name=str(name),
+                user=str(users.get(int(state.apps.live.user[row]), UserId("unknown"))),
+                weight=float(state.apps.live.weight[row]),
+                tuner=tuners.get(int(state.apps.live.tuner_kind[row]), ""),
+                trials=0,
+                least=1,
+                most=1,
+                submitted_at=0.0,
+                arrived_at=0.0,
+            )
