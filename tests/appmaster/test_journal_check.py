@@ -152,7 +152,8 @@ def change_a_saved_state(run: Any) -> None:
     (data,) = run._database.execute("SELECT state FROM checkpoints WHERE after_step = 14").fetchone()
     state = json.loads(data)
     state["tables"]["holdings"]["columns"]["lease"][2] = 3
-    run.sql("UPDATE checkpoints SET state = ?, crc = NULL WHERE after_step = 14", json.dumps(state).encode())
+    run.sql("UPDATE checkpoints SET state = ? WHERE after_step = 14", json.dumps(state).encode())
+    run.sum_checkpoint(14)
 
 
 def cut_a_saved_state(run: Any) -> None:
@@ -164,7 +165,8 @@ def change_a_row(run: Any) -> None:
 
 
 def cut_a_row(run: Any) -> None:
-    run.sql("UPDATE steps SET decision = substr(decision, 1, 20), crc = NULL WHERE id = 4")
+    run.sql("UPDATE steps SET decision = substr(decision, 1, 20) WHERE id = 4")
+    run.sum_step(4)
 
 
 def tell_the_launcher_first(run: Any) -> None:
