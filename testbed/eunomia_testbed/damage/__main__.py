@@ -1,0 +1,50 @@
+"""``python -m eunomia_testbed.damage --damages N --seed S``: exit code 1 if one was silent, crashed or was not found."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from eunomia_testbed.damage.damages import damage
+from eunomia_testbed.damage.outcome import End, Outcome, begin, judge
+from eunomia_testbed.damage.world import build
+
+BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
+
+
+def run(damages: int, seed: int) -> Iterator[tuple[int, str, Outcome]]:
+    """Damage a journal again and again, each time a whole one; yield seed, damage and outcome of each."""
+    with tempfile.TemporaryDirectory() as place:
+        source, folder = Path(place) / "whole", Path(place) / "state"
+        build(source)
+        shutil.copytree(source, folder)
+        whole = begin(folder)
+        for number in range(seed, seed + damages):
+            shutil.rmtree(folder)
+            shutil.copytree(source, folder)
+            what = damage(folder / "journal.sqlite", number)
+            yield number, what, judge(folder, whole)
+
+
+def main() -> int:
+    """Damage, and print what came of it."""
+    options = argparse.ArgumentParser(prog="python -m eunomia_testbed.damage", description=__doc__)
+    options.add_argument("--damages", type=int, default=300)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--verbose", action="store_true", help="a line a damage")
+    chosen = options.parse_args()
+    sys.stdout.write(f"seed {chosen.seed}\n")
+    ends: Counter[End] = Counter()
+    for number, what, outcome in run(chosen.damages, chosen.seed):
+        ends[outcome.end] += 1
+        if chosen.verbose or outcome.end in BAD:
+            sys.stdout.write(f"{number} {what}: {outcome.end.value}: {outcome.what}\n")
+    sys.stdout.write("".join(f"{end.value:22} {ends[end]:5}\n" for end in End))
+    return int(any(ends[end] for end in BAD))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

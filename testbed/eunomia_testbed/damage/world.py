@@ -1,0 +1,107 @@
+"""A state folder whose journal has all there is: apps that live and that are over, checkpoints, archived segments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from eunomia.arbiter import Arbiter
+from eunomia.cluster import Cluster, Machine
+from eunomia.decisions import Decision
+from eunomia.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobReported, Released, Started
+from eunomia.journal import Journal
+from eunomia.journal_files import Retention
+from eunomia.leases import LeaseState
+from eunomia.profiles import Profile
+from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.layout import Layout, Place
+
+SLOTS: Final = 4
+APPS: Final = ("ana", "bob", "cy", "dora", "eve", "fay")
+OVER: Final = ("ana", "bob")
+LEASE_EPOCH_SECONDS: Final = 7.0
+BEGAN: Final = 1_700_000_000.0
+
+
+def build(folder: Path) -> None:
+    """Make the folder: a run of some fifty steps that stopped with four apps alive."""
+    (folder / "apps").mkdir(parents=True)
+    for name in APPS:
+        (folder / "apps" / name).mkdir()
+    with Journal.open(folder / "journal.sqlite", durable=False, retention=Retention(segment_steps=5)) as journal:
+        _Run(journal).run()
+
+
+class _Run:
+    """Steps an arbiter, and does at once what it orders."""
+
+    def __init__(self, journal: Journal) -> None:
+        machine = Machine(name="box", gpu_type="cpu", gpus=SLOTS, cpus=8.0, memory_gib=16.0)
+        cluster = Cluster.build((machine,), place="damage")
+        places = tuple(Place(node="box", slot=slot) for slot in range(SLOTS))
+        profile = Profile.load("default")
+        layout = Layout(cluster=cluster, places=places).encoded()
+        journal.set_meta(secret="5a" * 32, seed=7, layout=layout, profile=profile.resolved(), policy="default")
+        journal.set_meta(cluster=["box"], boot={"id": "of another run", "after_step": 0})
+        self._journal = journal
+        self._arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster), seed=7)
+        self._now = 0.0
+
+    def run(self) -> None:
+        for number, name in enumerate(APPS):
+            app = _app(name, self._now)
+            self._step([AppArrived(app=AppId(name), user=UserId(app.user), divides=False)], [app])
+            self._step([_job(name)], [])
+            if number % 2:
+                self._journal.checkpoint(self._arbiter.save())
+        for name in OVER:
+            app = _app(name, 0.0)
+            app.end("finished", "", self._now)
+            self._step([JobFinished(job=JobId(f"{name}/1"))], [])
+            self._step([AppFinished(app=AppId(name))], [app])
+        self._journal.checkpoint(self._arbiter.save())
+        for iterations in range(1, 8):
+            self._step([JobReported(job=JobId("cy/1"), iterations_done=10.0 * iterations, rate=1.0, at=self._now)], [])
+
+    def _step(self, events: Sequence[Event], apps: Sequence[App]) -> None:
+        notes = [app.note() for app in apps]
+        while events:
+            self._now += LEASE_EPOCH_SECONDS
+            decision = self._arbiter.step(Seconds(self._now), list(events))
+            self._journal.append(Seconds(self._now), list(events), decision, at=BEGAN + self._now, notes=notes)
+            notes = []
+            events = self._follow(decision)
+
+    def _follow(self, decision: Decision) -> list[Event]:
+        gone: list[Event] = [
+            Released(lease=order.lease, epoch=order.fence, gpus=tuple(order.leaving.tolist()))
+            for order in (*decision.orders, *decision.transitions)
+            if order.leaving.size
+        ]
+        leases = self._arbiter.state.leases.values()
+        return gone + [
+            Started(lease=lease.id, epoch=lease.epoch)  # type: ignore[arg-type]
+            for lease in leases
+            if lease.state is LeaseState.ORDERED
+        ]
+
+
+def _app(name: str, now: float) -> App:
+    return App(
+        name=name,
+        user=f"user-{name}",
+        weight=1.0,
+        tuner="none",
+        trials=1,
+        least=1,
+        most=1,
+        submitted_at=BEGAN + now,
+        arrived_at=now,
+        node="box",
+    )
+
+
+def _job(name: str) -> JobAdded:
+    return JobAdded(
+        job=JobId(f"{name}/1"), app=AppId(name), least=1, most=1, iterations=1000.0, seconds_per_iteration=1.0
+    )
