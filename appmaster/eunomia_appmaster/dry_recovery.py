@@ -8,7 +8,7 @@ from eunomia.journal import read_journal
 from eunomia.profiles import Profile
 from eunomia.recovery import recover
 from eunomia.shapes import value
-from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, without_note
+from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, said_of, without_note
 
 
 @value
@@ -33,7 +33,7 @@ def try_recovery(path: Path) -> Dry:
     try:
         with read_journal(path) as journal, journal.at_one_moment():
             kept = read_kept(journal)
-            said = tuple(journal.damage().words())
+            said = tuple(said_of(journal))
             if kept.layout is None:
                 return Dry(said=said)
             stages = Profile.fallback().stages(kept.layout.cluster)

@@ -92,7 +92,7 @@ def damage_of(database: sqlite3.Connection) -> Damage:
     rows = list(values(database, NOTED))
     known = dict(whole(database, META)).get((NOTES,))
     return Damage(
-        notes=tuple((name_of(keys[0]), name_of(keys[1])) for keys, _, good in rows if not good),
+        notes=tuple((name_of(keys[0]), _note_name(database, keys)) for keys, _, good in rows if not good),
         missing=max(0, known - len(rows)) if isinstance(known, int) else 0,
         meta=tuple(name_of(keys[0]) for keys, _, good in values(database, META) if not good),
         segments=tuple(name_of(first) for first, *_, good in segment_rows(database) if not good),
@@ -119,6 +119,16 @@ def _count(database: sqlite3.Connection, added: int) -> None:
     known = database.execute("SELECT key, value, crc FROM meta WHERE key = ?", (NOTES,)).fetchone()
     good = known is not None and known[2] == row_sum(*known[:2])
     write_meta(database, NOTES, str(int(known[1]) + added if good else int(rows)))
+
+
+def _note_name(database: sqlite3.Connection, keys: tuple[Any, ...]) -> str:
+    """A damaged note's key, and the name that its value has where that is another."""
+    found = database.execute("SELECT value FROM notes WHERE kind IS ? AND key IS ?", keys).fetchone()
+    try:
+        named = json.loads(found[0])["name"]
+    except UNREADABLE:
+        named = keys[1]
+    return name_of(keys[1]) + ("" if named == keys[1] else f" (of {name_of(named)})")
 
 
 def name_of(key: object) -> str:

@@ -2,8 +2,10 @@
 lease."""
 
 import importlib.util
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,25 @@ def test_a_submission_that_a_full_disk_cut_short_may_be_repeated(tmp_path: Path)
         made.ready()
         (tmp_path / "state" / "apps" / ".ana.new").mkdir(parents=True)  # what it had written
         assert made.submit("ana").app == "ana"
+
+
+def test_a_damaged_note_costs_its_app_alone(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        made.ready()
+        for name in ("ana", "bob"):
+            master = made.master(name, "2")
+            master.register()
+            job = pb.JobAdded(job=f"{name}/1", least=2, most=2, iterations=100.0)
+            master.beat_until(lambda on=master: on.leases, jobs_added=[job])
+        made.arbiter.close()
+        with closing(sqlite3.connect(tmp_path / "state" / "journal.sqlite", isolation_level=None)) as database:
+            database.execute("UPDATE notes SET value = replace(value, '\"ana\"', '\"anb\"') WHERE key = 'ana'")
+        made.arbiter = service_lab.Arbiter(tmp_path / "state", address=made.arbiter.address)
+        made.ready()
+        assert made.app("ana").state == "failed"
+        assert "its note in the journal was damaged or missing" in made.app("ana").why
+        assert made.app("bob").state == "live"
+        eventually(lambda: len(made.slots("free")) == 2, "the slots of the app that was lost")
 
 
 async def raise_limit(made: Any) -> None:

@@ -105,8 +105,8 @@ class Rows:
     def last_number(self) -> int:
         """Number of the last step that was ever written."""
         with contextlib.suppress(sqlite3.DatabaseError):
-            found = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'steps'").fetchone()
-            return int(found[0]) if found else 0
+            found = self._database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps'").fetchone()
+            return found[0] if isinstance(found[0], int) else 0
         return 0
 
     def dropped(self) -> int:
@@ -125,7 +125,7 @@ class Rows:
 
     def clock(self) -> Iterator[tuple[int, float]]:
         """Yield number and Unix time of the steps that are not archived, as far as they can be read."""
-        with contextlib.suppress(sqlite3.DatabaseError, TypeError):
+        with contextlib.suppress(sqlite3.DatabaseError, TypeError, ValueError):
             for number, at in self._database.execute("SELECT id, at FROM steps ORDER BY id"):
                 yield int(number), float(at)
 

@@ -51,9 +51,21 @@ def kept_of(journal: Journal, seed: int) -> Kept:
     if not began and not damage.meta:
         journal.set_meta(secret=new_secret().hex(), seed=seed)
         meta = journal.meta
-    for line in damage.words():
+    for line in said_of(journal):
         log.error("journal.damaged", what=line, journal=str(journal.path))
     return _read(journal, meta)
+
+
+def said_of(journal: Journal | JournalReader) -> list[str]:
+    """What is damaged beside steps and checkpoints, a line each; of a note that is missing, whose it may have been."""
+    damage = journal.damage()
+    lines = damage.words()
+    if damage.missing:
+        known, folder = journal.notes(NOTE), journal.path.parent / "apps"
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        unknown = [name for name in names if name not in known and not name.startswith(".")]
+        lines.append(f"folders of apps without a note: {', '.join(unknown) or 'none'}")
+    return lines
 
 
 def read_kept(journal: JournalReader) -> Kept:

@@ -1,4 +1,4 @@
-"""``python -m eunomia_testbed.damage --damages N --seed S``: exit code 1 if one was silent, crashed or was not found."""
+"""``python -m eunomia_testbed.damage --damages N --seed S``: exit code 1 if one is silent, crashes or is not found."""
 
 import argparse
 import shutil

@@ -53,7 +53,7 @@ def _letter(database: sqlite3.Connection, table: str, chance: random.Random) -> 
     row, column, value = _drawn(database, table, chance)
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     at = chance.randrange(len(text))
-    letter = chance.choice([one for one in "0123456789abcxyz{}[]\",:" if one != text[at]])
+    letter = chance.choice([one for one in '0123456789abcxyz{}[]",:' if one != text[at]])
     if isinstance(value, int | float):
         letter = chance.choice([one for one in "0123456789" if one != text[at]])
     made: Any = text[:at] + letter + text[at + 1 :]

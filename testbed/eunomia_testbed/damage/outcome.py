@@ -1,6 +1,7 @@
 """What becomes of a damaged journal: the arbiter's start is tried as it is, and compared with that of a whole one."""
 
 import dataclasses
+import time
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -49,7 +50,8 @@ class Begun:
     state: bytes
     apps: dict[str, Any]
     kept: tuple[Any, ...]
-    now: float
+    ahead: float
+    """The arbiter's clock before Unix time."""
     said: list[str]
 
 
@@ -66,15 +68,17 @@ def begin(folder: Path) -> Begun:
             service = Service(settings, journal, Profile.load("default"), Profile.fallback())
             service._begin()
             state, now = service.driver.arbiter.save(), float(service.driver.clock.now())
+            ahead = now - time.time()
             apps = {app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.forgotten())}
-            kept = (service.seed, service.tokens.container_secret, service.nodes.layout and service.nodes.layout.encoded())
+            layout = None if service.nodes.layout is None else service.nodes.layout.encoded()
+            kept = (service.seed, service.tokens.container_secret, layout)
             later = Seconds(max(now, float(service.state.now)) + 1.0)
             journal.append(later, [], service.driver.arbiter.step(later, []))
             journal.checkpoint(service.driver.arbiter.save())
         finally:
             journal.close()
     said = [str(line) for line in logs if line["log_level"] in ("error", "warning")]
-    return Begun(state=state, apps=apps, kept=kept, now=now, said=said)
+    return Begun(state=state, apps=apps, kept=kept, ahead=ahead, said=said)
 
 
 def judge(folder: Path, whole: Begun) -> Outcome:
@@ -118,10 +122,9 @@ def _compared(begun: Begun, whole: Begun) -> Outcome:
     names = whole.apps.keys() | begun.apps.keys()
     changed = sorted(name for name in names if begun.apps.get(name) != whole.apps.get(name))
     said = [name for name in changed if any(name in line for line in begun.said)]
-    same = begun.state == whole.state and begun.kept == whole.kept and abs(begun.now - whole.now) < CLOCK_SECONDS
+    same = begun.state == whole.state and begun.kept == whole.kept and abs(begun.ahead - whole.ahead) < CLOCK_SECONDS
     if not changed and same:
         return Outcome(end=End.HARMLESS, what="; ".join(begun.said)[:300])
-    missing = any("notes are missing" in line for line in begun.said)
-    if same and len(changed) == 1 and (said or missing):
+    if same and len(changed) == 1 and said:
         return Outcome(end=End.ONE_APP, what=f"{changed[0]}: {'; '.join(begun.said)[:300]}")
     return Outcome(end=End.SILENT, what=f"changed {changed}, state the same: {same}; said {begun.said}")

@@ -61,7 +61,9 @@ class _Run:
             self._step([AppFinished(app=AppId(name))], [app])
         self._journal.checkpoint(self._arbiter.save())
         for iterations in range(1, 8):
-            self._step([JobReported(job=JobId("cy/1"), iterations_done=10.0 * iterations, rate=1.0, at=self._now)], [])
+            self._step(
+                [JobReported(job=JobId("cy/1"), iterations_done=10.0 * iterations, rate=1.0, at=Seconds(self._now))], []
+            )
 
     def _step(self, events: Sequence[Event], apps: Sequence[App]) -> None:
         notes = [app.note() for app in apps]
