@@ -111,7 +111,7 @@ def bring_up(database: sqlite3.Connection) -> None:
         add_sums(database)
         (notes,) = database.execute("SELECT count(*) FROM notes").fetchone()
         write_meta(database, NOTES, str(notes))
-        database.execute("INSERT INTO schema_versions VALUES (?, ?)", (SCHEMA, time.time()))
+        database.execute("INSERT OR REPLACE INTO schema_versions VALUES (?, ?)", (SCHEMA, time.time()))
         database.execute(f"PRAGMA user_version={SCHEMA}")
         database.execute(f"PRAGMA application_id={APPLICATION_ID}")
         database.execute("COMMIT")

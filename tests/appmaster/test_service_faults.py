@@ -85,10 +85,13 @@ def test_a_damaged_note_costs_its_app_alone(tmp_path: Path) -> None:
             master.register()
             job = pb.JobAdded(job=f"{name}/1", least=2, most=2, iterations=100.0)
             master.beat_until(lambda on=master: on.leases, jobs_added=[job])
-        made.arbiter.close()
+        made.quiet()
+        made.arbiter.close(checkpoint=False)
+        made.channel.close()
         with closing(sqlite3.connect(tmp_path / "state" / "journal.sqlite", isolation_level=None)) as database:
             database.execute("UPDATE notes SET value = replace(value, '\"ana\"', '\"anb\"') WHERE key = 'ana'")
-        made.arbiter = service_lab.Arbiter(tmp_path / "state", address=made.arbiter.address)
+        made.arbiter = service_lab.Arbiter(tmp_path / "state")
+        made.channel = grpc.insecure_channel(made.arbiter.address)
         made.ready()
         assert made.app("ana").state == "failed"
         assert "its note in the journal was damaged or missing" in made.app("ana").why

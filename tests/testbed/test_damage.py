@@ -25,7 +25,7 @@ DAMAGES = {
     "a letter of a live app's note": (
         "UPDATE notes SET value = replace(value, 'user-cy', 'user-cx') WHERE key = 'cy'",
         End.ONE_APP,
-        r"the note of app cy is not as it was written.*app\.lost",
+        "the note of app cy is not as it was written",
     ),
     "a note that is no JSON": ("UPDATE notes SET value = '{' WHERE key = 'cy'", End.ONE_APP, "the note of app cy"),
     "a live app's note is gone": ("DELETE FROM notes WHERE key = 'cy'", End.ONE_APP, "1 of the notes are missing"),
