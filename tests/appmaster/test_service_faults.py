@@ -95,7 +95,7 @@ def test_a_damaged_note_costs_its_app_alone(tmp_path: Path) -> None:
         made.ready()
         assert made.app("ana").state == "failed"
         assert "its note in the journal was damaged or missing" in made.app("ana").why
-        assert made.app("bob").state == "live"
+        assert made.app("bob").state == "running"
         eventually(lambda: len(made.slots("free")) == 2, "the slots of the app that was lost")
 
 
