@@ -127,7 +127,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(_NUMBERS, (int, float)),
     **dict.fromkeys(_COUNTS, int),
     **dict.fromkeys(_TEXTS, str),
-    **dict.fromkeys(("ended_jobs", "standing"), dict),
+    **dict.fromkeys(("ended_jobs", "failures", "standing"), dict),
 }
 
 
@@ -141,7 +141,7 @@ def read_app(name: str, values: Any) -> App | None:
         given = getattr(app, field.name)
         if given is None and field.default is None:
             continue
-        if not isinstance(given, _KINDS[field.name]) or isinstance(given, bool):
+        if not isinstance(given, _KINDS.get(field.name, object)) or isinstance(given, bool):
             return None
     return app if app.name == name and app.state in STATES else None
 
