@@ -7,7 +7,7 @@ import numpy as np
 
 from eunomia.adopt import adopt, close_offer
 from eunomia.allocations import Allocation
-from eunomia.answers import StageFaultError, ask, verdicts_of
+from eunomia.answers import StageFaultError, ask
 from eunomia.asking import Asking, Round
 from eunomia.bids import Closing, closing_of
 from eunomia.cluster import Cluster
@@ -19,7 +19,6 @@ from eunomia.fold import fold
 from eunomia.folding import Folded
 from eunomia.invariants import PlanError, check_allocation, check_placement, check_state
 from eunomia.leases import LeaseState
-from eunomia.lone_start import lone_grant, lone_start
 from eunomia.memos import Memo, read_memo
 from eunomia.menus import Menus
 from eunomia.offering import make_offer
@@ -33,8 +32,9 @@ from eunomia.stages import Stages
 from eunomia.state import State
 from eunomia.strictness import is_strict
 from eunomia.timing import Timing
-from eunomia.units import NEVER, NONE, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
+from eunomia.units import NEVER, Cause, Ints, LeaseId, OfferId, Scope, Seconds, Stage
 from eunomia.valuations import Valuations
+from eunomia.verdict_changes import verdicts_of
 
 NO_GPUS = np.empty(0, np.int64)
 _put = object.__setattr__
@@ -272,7 +272,7 @@ class Arbiter:
         placement = asking.answer(
             result, stage, asking.names[stage], Placement, stages.placement, snapshot, menus, offer, allocation
         )
-        made = asking.held(stage, self._plan, result, menus, offer, allocation, placement)
+        made = asking.held(stage, self._plan, menus, offer, allocation, placement)
         result.plan.transitions += made.transitions
         result.plan.renewals += made.renewals
         if allocation.starts_at is not None:
@@ -290,19 +290,12 @@ class Arbiter:
     ) -> None:
         """Refuse what no placement could serve; note when a stage wants the next round."""
         result.wake_at = self._wake_at(asking, allocation, valuations)
-        result.lone = lone_grant(self.state, menus, allocation)
-        if result.lone == NONE:
-            check_allocation(self.state, menus, offer, allocation)
+        check_allocation(self.state, menus, offer, allocation)
 
-    def _plan(self, result: Round, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> Plan:
+    def _plan(self, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> Plan:
         """Refuse what breaks an invariant; return what is to change."""
-        state, rounds = self.state, self._serving.rounds
-        if result.lone != NONE:
-            made = lone_start(state, result.lone, offer, allocation, placement, rounds)
-            if made is not None:
-                return made
-        check_placement(state, menus, offer, allocation, placement)
-        return plan(state, offer, allocation, placement, rounds)
+        check_placement(self.state, menus, offer, allocation, placement)
+        return plan(self.state, offer, allocation, placement, self._serving.rounds)
 
     def _wake_at(self, asking: Asking, allocation: Allocation, valuations: Valuations) -> Seconds:
         """When a stage wants the next round: later than now, or this one would never end."""
@@ -373,7 +366,7 @@ class Arbiter:
         try:
             result = work(asking)
             opened = result.offer is not None
-            waiting = verdicts_of(state, result.considered, result.answers, result.plan, opened=opened)
+            waiting = verdicts_of(state, result.considered, result.answers, result.plan.transitions, opened=opened)
             memos = self._memo_changes(result) if result.memos else ()
             records = tuple([_record(name, record) for name, record in result.records]) if result.records else ()
         except (StageFaultError, PlanError) as error:
@@ -424,7 +417,7 @@ class Arbiter:
             memos=tuple(
                 MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in self.state.memos
             ),
-            waiting=verdicts_of(self.state, None, [], Plan(transitions=[], renewals=[]), fault=fault),
+            waiting=verdicts_of(self.state, None, [], (), fault=fault),
             serving=self.serving.profile,
             # A free GPU must not wait for the next event: the round is tried again.
             stage_wake_at=Seconds(self.state.now + self._retry_after()),

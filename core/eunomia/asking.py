@@ -16,7 +16,7 @@ from eunomia.plan import Plan
 from eunomia.records import Record
 from eunomia.stages import Stages
 from eunomia.state import State
-from eunomia.units import NEVER, NONE, Seconds, Stage, Unit
+from eunomia.units import NEVER, Seconds, Stage, Unit
 from eunomia.valuations import Valuations
 from eunomia.verdicts import NO_VERDICTS
 
@@ -39,8 +39,6 @@ class Round:
     considered: Offer | None = None
     wake_at: Seconds = NEVER
     starts_at: tuple[tuple[int, float], ...] = ()
-    lone: int = NONE
-    """Row of the only job that is granted anything, which held nothing before; -1: it is not so, or not plainly."""
 
 
 class Asking:

@@ -35,7 +35,6 @@ from eunomia.events import (
     Started,
     in_order,
 )
-from eunomia.fold_ends import ends_whole
 from eunomia.folding import EventError, Folded, Folding, await_round
 from eunomia.state import State
 from eunomia.units import NONE, Cause, Seconds
@@ -56,13 +55,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     folded = Folded([], [])
     ordered = in_order(events if type(events) is list else list(events))
     folding = Folding(state, folded, grace, ordered)
-    done = 0
-    for at, event in enumerate(ordered):
-        if at < done:
-            continue  # folded with the one before it
-        if type(event) is Released and at + 2 < len(ordered) and ends_whole(state, event, *ordered[at + 1 : at + 3]):
-            done = at + 3
-            continue
+    for event in ordered:
         try:
             FOLDS[type(event)](folding, event)
         except EventError as error:

@@ -1,26 +1,28 @@
-"""A placement held against the present: the transitions and renewals that lead there, as values."""
+"""A placement compared with the present: the transitions and renewals that lead there, as values.
+
+A job's lease stays, leaves or starts; a lease that changes its GPUs is resized. An app's lease, which names no job,
+loses GPUs or stays, and what its app wins comes as a new lease. A lease that stays is not named.
+"""
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from eunomia.allocations import Allocation
 from eunomia.decisions import Renewal, Transition, TransitionKind
-from eunomia.gpu_sets import joined, within, without
 from eunomia.leases import GpuState, Lease, LeaseState
 from eunomia.offering import reached
 from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.stages import Rounds
 from eunomia.state import State
-from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Scope, Seconds, Unit
+from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)
-_LEAVING = int(GpuState.LEAVING)
-_JOB, _KEEP, _ALL = Unit.JOB, Rest.KEEP, Scope.ALL
-_START, _SUSPEND = TransitionKind.START, TransitionKind.SUSPEND
-_NO_FENCE, _UNPROTECTED = Epoch(0), Seconds(-math.inf)
+_LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
+_UNPROTECTED = Seconds(-math.inf)
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,177 +34,16 @@ class Plan:
 
 
 def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan:
-    """Turn the difference to the present into transitions and renewals; a lease that stays is not named.
+    """Turn the difference to the present into transitions and renewals.
 
     Args:
         state: the present; not changed.
         offer: what may be touched.
-        allocation: the claims, their leases, and what becomes of those it does not name.
+        allocation: the claims, their leases, and what becomes of claims that it does not name.
         placement: checked before.
-        rounds: the profile's: how long what is granted is protected, and the time from a warning to the kill.
+        rounds: the profile's: how long a grant is protected, and the time from a warning to the kill.
     """
-    for short in (_starts, _exchanges):
-        made = short(state, offer, allocation, placement, rounds)
-        if made is not None:
-            return made
     return _Planner(state, offer, allocation, placement, rounds).run()
-
-
-def _starts(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
-    """The plan where all there is to do is to start jobs that hold nothing on GPUs that nobody holds; else None."""
-    claims, given = allocation.claims, placement.cpus is not None or placement.memory_gib is not None
-    if given or claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
-        return None
-    held, leases, rows = state.holdings.cells, state.job_accounts.cells.lease, claims.rows.tolist()
-    for gpu in placement.gpus.tolist():
-        if held.lease[gpu] != NONE or held.successor[gpu] != NONE:
-            return None
-    if {leases[row] for row in rows} - {NONE}:
-        return None
-    made = list[Transition]()
-    for index, claim in enumerate(placement.claim.tolist()):
-        gpus = placement.of(index)
-        if not gpus.size:
-            continue
-        made.append(start_order(state, offer, allocation, rounds, rows[claim], claim, gpus, len(made) + 1))
-    return Plan(made, [])
-
-
-def start_order(
-    state: State, offer: Offer, allocation: Allocation, rounds: Rounds, row: int, claim: int, gpus: Ints, number: int
-) -> Transition:
-    """The order to start a job that holds nothing on GPUs that nobody holds.
-
-    Args:
-        state: the present; not changed.
-        offer: what may be touched.
-        allocation: says how long a lease is.
-        rounds: the profile's.
-        row: of the job.
-        claim: its index in the allocation.
-        gpus: ascending.
-        number: counts the orders of this plan, from 1.
-    """
-    ends = _ends(state, offer, allocation, rounds, claim)
-    return _started(state, state.last_lease + number, state.last_epoch + number, row, gpus, ends, NO_GPUS)
-
-
-def _exchanges(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan | None:
-    """The plan where jobs go or stay where they are, and others that hold nothing start where those were; else None."""
-    claims, given = allocation.claims, placement.cpus is not None or placement.memory_gib is not None
-    if given or claims.unit is not _JOB or allocation.rest is not _KEEP or state.standing.overdue:
-        return None
-    if not offer.whole or offer.scope is not _ALL or any(state.leaving.values()):
-        return None  # some GPUs may not be touched, or have a successor
-    rows, parts = claims.rows.tolist(), _parts(placement)
-    leave = _leavers(state, rows, parts, placement)
-    if leave is None:
-        return None
-    epoch, last = state.last_epoch, state.last_epoch + len(leave)
-    deadline, made = Seconds(state.now + rounds.suspend_grace), list[Transition]()
-    for place, lease in enumerate(leave, start=1):
-        made.append(_suspended(state, lease, epoch + place, last + place, deadline))
-    lease_id, last, holder = state.last_lease, last + len(leave), state.holdings.cells.lease
-    alike = not isinstance(allocation.lease, np.ndarray) and not isinstance(allocation.protected, np.ndarray)
-    ends = _ends(state, offer, allocation, rounds, None)
-    for place, (claim, numbers) in enumerate(parts.items(), start=1):
-        ends = ends if alike else _ends(state, offer, allocation, rounds, claim)
-        gpus = np.array(numbers, np.int64)
-        after = _chosen(gpus, [holder[gpu] != NONE for gpu in numbers])
-        made.append(_started(state, lease_id + place, last + place, rows[claim], gpus, ends, after))
-    return Plan(made, [])
-
-
-def _parts(placement: Placement) -> dict[int, list[int]]:
-    """GPUs of each claim named, ascending."""
-    gpus, start = placement.gpus.tolist(), placement.start.tolist()
-    return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
-
-
-def _leavers(state: State, rows: list[int], parts: dict[int, list[int]], placement: Placement) -> list[Lease] | None:
-    """Leases of claims that get nothing, oldest first; ``parts`` is left with the claims that start.
-
-    Returns:
-        None, where somebody is to have other GPUs than it has, or who is not named has to give way.
-    """
-    lease_of, leases, now = state.job_accounts.cells.lease, state.leases, state.now
-    leave, known = dict[int, Lease](), {NONE}
-    for claim, row in enumerate(rows):
-        lease = leases.get(lease_of[row])
-        if lease is None:
-            continue
-        known.add(lease.id)
-        gpus = parts.pop(claim, [])
-        if not gpus:
-            leave[lease.id] = lease
-        elif gpus != lease.gpus.tolist():
-            return None
-    if [lease for lease in leave.values() if not lease.gpus.size or lease.protected_until > now]:
-        return None
-    for claim in [claim for claim, gpus in parts.items() if not gpus]:
-        del parts[claim]
-    holder = state.holdings.cells.lease
-    if not {holder[gpu] for gpu in placement.gpus.tolist()} <= known:
-        return None
-    return [leave[number] for number in sorted(leave)]
-
-
-def _suspended(state: State, lease: Lease, fence: int, epoch: int, deadline: Seconds) -> Transition:
-    """A job's lease gives all that it has back."""
-    return Transition(
-        kind=_SUSPEND,
-        lease=LeaseId(lease.id),
-        epoch=Epoch(epoch),
-        fence=Epoch(fence),
-        app=state.app_id(lease.app),
-        job=state.job_id(lease.job),
-        gpus=NO_GPUS,
-        cpus=state.part(NO_GPUS, 0),
-        memory_gib=state.part(NO_GPUS, 1),
-        ends_at=lease.ends_at,
-        protected_until=lease.protected_until,
-        leaving=lease.gpus,
-        after=NO_GPUS,
-        deadline=deadline,
-    )
-
-
-def _started(
-    state: State, lease: int, epoch: int, row: int, gpus: Ints, ends: tuple[Seconds, Seconds], after: Ints
-) -> Transition:
-    """A new lease for a job that holds nothing; it waits for those who still hold its GPUs (``after``)."""
-    jobs = state.jobs.cells
-    return Transition(
-        kind=_START,
-        lease=LeaseId(lease),
-        epoch=Epoch(epoch),
-        fence=_NO_FENCE,
-        app=state.apps.cells.id[jobs.app[row]],
-        job=jobs.id[row],
-        gpus=gpus,
-        cpus=state.part(gpus, 0),
-        memory_gib=state.part(gpus, 1),
-        ends_at=ends[0],
-        protected_until=ends[1],
-        leaving=NO_GPUS,
-        after=after,
-    )
-
-
-def _ends(
-    state: State, offer: Offer, allocation: Allocation, rounds: Rounds, claim: int | None
-) -> tuple[Seconds, Seconds]:
-    """When a lease granted now ends, and until when no round may take it."""
-    length = offer.lease if allocation.lease is None else allocation.lease
-    protected = allocation.protected
-    if isinstance(length, np.ndarray):
-        length = Seconds(float(length[claim])) if claim is not None else offer.lease
-    if isinstance(protected, np.ndarray):
-        protected = Seconds(float(protected[claim])) if claim is not None else Seconds(0.0)
-    if rounds.protected is not None:
-        protected = min(rounds.protected, length)  # the first part of a lease is no longer than the lease
-    now = state.now
-    return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else _UNPROTECTED
 
 
 def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
@@ -215,195 +56,169 @@ def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
 
 @dataclasses.dataclass(slots=True)
 class _Draft:
-    """A transition that has no epochs yet."""
+    """A transition that has no epochs yet; GPUs are plain numbers, ascending."""
 
     kind: TransitionKind
     lease: int
     app: int
     job: int
-    gpus: Ints
-    ends_at: Seconds
-    protected_until: Seconds
-    leaving: Ints
-    after: Ints
+    gpus: list[int]
+    leaving: list[int]
+    after: list[int]
+    ends: tuple[Seconds, Seconds]
     fence: int = 0
 
 
 class _Planner:
+    """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start."""
+
     def __init__(self, state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds):
-        self.state = state
-        self.offer = offer
-        self.allocation = allocation
-        self.placement = placement
-        self.rounds = rounds
+        self.state, self.offer, self.allocation, self.placement = state, offer, allocation, placement
+        self.now, self.is_job = state.now, allocation.claims.unit is Unit.JOB
+        self.releases = allocation.rest is Rest.RELEASE
+        self.rows: list[int] = allocation.claims.rows.tolist()
+        self.placed = _placed(placement)
+        self.terms = _Terms(state, offer, allocation, rounds)
+        self.deadline = Seconds(state.now + rounds.suspend_grace)
+        self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
-        self.lease = state.last_lease
-        self.is_job = allocation.claims.unit is Unit.JOB
-        self.named = {row: index for index, row in enumerate(allocation.claims.rows.tolist())}
-        self.placed: dict[int, Ints] = {
-            claim: placement.of(index) for index, claim in enumerate(placement.claim.tolist())
-        }
-        self._owner: dict[int, int] | None = None
-        self._on: dict[int, Ints] = {}
 
     def run(self) -> Plan:
-        served: dict[int, Ints] = {}
-        resized: list[tuple[Lease, int, Ints]] = []
-        for lease in self.touched():
-            claim = self.claim_of(lease)
-            if claim is not None and self.stays(lease, claim):
-                served[claim] = lease.gpus
-                self.renew(lease, claim, lease.gpus)
-                continue
-            on = self.on(lease)
-            keep = self.kept(claim, on)
+        served: dict[int, set[int]] = {}
+        resized: list[tuple[Lease, int, set[int], list[int]]] = []
+        changing = [found for found in self.touched() if not self.stays(*found, served)]
+        for lease, claim, on in self.on_offer(changing):
+            kept = self.kept(claim, on)
+            lost = [gpu for gpu in on if gpu not in kept]
             if claim is not None:
-                served[claim] = joined(served.get(claim, NO_GPUS), keep)
+                served.setdefault(claim, set()).update(kept)
             if claim is not None and lease.job != NONE and self.is_job:
-                resized.append((lease, claim, without(on, keep)))
-            elif keep.size < on.size:
-                self.give_up(lease, without(on, keep))
-            self.renew(lease, claim, keep)
-        for lease, claim, lost in resized:
-            self.resize(lease, claim, lost)
-            served[claim] = self.placed.get(claim, NO_GPUS)
-        for claim, gpus in self.placed.items():
-            fresh = without(gpus, served[claim]) if claim in served else gpus
-            if fresh.size:
-                self.start(claim, fresh)
+                resized.append((lease, claim, set(on), lost))
+            elif lost:
+                self.give_up(lease, lost)
+            self.renew(lease, claim, bool(kept))
+        for lease, claim, reach, lost in resized:
+            self.resize(lease, claim, reach, lost)
+            served[claim] = set(self.placed.get(claim, ()))
+        self.start(served)
         return Plan(transitions=self.numbered(), renewals=self.renewals)
 
-    def stays(self, lease: Lease, claim: int) -> bool:
-        """Say whether a job's lease is placed on the very GPUs that it has."""
-        if lease.job == NONE or not self.is_job or lease.id in self.state.leaving:
+    def touched(self) -> list[tuple[Lease, int | None]]:
+        """Leases that may change, oldest first, each with its claim (None: the allocation does not name it).
+
+        These are the leases of claims, the leases on GPUs that are placed, and leases that are over.
+        """
+        state, held = self.state, self.state.holdings.cells
+        gpus: Iterable[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
+        holder, successor = held.lease, held.successor
+        numbers = set(state.standing.overdue)
+        for gpu in gpus:
+            numbers.add(holder[gpu])
+            numbers.add(successor[gpu])
+        claims: dict[int, int] = {}
+        if self.is_job:
+            lease_of = state.job_accounts.cells.lease
+            claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
+        else:
+            for claim, row in enumerate(self.rows):
+                claims |= dict.fromkeys(state.standing.leases_of.get(row, ()), claim)
+        numbers.update(claims)
+        numbers.discard(NONE)
+        leases = [state.leases[number] for number in sorted(numbers)]
+        return [(lease, claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
+
+    def stays(self, lease: Lease, claim: int | None, served: dict[int, set[int]]) -> bool:
+        """Note a job's lease that is placed on the very GPUs that it has; False: it may change."""
+        if claim is None or not self.is_job or lease.job == NONE or self.state.leaving.get(lease.id):
             return False
         gpus = self.placed.get(claim)
-        return gpus is not None and gpus.size == lease.gpus.size and gpus.tolist() == lease.gpus.tolist()
+        if gpus is None or gpus != lease.gpus.tolist():
+            return False
+        served[claim] = set(gpus)
+        self.renew(lease, claim, bool(gpus))
+        return True
 
-    def touched(self) -> list[Lease]:
-        """Leases with GPUs on the offer that may change: of claims that are named, on GPUs placed, and ended ones."""
-        held, state, gpus = self.state.holdings.live, self.state, self.placement.gpus
-        if self.allocation.rest is Rest.RELEASE:
-            gpus = self.offer.gpus
-        numbers = {*held.lease[gpus].tolist(), *held.successor[gpus].tolist(), *state.standing.overdue}
-        if self.is_job:
-            numbers.update(state.job_accounts.live.lease[self.allocation.claims.rows].tolist())
-        else:
-            for row in self.named:
-                numbers |= state.standing.leases_of.get(row, set())
-        numbers.discard(NONE)
-        if not numbers:
-            return []
-        leases = [state.leases[number] for number in sorted(numbers)]
-        leases = [lease for lease in leases if lease.state is not LeaseState.LEAVING]
-        self._on = self.on_offer(leases)
-        return [lease for lease in leases if self.reaches(lease)]
+    def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
+        """Those of the leases that have a GPU on the offer, held or still to be given back, each with such GPUs."""
+        leaving = self.state.leaving
+        parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
+        gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
+        if not gpus:
+            return
+        there = set(np.array(gpus)[reached(self.state, self.offer, np.array(gpus))].tolist())
+        for lease, claim, mine, back in parts:
+            on = [gpu for gpu in mine if gpu in there]
+            if on or not there.isdisjoint(back):
+                yield lease, claim, on
 
-    def on_offer(self, leases: list[Lease]) -> dict[int, Ints]:
-        """By lease, those of its GPUs that are on the offer; looked up for all leases at once."""
-        if not leases:
-            return {}
-        here = reached(self.state, self.offer, np.concatenate([lease.gpus for lease in leases]))
-        if here.all():
-            return {lease.id: lease.gpus for lease in leases}
-        ends = np.cumsum([lease.gpus.size for lease in leases])[:-1]
-        parts = np.split(here, ends)
-        return {lease.id: lease.gpus[mask] for lease, mask in zip(leases, parts, strict=True)}
+    def kept(self, claim: int | None, on: list[int]) -> set[int]:
+        """Those GPUs on the offer that a lease keeps."""
+        if claim is not None:
+            return set(on).intersection(self.placed.get(claim, ()))
+        return set() if self.releases else set(on).difference(self.placement.gpus.tolist())
 
-    def reaches(self, lease: Lease) -> bool:
-        """Say whether some GPU of a lease is on the offer."""
-        if self.on(lease).size:
-            return True
-        leaving = sorted(self.state.leaving.get(lease.id, ()))
-        return bool(leaving) and bool(reached(self.state, self.offer, np.array(leaving)).any())
+    def renew(self, lease: Lease, claim: int | None, keeps: bool) -> None:
+        """Renew a lease that is over and keeps GPUs."""
+        if keeps and lease.ends_at <= self.now:
+            ends_at, protected_until = self.terms.of(claim)
+            self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
-    def on(self, lease: Lease) -> Ints:
-        """Those GPUs of a lease that are on the offer."""
-        return self._on[lease.id]
+    def give_up(self, lease: Lease, lost: list[int]) -> None:
+        """An app's lease, or one that the allocation does not name, loses GPUs; a gang that loses one loses all."""
+        mine: list[int] = lease.gpus.tolist()
+        gone = set(lost)
+        rest = [] if lease.job != NONE else [gpu for gpu in mine if gpu not in gone]
+        kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
+        self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
+
+    def resize(self, lease: Lease, claim: int, reach: set[int], lost: list[int]) -> None:
+        """Give a job's lease the GPUs of its placement; GPUs that are not on the offer it keeps."""
+        mine: list[int] = lease.gpus.tolist()
+        target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
+        if target == mine:
+            return
+        if not target:
+            self.order(TransitionKind.SUSPEND, lease, target, lost, (lease.ends_at, lease.protected_until))
+            return
+        kind = TransitionKind.MIGRATE
+        if set(target) <= set(mine):
+            kind = TransitionKind.SHRINK
+        elif not lost:
+            kind = TransitionKind.GROW
+        self.order(kind, lease, target, lost, self.terms.of(claim))
+
+    def start(self, served: Mapping[int, set[int]]) -> None:
+        """A new lease for the GPUs that a claim's own leases do not have."""
+        number = self.state.last_lease
+        app_of = self.state.jobs.cells.app
+        for claim, gpus in self.placed.items():
+            fresh = [gpu for gpu in gpus if gpu not in served[claim]] if claim in served else gpus
+            if fresh:
+                number, row = number + 1, self.rows[claim]
+                job, app = (row, app_of[row]) if self.is_job else (NONE, row)
+                lease = Lease(id=number, epoch=0, app=app, job=job, gpus=NO_GPUS)
+                self.order(TransitionKind.START, lease, fresh, [], self.terms.of(claim))
+
+    def order(
+        self, kind: TransitionKind, lease: Lease, gpus: list[int], lost: list[int], ends: tuple[Seconds, Seconds]
+    ) -> None:
+        holder, states, number = self.holder, self.gpu_state, lease.id
+        after = [gpu for gpu in gpus if holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING)]
+        leaving = [gpu for gpu in lost if holder[gpu] == number]
+        self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
     def numbered(self) -> list[Transition]:
-        """Give out epochs: whoever leaves a GPU before whoever gets it, so those who leave come first."""
+        """Give out epochs: leases that give GPUs back get theirs before the leases that get those GPUs."""
         epoch = self.state.last_epoch
         for draft in self.drafts:
-            if draft.leaving.size:
+            if draft.leaving:
                 epoch += 1
                 draft.fence = epoch
         return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
 
-    def claim_of(self, lease: Lease) -> int | None:
-        """Index of the claim that the lease belongs to; None: the allocation does not name it."""
-        if not self.is_job:
-            return self.named.get(lease.app)
-        return self.named.get(lease.job) if lease.job != NONE else None
-
-    def kept(self, claim: int | None, on: Ints) -> Ints:
-        """Those GPUs of a lease that it keeps."""
-        if claim is not None:
-            return within(on, self.placed.get(claim, NO_GPUS))
-        if self.allocation.rest is Rest.RELEASE:
-            return NO_GPUS
-        if self._owner is None:
-            self._owner = {gpu: claim for claim, gpus in self.placed.items() for gpu in gpus.tolist()}
-        return on[[gpu not in self._owner for gpu in on.tolist()]]
-
-    def ends(self, claim: int | None) -> tuple[Seconds, Seconds]:
-        """When a lease granted now ends, and until when no round may take it."""
-        return _ends(self.state, self.offer, self.allocation, self.rounds, claim)
-
-    def renew(self, lease: Lease, claim: int | None, keep: Ints) -> None:
-        """A lease that ended and keeps GPUs goes on for another term."""
-        if lease.ends_at <= self.state.now and keep.size:
-            ends_at, protected_until = self.ends(claim)
-            self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
-
-    def give_up(self, lease: Lease, lost: Ints) -> None:
-        """An app's lease, or one that nobody named, loses GPUs; what it keeps it keeps."""
-        rest = without(lease.gpus, lost)
-        if lease.job != NONE:
-            rest, lost = NO_GPUS, lease.gpus  # a gang that loses a GPU loses all
-        kind = TransitionKind.SHRINK if rest.size else TransitionKind.SUSPEND
-        self.order(kind, lease, rest, lost, lease.ends_at, lease.protected_until)
-
-    def resize(self, lease: Lease, claim: int, lost: Ints) -> None:
-        """A job's lease gets the size and the GPUs that the placement gave it."""
-        on = self.on(lease)
-        outside = without(lease.gpus, on)
-        target = joined(outside, self.placed.get(claim, NO_GPUS))
-        if np.array_equal(target, lease.gpus):
-            return
-        if target.size == 0:
-            self.order(TransitionKind.SUSPEND, lease, target, lost, lease.ends_at, lease.protected_until)
-            return
-        gained = without(target, lease.gpus)
-        kind = TransitionKind.MIGRATE
-        if gained.size == 0:
-            kind = TransitionKind.SHRINK
-        elif lost.size == 0:
-            kind = TransitionKind.GROW
-        self.order(kind, lease, target, lost, *self.ends(claim))
-
-    def start(self, claim: int, gpus: Ints) -> None:
-        """A new lease."""
-        row = int(self.allocation.claims.rows[claim])
-        app = int(self.state.jobs.live.app[row]) if self.is_job else row
-        ends_at, protected_until = self.ends(claim)
-        self.lease += 1
-        fresh = Lease(id=self.lease, epoch=0, app=app, job=row if self.is_job else NONE, gpus=gpus)
-        self.order(TransitionKind.START, fresh, gpus, NO_GPUS, ends_at, protected_until)
-
-    def order(
-        self, kind: TransitionKind, lease: Lease, gpus: Ints, lost: Ints, ends_at: Seconds, protected_until: Seconds
-    ) -> None:
-        holder, number, states = self.state.holdings.cells.lease, lease.id, self.state.holdings.cells.state
-        after = _chosen(
-            gpus, [holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING) for gpu in gpus.tolist()]
-        )
-        leaving = _chosen(lost, [holder[gpu] == number for gpu in lost.tolist()])
-        self.drafts.append(_Draft(kind, lease.id, lease.app, lease.job, gpus, ends_at, protected_until, leaving, after))
-
     def made(self, draft: _Draft, epoch: int) -> Transition:
-        state = self.state
+        state, gpus = self.state, _array(draft.gpus)
         return Transition(
             kind=draft.kind,
             lease=LeaseId(draft.lease),
@@ -411,14 +226,14 @@ class _Planner:
             fence=Epoch(draft.fence),
             app=state.app_id(draft.app),
             job=None if draft.job == NONE else state.job_id(draft.job),
-            gpus=draft.gpus,
-            cpus=self.amount(draft.gpus, 0, self.placement.cpus),
-            memory_gib=self.amount(draft.gpus, 1, self.placement.memory_gib),
-            ends_at=draft.ends_at,
-            protected_until=draft.protected_until,
-            leaving=draft.leaving,
-            after=draft.after,
-            deadline=Seconds(state.now + self.rounds.suspend_grace) if draft.leaving.size else NEVER,
+            gpus=gpus,
+            cpus=self.amount(gpus, 0, self.placement.cpus),
+            memory_gib=self.amount(gpus, 1, self.placement.memory_gib),
+            ends_at=draft.ends[0],
+            protected_until=draft.ends[1],
+            leaving=_array(draft.leaving),
+            after=gpus if draft.after == draft.gpus else _array(draft.after),
+            deadline=self.deadline if draft.leaving else NEVER,
         )
 
     def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
@@ -435,8 +250,36 @@ class _Planner:
         return amount
 
 
-def _chosen(gpus: Ints, those: list[bool]) -> Ints:
-    """Some of a few GPUs."""
-    if all(those):
-        return gpus
-    return gpus[those] if any(those) else NO_GPUS
+class _Terms:
+    """When leases granted now end, and until when no round may take them."""
+
+    def __init__(self, state: State, offer: Offer, allocation: Allocation, rounds: Rounds) -> None:
+        self._now, self._offered, self._rounds = state.now, offer.lease, rounds
+        self._length = offer.lease if allocation.lease is None else allocation.lease
+        self._protected = allocation.protected
+        by_claim = isinstance(self._length, np.ndarray) or isinstance(self._protected, np.ndarray)
+        self._same = None if by_claim else self._made(None)
+
+    def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        """End of the lease and of its protected part, for a claim; None: for a lease that no claim names."""
+        return self._made(claim) if self._same is None else self._same
+
+    def _made(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        length, protected = self._length, self._protected
+        if isinstance(length, np.ndarray):
+            length = self._offered if claim is None else Seconds(float(length[claim]))
+        if isinstance(protected, np.ndarray):
+            protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
+        if self._rounds.protected is not None:
+            protected = min(self._rounds.protected, length)  # the first part of a lease is no longer than the lease
+        return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED
+
+
+def _placed(placement: Placement) -> dict[int, list[int]]:
+    """GPUs of each claim that is placed, ascending."""
+    gpus, start = placement.gpus.tolist(), placement.start.tolist()
+    return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
+
+
+def _array(gpus: list[int]) -> Ints:
+    return np.array(gpus, np.int64) if gpus else NO_GPUS

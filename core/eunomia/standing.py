@@ -25,8 +25,8 @@ class Standing:
         waiting: rows of jobs that wait.
         asked: GPUs that those ask for at most, in all.
         short: rows of jobs that run, or are about to, on fewer GPUs than they could.
-        unjudged: rows of jobs that wait and were told something else than ``standard``, or may have been.
-        standard: reason, stage and plugin, as numbers, told to all of whom no stage said anything; None: nothing.
+        stale_verdicts: rows of jobs that wait and whose last verdict may differ from ``default_verdict``.
+        default_verdict: reason, stage and plugin, as numbers, of jobs that no stage turned down; None: there is none.
         backing_off: when jobs that failed are tried again, by row.
         present: apps that are here and not over.
         overdue: leases that ended and have not been renewed.
@@ -42,6 +42,7 @@ class Standing:
         "asked",
         "backing_off",
         "capacity",
+        "default_verdict",
         "jobs_of",
         "leases_of",
         "overdue",
@@ -49,9 +50,8 @@ class Standing:
         "shared",
         "short",
         "space",
-        "standard",
+        "stale_verdicts",
         "uneven",
-        "unjudged",
         "waiting",
     )
 
@@ -59,8 +59,8 @@ class Standing:
         self.waiting: set[int] = set()
         self.asked = 0
         self.short: set[int] = set()
-        self.unjudged: set[int] = set()
-        self.standard: tuple[int, int, int] | None = None
+        self.stale_verdicts: set[int] = set()
+        self.default_verdict: tuple[int, int, int] | None = None
         self.backing_off: dict[int, float] = {}
         self.present = 0
         self.overdue: set[int] = set()
@@ -81,7 +81,7 @@ class Standing:
             made.jobs_of.setdefault(int(jobs.app[row]), set()).add(row)
         waiting = np.flatnonzero(jobs.state[:used] == JobState.WAITING)
         made.waiting = set(waiting.tolist())
-        made.unjudged = set(made.waiting)
+        made.stale_verdicts = set(made.waiting)
         made.asked = int(jobs.most[waiting].sum())
         for row in np.flatnonzero(accounts.reason[:used] == Reason.BACKING_OFF).tolist():
             made.backing_off[row] = float(accounts.ready_at[row])
@@ -104,12 +104,12 @@ class Standing:
                 made.short.add(row)
         return made
 
-    def judge_by(self, standard: tuple[int, int, int]) -> set[int]:
-        """Rows that may have been told something else than this, which all are told now who are told nothing else."""
-        if standard != self.standard:
-            self.standard = standard
-            self.unjudged = set(self.waiting)
-        return self.unjudged
+    def stale_verdicts_for(self, default: tuple[int, int, int]) -> set[int]:
+        """Rows of waiting jobs whose last verdict may differ from a round's default."""
+        if default != self.default_verdict:
+            self.default_verdict = default
+            self.stale_verdicts = set(self.waiting)
+        return self.stale_verdicts
 
     def same(self, other: Self) -> bool:
         """Say whether both tell the same, but for what was said to whom."""

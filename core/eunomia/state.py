@@ -210,11 +210,11 @@ class State:
         if to is _WAITS:
             if before != _WAITING:
                 standing.waiting.add(job)
-                standing.unjudged.add(job)
+                standing.stale_verdicts.add(job)
                 standing.asked += jobs.most[job]
         elif before == _WAITING:
             standing.waiting.discard(job)
-            standing.unjudged.discard(job)
+            standing.stale_verdicts.discard(job)
             standing.asked -= jobs.most[job]
 
     def forget_job(self, job: int) -> None:
@@ -223,7 +223,7 @@ class State:
         standing.short.discard(job)
         if job in standing.waiting:
             standing.waiting.discard(job)
-            standing.unjudged.discard(job)
+            standing.stale_verdicts.discard(job)
             standing.asked -= self.jobs.cells.most[job]
 
     def sized(self, job: int) -> None:
@@ -532,10 +532,10 @@ class State:
         kept.round[job] = self.round
         kept.since[job] = self.now
         if job in self.standing.waiting:
-            if (reason, stage, plugin) == self.standing.standard:
-                self.standing.unjudged.discard(job)
+            if (reason, stage, plugin) == self.standing.default_verdict:
+                self.standing.stale_verdicts.discard(job)
             else:
-                self.standing.unjudged.add(job)
+                self.standing.stale_verdicts.add(job)
 
     def reason(self, job: int) -> Reason | None:
         """Why a job waits."""
