@@ -26,7 +26,7 @@ class Standing:
         asked: GPUs that those ask for at most, in all.
         short: rows of jobs that run, or are about to, on fewer GPUs than they could.
         stale_verdicts: rows of jobs that wait and whose last verdict may differ from ``default_verdict``.
-        default_verdict: reason, stage and plugin, as numbers, of jobs that no stage turned down; None: there is none.
+        default_verdict: reason, stage and plugin of the verdict on jobs that no stage turned down; None: none yet.
         backing_off: when jobs that failed are tried again, by row.
         present: apps that are here and not over.
         overdue: leases that ended and have not been renewed.
@@ -60,7 +60,7 @@ class Standing:
         self.asked = 0
         self.short: set[int] = set()
         self.stale_verdicts: set[int] = set()
-        self.default_verdict: tuple[int, int, int] | None = None
+        self.default_verdict: tuple[int, int, str] | None = None
         self.backing_off: dict[int, float] = {}
         self.present = 0
         self.overdue: set[int] = set()
@@ -104,7 +104,7 @@ class Standing:
                 made.short.add(row)
         return made
 
-    def stale_verdicts_for(self, default: tuple[int, int, int]) -> set[int]:
+    def stale_verdicts_for(self, default: tuple[int, int, str]) -> set[int]:
         """Rows of waiting jobs whose last verdict may differ from a round's default."""
         if default != self.default_verdict:
             self.default_verdict = default

@@ -532,7 +532,7 @@ class State:
         kept.round[job] = self.round
         kept.since[job] = self.now
         if job in self.standing.waiting:
-            if (reason, stage, plugin) == self.standing.default_verdict:
+            if (reason, stage, waiting.plugin) == self.standing.default_verdict:
                 self.standing.stale_verdicts.discard(job)
             else:
                 self.standing.stale_verdicts.add(job)

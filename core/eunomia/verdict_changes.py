@@ -20,8 +20,8 @@ from eunomia.units import NONE, Rows, Stage, Unit
 from eunomia.valuations import Valuations
 from eunomia.verdicts import NO_VERDICTS, Reason, Verdicts
 
-Code = tuple[int, int, int]
-"""Reason, stage and plugin of a verdict, as numbers."""
+Code = tuple[int, int, str]
+"""A verdict: numbers of its reason and stage, and its plugin."""
 
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
@@ -58,42 +58,32 @@ def verdicts_of(
         if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
             rows, reasons = _by_job(state, answer.verdicts, Unit.JOB if isinstance(answer, Menus) else unit)
             given.add(rows, reasons, stage, name)
-    default = _default(given, offer, answers, opened=opened, fault=fault)
+    stopped = _stopped(state, transitions)
     if offer is not None and offer.apps is not None and fault is None:
-        given.add(*_outside(state, offer.apps), Stage.ALLOCATION, _allocator(answers))
-    return _changed(state, given, default, transitions)
+        outside = _outside(state, stopped | state.standing.waiting, offer.apps)
+        given.add(*outside, Stage.ALLOCATION, _allocator(answers))
+    default = _default(offer, answers, opened=opened, fault=fault)
+    return _changed(state, given, default, stopped, _started(state, transitions))
 
 
 class _Given:
     """Verdicts by job row; the first one on a job stands. Those that the job has already are left out."""
 
     def __init__(self, state: State) -> None:
-        self._kept = state.job_accounts.live
-        self._plugins = state.plugins
-        self.fresh = dict[str, int]()
-        """Numbers of plugins that gave no verdict before this round."""
+        self._kept, self._plugins = state.job_accounts.live, state.plugins
         self.named = set[int]()
         """Rows of the jobs that stages turned down."""
         self.changed = dict[int, Code]()
 
     def add(self, rows: Rows, reasons: Rows, stage: Stage, plugin: str) -> None:
         """Add the verdicts of one stage."""
-        number, name = _STAGE_NUMBER[stage], self.plugin(plugin)
-        kept = self._kept
-        differs = (kept.reason[rows] != reasons) | (kept.stage[rows] != number) | (kept.plugin[rows] != name)
+        number, kept = _STAGE_NUMBER[stage], self._kept
+        differs = (kept.reason[rows] != reasons) | (kept.stage[rows] != number)
+        differs |= kept.plugin[rows] != self._plugins.get(plugin, NONE)
         for row, reason in zip(rows[differs].tolist(), reasons[differs].tolist(), strict=True):
             if row not in self.named:
-                self.changed.setdefault(row, (reason, number, name))
+                self.changed.setdefault(row, (reason, number, plugin))
         self.named.update(rows.tolist())
-
-    def plugin(self, name: str) -> int:
-        """Number of a plugin."""
-        known = self._plugins.get(name)
-        return self.fresh.setdefault(name, len(self._plugins) + len(self.fresh)) if known is None else known
-
-    def names(self) -> list[str]:
-        """Names of plugins by number."""
-        return [*self._plugins, *self.fresh]
 
 
 def _allocator(answers: Sequence[tuple[Stage, str, Answer]]) -> str:
@@ -101,7 +91,6 @@ def _allocator(answers: Sequence[tuple[Stage, str, Answer]]) -> str:
 
 
 def _default(
-    given: _Given,
     offer: Offer | None,
     answers: Sequence[tuple[Stage, str, Answer]],
     *,
@@ -117,36 +106,34 @@ def _default(
         reason, stage, plugin = Reason.AWAITING_ROUND, Stage.VALUATION, ""
     else:
         reason, stage, plugin = Reason.OUTRANKED, Stage.ALLOCATION, _allocator(answers)
-    return int(reason), _STAGE_NUMBER[stage], given.plugin(plugin)
+    return int(reason), _STAGE_NUMBER[stage], plugin
 
 
-def _outside(state: State, shown: Rows) -> tuple[Rows, Rows]:
-    """Waiting jobs of apps that were not shown the offer."""
-    waiting = state.waiting()
-    outside = waiting[~np.isin(state.jobs.live.app[waiting], shown)]
+def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
+    """Those of the waiting jobs whose apps were not shown the offer, and the verdict on each."""
+    rows = np.array(sorted(waiting), dtype=np.int32)
+    outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
     return outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32)
 
 
 def _changed(
-    state: State, given: _Given, default: Code | None, transitions: Sequence[Transition]
+    state: State, given: _Given, default: Code | None, stopped: set[int], started: set[int]
 ) -> tuple[Waiting, ...]:
     index = state.standing
-    stopped = _stopped(state, transitions)
     look_at = stopped if default is None else stopped | index.stale_verdicts_for(default)
     look_at = (look_at - given.named).union(given.changed)
     if not look_at:
         return ()
-    started = _started(state, transitions)
-    kept, names, changed = state.job_accounts.cells, given.names(), list[Waiting]()
+    kept, plugins, changed = state.job_accounts.cells, list(state.plugins), list[Waiting]()
     for row in sorted(look_at):
         code = given.changed.get(row, default)
         if code is None or row in started or not (row in index.waiting or row in stopped):
             continue
-        if code == (kept.reason[row], kept.stage[row], kept.plugin[row]):
+        if code == (kept.reason[row], kept.stage[row], plugins[kept.plugin[row]]):
             index.stale_verdicts.discard(row)
             continue
         reason, stage, plugin = code
-        changed.append(Waiting(job=state.job_id(row), reason=Reason(reason), stage=STAGES[stage], plugin=names[plugin]))
+        changed.append(Waiting(job=state.job_id(row), reason=Reason(reason), stage=STAGES[stage], plugin=plugin))
     return tuple(changed)
 
 
