@@ -36,10 +36,13 @@ class Arbiter:
         stages: of the profile that was chosen.
         fallback: of the profile that serves after too many faulty rounds.
         seed: all randomness follows from it.
+        plain: whether stages see columns only, and no index that saves them work: slower, with the same decisions.
     """
 
-    def __init__(self, cluster: Cluster, stages: Stages, fallback: Stages, *, seed: int = 0) -> None:
-        self.state = State(cluster, seed=seed)
+    def __init__(
+        self, cluster: Cluster, stages: Stages, fallback: Stages, *, seed: int = 0, plain: bool = False
+    ) -> None:
+        self.state = State(cluster, seed=seed, plain=plain)
         self.chosen = stages
         self.fallback = fallback
         self.asking: Observer | None = None
@@ -127,7 +130,7 @@ class Arbiter:
 
     def load(self, data: bytes) -> None:
         """Go on from a checkpoint of an arbiter of the same cluster."""
-        self.state = load_state(data, self.state.cluster, self._memo_types())
+        self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
 
     def standings(self) -> Valuations:
         """What each claim is worth as it stands: the valuation of the empty offer, for screens.

@@ -76,7 +76,9 @@ def save_state(state: State) -> bytes:
     return json.dumps(made).encode()
 
 
-def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]]) -> State:
+def load_state(
+    data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
+) -> State:
     """The state from its bytes. A memo whose plugin is not loaded is dropped: its stage starts anew.
 
     Raises:
@@ -87,7 +89,7 @@ def load_state(data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage]
         raise InputError(f"a checkpoint must be of format {FORMAT}", value=str(made["format"]))
     if made["gpus"] != cluster.gpus:
         raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
-    state = State(cluster)
+    state = State(cluster, plain=plain)
     for name in TABLES:
         state.table(name).restore(made["tables"][name])
     for name in SCALARS:

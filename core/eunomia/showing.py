@@ -11,7 +11,7 @@ from eunomia.memos import Memos
 from eunomia.shapes import Later
 from eunomia.snapshot import Snapshot
 from eunomia.space import Space
-from eunomia.units import NONE, Cause, Ints, Reals, Rows
+from eunomia.units import NONE, Cause, Ints, Rows
 
 if TYPE_CHECKING:
     from eunomia.state import State
@@ -42,7 +42,9 @@ def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
         seed=state.seed,
         find_changes=state.changed,
         narrow=lambda app: _narrowed(state, app, causes),
-        sets=later,
+        arrivals=state.job_accounts.view.order,
+        find_service=state.books.service,
+        sets=None if state.plain else later,
     )
 
 
@@ -81,11 +83,6 @@ class Sets:
         return not self._state.standing.uneven
 
     @property
-    def order(self) -> Ints:
-        """By job row: counts arrivals, and so breaks ties of time."""
-        return self._state.job_accounts.view.order
-
-    @property
     def waiting(self) -> Set[int]:
         """Rows of jobs that wait."""
         return self._state.standing.waiting
@@ -110,10 +107,6 @@ class Sets:
         """Until when no round may take the job's lease; -inf: it may."""
         lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
-
-    def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """See ``Snapshot.service``."""
-        return self._state.books.service(jobs, by_gpus=by_gpus)
 
     def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
         """See ``Snapshot.service_of``."""

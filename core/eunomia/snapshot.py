@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from eunomia.leases import Holdings
 from eunomia.ledger import Ledger
 from eunomia.memos import Memos
 from eunomia.shapes import builds, lazy, reads
-from eunomia.units import Cause, Locality, Reals, Rows, Seconds, Version
+from eunomia.units import Cause, Ints, Locality, Reals, Rows, Seconds, Version
 from eunomia.workload import Apps, Jobs, Users
 
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ class Measured:
     gpu_type: str
     locality: Locality
     rate: float
+
+
+class FindService(Protocol):
+    """Counts what jobs have attained, as ``Snapshot.service`` gives it."""
+
+    def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """See ``Snapshot.service``."""
+        ...
 
 
 @reads
@@ -60,6 +68,10 @@ class Snapshot:
     seed: int
     find_changes: Callable[[Version], Changes | None]
     narrow: "Callable[[int], Snapshot]"
+    arrivals: Ints | None = None
+    """By job row: counts arrivals, and so breaks ties of time; None: only times are known."""
+    find_service: "FindService | None" = None
+    """What jobs have attained, as the arbiter counts it; None: as the ledger's columns say."""
     sets: "Sets | None" = None
     """What the core keeps up to date so that no stage has to look for it; None: only the columns are there."""
 
@@ -81,8 +93,8 @@ class Snapshot:
             jobs: rows.
             by_gpus: GPU-seconds; else seconds.
         """
-        if self.sets is not None:
-            return self.sets.service(jobs, by_gpus=by_gpus)
+        if self.find_service is not None:
+            return self.find_service(jobs, by_gpus=by_gpus)
         ledger = self.ledger.jobs
         attained = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
         return attained, np.zeros(jobs.size)

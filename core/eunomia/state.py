@@ -66,8 +66,10 @@ _LEAVING = int(GpuState.LEAVING)
 class State:
     """The whole state. Only the fold of events and the adoption of a decision write to it."""
 
-    def __init__(self, cluster: Cluster, *, seed: int = 0) -> None:
+    def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
         self.cluster = cluster
+        self.plain = plain
+        """Whether snapshots carry columns only, so that every stage takes its plain way."""
         self.seed = seed
         self.now = ZERO
         self.round = 0

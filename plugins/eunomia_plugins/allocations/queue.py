@@ -121,9 +121,9 @@ class Queue:
 
 def order_of(snapshot: Snapshot) -> Ints:
     """By job row, its place in the order of arrival."""
-    if snapshot.sets is None:
+    if snapshot.arrivals is None:
         raise ValueError("a queue is kept for an arbiter's own snapshots only")
-    return snapshot.sets.order
+    return snapshot.arrivals
 
 
 def contestants_of(snapshot: Snapshot, keys: Keys, rows: list[int]) -> Contestants:

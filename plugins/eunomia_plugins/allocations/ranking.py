@@ -62,7 +62,7 @@ def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: b
     if chosen.size < 2:
         return chosen.astype(np.int32)
     table = snapshot.jobs
-    order = table.arrived if snapshot.sets is None else snapshot.sets.order
+    order = table.arrived if snapshot.arrivals is None else snapshot.arrivals
     if chosen.size <= FEW:
         few, rows, sizes = chosen.tolist(), jobs.item, gpus.item
         if stop or any(_asks(table, rows(index)) for index in few):

@@ -85,7 +85,7 @@ class Engine:
         fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
         if self.timings is not None:
             stages = timed(stages, self.timings)
-        self.arbiter = Arbiter(cluster, stages, fallback, seed=seed)
+        self.arbiter = Arbiter(cluster, stages, fallback, seed=seed, plain=options.plain)
         self.speeds = Speeds(workload, cluster, models)
         jobs = workload.jobs
         self._ids: list[JobId] = list(map(JobId, jobs.id))

@@ -140,6 +140,8 @@ class SimulationOptions:
     keep: Keep = Keep()
     until: float = math.inf
     """Simulated seconds after which the run is cut off."""
+    plain: bool = False
+    """Whether every stage takes its plain way: slower, with the same tables."""
 
     def check(self) -> None:
         """Refuse what cannot be.
