@@ -5,8 +5,8 @@ code of a checkout, by default this one, and leaves one folder a run. ``python t
 BEFORE AFTER`` holds two such folders against each other, file by file, and exits 1 where a table differs.
 
 The runs cover every preset, one and several GPU types, fixed and elastic jobs, costs, failures, wrong reports, app
-masters that bid, hyperparameter searches, a peer's round rules and real traces. Traces are read from ``../shared/data``;
-runs on traces that are not there are skipped, and the output names them.
+masters that bid, hyperparameter searches, a peer's round rules and real traces. Traces are read from
+``../shared/data``; runs on traces that are not there are skipped, and the output names them.
 """
 
 import argparse
