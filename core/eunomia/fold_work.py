@@ -196,10 +196,11 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     jobs = state.jobs.cells
     jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now
     jobs.job_kind[row] = state.kind(event.kind if event.kind is not None else event.app)
-    jobs.least[row], jobs.most[row] = event.least, event.most
     if event.gpu_type is not None:
         types = state.cluster.gpu_types
         jobs.gpu_type[row] = types.index(event.gpu_type) if event.gpu_type in types else -2
+    jobs.least[row] = event.least
+    jobs.most[row] = max(event.least, min(event.most, state.installed(jobs.gpu_type[row])))
     jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
     jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
     jobs.batch_size[row] = event.batch_size

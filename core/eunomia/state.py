@@ -126,6 +126,7 @@ class State:
         self._nothing: Reals = np.zeros(cluster.gpus)
         self._nothing.flags.writeable = False
         self._types: list[int] = cluster.gpu_type.tolist()
+        self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
         self._one_type = len(cluster.gpu_types) == 1
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -407,6 +408,10 @@ class State:
         self.books.app(app, self.now if at is None else at)
         self.app_accounts.cells.gpus[app] += many
         self.own(gpus, job, come=True)
+
+    def installed(self, gpu_type: int) -> int:
+        """GPUs of a type that the cluster has, those that are down included; -1: of all types."""
+        return self._by_type[gpu_type] if gpu_type >= 0 else self.cluster.gpus
 
     def capacity(self) -> Ints:
         """GPUs by type, those that are down left out."""

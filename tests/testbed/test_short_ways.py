@@ -8,23 +8,17 @@ import numpy as np
 import pytest
 from simulator_lab import runs
 
-import eunomia.answers
 import eunomia.arbiter
 import eunomia.fold
 import eunomia.invariants
 import eunomia.plan
 import eunomia.pools
+import eunomia.verdict_changes
 from eunomia import Claims, Cluster, Placement, Profile, Unit
 from eunomia.columns import Table, drop_row, take_row
-from eunomia.decisions import TransitionKind
-from eunomia.errors import EunomiaError
-from eunomia.folding import Folded, Folding
-from eunomia.invariants import check_allocation, check_placement
 from eunomia.menus import Menus, curve_points
 from eunomia.pools import holders, owners
-from eunomia.saving import load_state, save_state
-from eunomia.standing import Standing
-from eunomia.units import NONE, Seconds
+from eunomia.units import NONE
 from eunomia.workload import Jobs, JobState
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
@@ -64,26 +58,6 @@ def plain(item: Any) -> Any:
     return [plain(one) for one in item] if isinstance(item, list | tuple) else item
 
 
-@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
-def test_starts_on_free_gpus_are_planned_as_any_plan(
-    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short: Callable[..., Any] = eunomia.plan._starts
-    taken = []
-
-    def both(*given: Any) -> Any:
-        made = short(*given)
-        if made is not None:
-            assert plain(made) == plain(eunomia.plan._Planner(*given).run())
-            taken.append(len(made.transitions))
-        return made
-
-    monkeypatch.setattr(eunomia.arbiter, "lone_grant", lambda *_: NONE)
-    monkeypatch.setattr(eunomia.plan, "_starts", both)
-    simulated(policy, cluster, gap, costs)
-    assert sum(taken) > 30
-
-
 TURNS = [("max_min_fairness", "12x1 V100"), ("min_total_duration", "2x4 V100, 3x2 P100"), ("las", "3x4 V100")]
 
 
@@ -93,26 +67,6 @@ def in_turns(policy: str, cluster: str) -> None:
     Engine(
         workload, site, under_rules(Profile.load(policy)), SimulationOptions(rules=gavel_rules(workload, site))
     ).run()
-
-
-@pytest.mark.parametrize(("policy", "cluster"), TURNS)
-def test_jobs_that_change_places_are_planned_as_any_plan(
-    policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short: Callable[..., Any] = eunomia.plan._exchanges
-    taken = list[TransitionKind]()
-
-    def both(*given: Any) -> Any:
-        made = short(*given)
-        if made is not None:
-            assert plain(made) == plain(eunomia.plan._Planner(*given).run())
-            taken.extend(order.kind for order in made.transitions)
-        return made
-
-    monkeypatch.setattr(eunomia.plan, "_exchanges", both)
-    in_turns(policy, cluster)
-    assert taken.count(TransitionKind.SUSPEND) > 10
-    assert taken.count(TransitionKind.START) > 10
 
 
 @pytest.mark.parametrize(("policy", "cluster"), TURNS)
@@ -165,7 +119,7 @@ def places(placement: Placement) -> dict[int, list[int]]:
 def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
     policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some, all_on = eunomia.answers.anything, eunomia.invariants._on_offer
+    some, all_on = eunomia.verdict_changes.anything, eunomia.invariants._on_offer
     taken = []
 
     def anything(state: Any, offer: Any) -> bool:
@@ -179,136 +133,10 @@ def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
             assert all_on(state, offer, asked, asked.tolist()) == np.isin(asked, offer.gpus).all()
         return all_on(state, offer, gpus, numbers)
 
-    monkeypatch.setattr(eunomia.answers, "anything", anything)
+    monkeypatch.setattr(eunomia.verdict_changes, "anything", anything)
     monkeypatch.setattr(eunomia.invariants, "_on_offer", on_offer)
     simulated(policy, cluster, gap, costs)
     assert taken
-
-
-@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
-def test_nobody_is_told_anything_where_all_who_are_new_start(
-    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short: Callable[..., bool] = eunomia.answers._all_start
-    taken = []
-
-    def both(state: Any, offer: Any, answers: Any, plan: Any) -> bool:
-        all_start = short(state, offer, answers, plan)
-        if all_start:
-            kept = state.standing.standard
-            assert eunomia.answers._few_verdicts(state, offer, answers, plan) == ()
-            assert eunomia.answers._all_verdicts(state, offer, answers, plan, opened=False, fault=None) == ()
-            assert state.standing.standard == kept
-            taken.append(True)
-        return all_start
-
-    monkeypatch.setattr(eunomia.answers, "_all_start", both)
-    simulated(policy, cluster, gap, costs)
-    assert len(taken) > 10
-
-
-@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
-def test_what_starts_one_job_alone_is_checked_and_planned_as_any_plan(
-    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    granted, started = eunomia.arbiter.lone_grant, eunomia.arbiter.lone_start
-    menus_of: list[Menus] = []
-    taken = []
-
-    def checked(state: Any, menus: Menus, allocation: Any) -> int:
-        row = granted(state, menus, allocation)
-        if row != NONE:
-            assert allocation.claims.rows.tolist() == [row]
-            offer = eunomia.arbiter.make_offer(state, eunomia.arbiter.Scope.FREE, Seconds(1.0))
-            check_allocation(state, menus, offer, allocation)
-            menus_of[:] = [menus]
-        return row
-
-    def both(state: Any, row: int, offer: Any, allocation: Any, placement: Any, rounds: Any) -> Any:
-        made = started(state, row, offer, allocation, placement, rounds)
-        if made is not None:
-            check_placement(state, menus_of[0], offer, allocation, placement)
-            assert plain(made) == plain(eunomia.plan._Planner(state, offer, allocation, placement, rounds).run())
-            taken.append(len(made.transitions))
-        return made
-
-    monkeypatch.setattr(eunomia.arbiter, "lone_grant", checked)
-    monkeypatch.setattr(eunomia.arbiter, "lone_start", both)
-    simulated(policy, cluster, gap, costs)
-    assert sum(taken) > 10
-
-
-def broken(placement: Any) -> list[Any]:
-    """What is wrong with a placement of one claim, each in its way."""
-    gpus, change = placement.gpus, dataclasses.replace
-    part = [change(placement, gpus=gpus[:-1], start=np.array([0, gpus.size - 1]))] if gpus.size > 1 else []
-    return [
-        *part,
-        change(placement, claim=np.array([1], np.int32)),
-        change(placement, start=np.array([0, gpus.size + 1])),
-        change(placement, gpus=gpus[:-1]),
-        change(placement, gpus=np.append(gpus[:-1], -1)),
-        change(placement, gpus=np.append(gpus[:-1], 999)),
-        change(placement, gpus=np.repeat(gpus[:1], gpus.size + 1), start=np.array([0, gpus.size + 1])),
-    ]
-
-
-def test_a_broken_placement_of_one_job_is_left_to_the_checks_that_refuse_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    started, refused = eunomia.arbiter.lone_start, []
-
-    def tried(state: Any, row: int, offer: Any, allocation: Any, placement: Any, rounds: Any) -> Any:
-        taken = next((gpu for gpu, holder in enumerate(state.holdings.live.lease) if holder != NONE), None)
-        worse = broken(placement)
-        if taken is not None:
-            worse.append(dataclasses.replace(placement, gpus=np.append(placement.gpus[:-1], taken)))
-        for wrong in worse:
-            assert started(state, row, offer, allocation, wrong, rounds) is None
-            with pytest.raises(EunomiaError):
-                check_placement(state, menus_of(allocation), offer, allocation, wrong)
-            refused.append(wrong)
-        return started(state, row, offer, allocation, placement, rounds)
-
-    def menus_of(allocation: Any) -> Menus:
-        most = np.arange(1 + int(allocation.claims.rows.max()), dtype=np.int32)
-        sizes = np.full(most.size, int(allocation.amount.gpus[0]))
-        return Menus(curve=most, points=curve_points(most, sizes))
-
-    monkeypatch.setattr(eunomia.arbiter, "lone_start", tried)
-    simulated("fifo", "6x4 V100", 300.0, Costs())
-    assert len(refused) > 200
-
-
-def told_in_full(state: Any) -> tuple[Any, ...]:
-    """Everything that a state holds; saving writes the ledger, which is no part of what was decided."""
-    saved = save_state(state)
-    assert state.standing.same(Standing.of(state))
-    return saved, [free for table in ("apps", "jobs") for free in state.table(table)._free]
-
-
-@pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS)
-def test_an_app_that_ends_with_its_only_job_is_folded_as_its_events_one_by_one(
-    policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short: Callable[..., bool] = eunomia.fold.ends_whole
-    taken = []
-
-    def both(state: Any, *events: Any) -> bool:
-        other = load_state(save_state(state), state.cluster, {})
-        whole = short(state, *events)
-        if whole:
-            folding = Folding(other, Folded([], []), Seconds(0.0), events)
-            assert other.standing is not None
-            for event in events:
-                eunomia.fold.FOLDS[type(event)](folding, event)
-            assert told_in_full(state) == told_in_full(other)
-            assert folding.folded == Folded([], [])
-            taken.append(whole)
-        return whole
-
-    monkeypatch.setattr(eunomia.fold, "ends_whole", both)
-    simulated(policy, cluster, gap, costs)
-    at_once = costs.release == costs.checkpoint == 0.0  # else GPUs come back after their job has ended
-    assert len(taken) > 30 if at_once else not taken
 
 
 def test_cells_are_the_memory_of_the_columns_whatever_grows() -> None:
