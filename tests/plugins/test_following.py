@@ -230,7 +230,7 @@ def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], 
 def test_few_that_choose_do_so_in_the_turn_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
     gpus, order, cpus = np.array(asks, dtype=float).reshape(-1, 3).T
     table = SimpleNamespace(cpus=cpus, memory_gib=np.full(len(asks), math.nan), arrived=order)
-    town: Any = SimpleNamespace(jobs=table, sets=None)
+    town: Any = SimpleNamespace(jobs=table, arrivals=None)
     rows, chosen = np.arange(len(asks), dtype=np.int32), np.arange(len(asks))
     given = town, rows, gpus.astype(np.int64), chosen
     one = ranking.in_turn(*given, stop=stop)
