@@ -1,6 +1,9 @@
 """Calls one stage of a profile; what it raises or answers wrongly becomes a fault of its plugin."""
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from eunomia.allocations import Allocation
@@ -42,8 +45,26 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given
 
 
 def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
-    """What a plugin raised, as a fault of its stage."""
-    return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}")
+    """What a plugin raised, and in which line of its file, as a fault of its stage."""
+    return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}{_line_of(error)}")
+
+
+def _line_of(error: BaseException) -> str:
+    """Such as `` (half.py:12)``: the innermost line in the folder of the code that the core called; empty: unknown."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
+    files = [Path(frame.f_code.co_filename) for frame in frames]
+    called = next((file for file, frame in zip(files, frames, strict=True) if not _is_around(frame)), None)
+    if called is None:
+        return ""
+    inmost = max(at for at, file in enumerate(files) if file.parent == called.parent)
+    return f" ({files[inmost].name}:{lines[inmost]})"
+
+
+def _is_around(frame: FrameType) -> bool:
+    """Whether a frame is not a plugin's: the core, a clock or tracer of calls, arrays that the core was working on."""
+    package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
+    return package in ("pluggy", "numpy") or (package == "eunomia" and not module.startswith("testing."))
 
 
 def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from eunomia import __version__
 from eunomia.commands import Command, all_commands, built_in
-from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia.errors import EunomiaError, InputError, InputErrors, RunErrors
 from eunomia.extras import lacking
 from eunomia.words import did_you_mean
 
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         answer = _root().main(args=rest, prog_name="eunomia", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except EunomiaError as error:
-        _say(error.errors if isinstance(error, InputErrors) else [error], as_json)
+        _say(error.errors if isinstance(error, InputErrors | RunErrors) else [error], as_json)
         return error.exit_code
     except _UsageProblem as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -213,3 +213,7 @@ def _report(error: BaseException, arguments: Sequence[str]) -> Path:
             continue
         return folder / name
     return Path(os.devnull)
+
+
+if __name__ == "__main__":
+    main()

@@ -43,6 +43,19 @@ class InputErrors(InputError):  # noqa: N818 - several errors
         return "\n".join(str(error) for error in self.errors)
 
 
+class RunErrors(EunomiaError):  # noqa: N818 - several errors
+    """Runs that failed while the others were done: a line each (exit code 1)."""
+
+    exit_code = 1
+
+    def __init__(self, errors: "list[EunomiaError]") -> None:
+        self.errors = errors
+        super().__init__("; ".join(str(error) for error in errors))
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
 class PluginError(EunomiaError):
     """A plugin broke the contract of its hooks; names the plugin."""
 

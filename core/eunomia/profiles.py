@@ -44,7 +44,9 @@ class Profile:
     def load(
         cls, name: str | Path, *, settings: Settings = (), registry: Registry | None = None, flag: str = "--policy"
     ) -> Self:
-        """Load a preset, a profile file, or a plugin; a lone plugin answers its stages, ``default`` the rest.
+        """Load a preset, a profile file, or plugins such as ``lottery`` or ``patient+half``.
+
+        Plugins answer the stages that they implement, and the preset ``default`` answers the rest.
 
         Args:
             name: name or path.
@@ -67,7 +69,9 @@ class Profile:
         if text in presets:
             merged = _read_file(presets[text], presets)
         elif text in plugins:
-            merged = _alone(text, plugins, presets, flag)
+            merged = _of_plugins([text], plugins, presets, flag)
+        elif "+" in text:
+            merged = _of_plugins([part.strip() for part in text.split("+")], plugins, presets, flag)
         else:
             hint = did_you_mean(text, {*presets, *plugins.names})
             rule = "a policy must be a preset, a profile file or a plugin"
@@ -174,21 +178,41 @@ def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Pat
     return merged
 
 
-def _alone(name: str, registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
-    """The profile ``default`` with every stage that this plugin answers."""
+def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
+    """The profile ``default`` with every stage that these plugins answer; refiners run in the order of their names."""
+    stages: dict[str, Any] = {}
+    for name in names:
+        for stage in _answered(name, registry, flag):
+            if stage is Stage.REFINE:
+                stages["refiners"] = [*stages.get("refiners", []), name]
+                continue
+            if stage.value in stages:
+                rule = "plugins that are paired must answer different stages"
+                value = f"{shown(stages[stage.value])} and {shown(name)}, which both answer {stage.value}"
+                raise InputErrors([InputError(rule, value=value, place=flag)])
+            stages[stage.value] = name
+    base = merge(NOTHING, {"stages": dict(FALLBACK)}, DEFAULT)
+    if DEFAULT in presets:
+        base = _read_file(presets[DEFAULT], presets)
+    return merge(base, {"stages": stages}, f"{flag} {'+'.join(names)}")
+
+
+def _answered(name: str, registry: Registry, flag: str) -> Sequence[Stage]:
+    """The stages that a plugin answers.
+
+    Raises:
+        InputErrors: there is no such plugin, it does not load, or it answers none.
+    """
+    if name not in registry:
+        value = f"{shown(name)}{did_you_mean(name, registry.names)}"
+        raise InputErrors([InputError("each part of a policy A+B must be a plugin", value=value, place=flag)])
     listed = registry.listed(name)
     if listed.error is not None:
         rule = "a policy must be a plugin that loads"
         raise InputErrors([InputError(rule, value=f"{shown(name)}, {listed.status.value}: {listed.error}", place=flag)])
     if not listed.stages:
         raise InputErrors([InputError("a policy must answer a stage", value=f"{shown(name)}, which none", place=flag)])
-    base = merge(NOTHING, {"stages": dict(FALLBACK)}, DEFAULT)
-    if DEFAULT in presets:
-        base = _read_file(presets[DEFAULT], presets)
-    stages: dict[str, Any] = {stage.value: name for stage in listed.stages if stage is not Stage.REFINE}
-    if Stage.REFINE in listed.stages:
-        stages["refiners"] = [name]
-    return merge(base, {"stages": stages}, f"{flag} {name}")
+    return listed.stages
 
 
 def _set(merged: Merged, settings: Settings) -> Merged:

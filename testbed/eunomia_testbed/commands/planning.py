@@ -60,6 +60,7 @@ class Flags:
     csv: bool
     report: bool
     strict: bool
+    tolerate_faults: bool
     progress: bool
     as_json: bool
     quiet: bool
@@ -158,10 +159,11 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
     if know not in KNOWLEDGE:
         raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
     options = SimulationOptions(
-        costs=filled(Costs, flags.cost or [], "--cost"),
+        costs=filled(Costs, flags.cost or [], "--cost", durations=True),
         failures=None if flags.failures is None else failures_of(flags.failures),
         reports=Reports(know=KNOWLEDGE[know], error=flags.error, lies=factors(flags.lie or [], "--lie")),
         agents=flags.agents,
+        tolerate_faults=flags.tolerate_faults,
         keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
         until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),
     )

@@ -20,11 +20,17 @@ _SECONDS: Final = "_seconds"
 _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
-def filled(kind: type[T], texts: Sequence[str], flag: str) -> T:
+def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False) -> T:
     """An option class from texts ``KEY=VALUE``.
 
-    A key is a field's name, with or without ``_seconds``; a value a number, a duration, true, false or a word, as the
-    field takes it.
+    A key is a field's name, with or without ``_seconds``; a value a number, a duration with its unit, true, false or a
+    word, as the field takes it.
+
+    Args:
+        kind: a dataclass whose fields have defaults.
+        texts: in any order, each key once.
+        flag: where the texts stood, for errors.
+        durations: whether every number of this class is a duration; else those are whose name ends in ``_seconds``.
 
     Raises:
         InputErrors: unknown keys and values that do not suit, all together.
@@ -45,7 +51,8 @@ def filled(kind: type[T], texts: Sequence[str], flag: str) -> T:
             errors.append(InputError(f"{key} must be given once", value=shown(text), place=flag))
             continue
         try:
-            given[names[key]] = _value(key, word.strip(), hints[names[key]], flag)
+            lasts = durations or names[key].endswith(_SECONDS)
+            given[names[key]] = _value(key, word.strip(), hints[names[key]], flag, lasts=lasts)
         except InputError as error:
             errors.append(error)
     if errors:
@@ -61,7 +68,7 @@ def _is_plain(hint: object) -> bool:
     return hint in (float, int, bool, str) or bool(set(typing.get_args(hint)) & {float, int, bool, str})
 
 
-def _value(key: str, word: str, hint: object, flag: str) -> object:
+def _value(key: str, word: str, hint: object, flag: str, *, lasts: bool) -> object:
     kinds = {hint, *typing.get_args(hint)}
     if bool in kinds:
         if word not in ("true", "false"):
@@ -70,12 +77,21 @@ def _value(key: str, word: str, hint: object, flag: str) -> object:
     if int in kinds and re.fullmatch(r"[-+]?\d+", word):
         return int(word)
     if float in kinds:
-        return float(word) if _NUMBER.fullmatch(word) or word == "inf" else parse_duration(
-            word, name=key, place=flag, zero=True
-        )  # fmt: skip
+        return _number(key, word, flag, lasts=lasts)
     if int in kinds:
         raise InputError(f"{key} must be a whole number", value=shown(word), place=flag)
     return word
+
+
+def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
+    """A number, or the seconds of a duration, which has a unit; ``inf`` is either."""
+    if word == "inf":
+        return float(word)
+    if lasts:
+        return parse_duration(word, name=key, place=flag, zero=True)
+    if not _NUMBER.fullmatch(word):
+        raise InputError(f"{key} must be a number", value=shown(word), place=flag)
+    return float(word)
 
 
 def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eunomia.errors import InputError
+from eunomia.errors import InputError, RunErrors
 from eunomia_testbed.commands.collecting import uncollected
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def simulate(
     ] = None,
     cluster: Annotated[str | None, typer.Option(help='Such as "4x8 V100", or a cluster file.')] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="A preset, a profile file or a plugin; may be given several times.")
+        list[str] | None, typer.Option(help="A preset, a profile file or plugins (A, A+B); may be given several times.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -84,6 +84,10 @@ def simulate(
     csv: Annotated[bool, typer.Option("--csv", help="Write tables as CSV too.")] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     strict: Annotated[bool, typer.Option("--strict", help="Rows that are not used, apps left over: an error.")] = False,
+    tolerate_faults: Annotated[
+        bool,
+        typer.Option("--tolerate-faults", help="Go on after a plugin's fault; after several the fallback decides."),
+    ] = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False,
@@ -120,6 +124,7 @@ def _run(
     from eunomia_testbed.running.cell_files import is_done
     from eunomia_testbed.running.display import display
     from eunomia_testbed.running.many import run_plan
+    from eunomia_testbed.running.pool import WorkerDiedError
 
     done = sum(is_done(folder, cell) for cell in plan.cells()) if resume and is_there(folder) else 0
     watch = display(plan, done=done) if shown else None
@@ -128,6 +133,8 @@ def _run(
         return run_plan(
             plan, folder, processes=processes, overwrite=overwrite, resume=resume, report=report, watch=watch
         )
+    except WorkerDiedError as error:
+        raise WorkerDiedError(error.rule, value=error.value, place=f"{error.place}; {_goes_on(folder)}") from None
     finally:
         signal.signal(signal.SIGTERM, before)
         if watch is not None:
@@ -141,26 +148,31 @@ def _tell(outcome: "Outcome", *, strict: bool, as_json: bool, quiet: bool) -> in
     metrics, timings = outcome.metrics, read_table(outcome.folder, "timings")
     if as_json:
         rows = json_rows(metrics, timings)
+        failed = [{"policy": each.policy, "seed": each.seed, "error": each.error} for each in outcome.facts.failures]
         plain = {"schema": "eunomia/simulate@1", "out": str(outcome.folder), "ended": outcome.ended}
         told = {"report": None if outcome.report is None else str(outcome.report), "dropped": outcome.dropped}
-        typer.echo(json.dumps(plain | told | {"rows": rows}, ensure_ascii=False))
+        typer.echo(json.dumps(plain | told | {"rows": rows, "failed": failed}, ensure_ascii=False))
     elif quiet:
         typer.echo(outcome.folder)
     else:
         lines = [*table_lines(metrics, timings, outcome.facts), "", *notes_of(metrics, outcome.facts)]
-        lines = lines if outcome.done else []
+        lines = lines if outcome.done or outcome.failed else []
         lines += [f"{outcome.dropped} rows or jobs not used: dropped.csv"] if outcome.dropped else []
         lines += [f"Results  {outcome.folder}"] + ([f"Report   {outcome.report}"] if outcome.report else [])
         typer.echo("\n".join(lines))
     if outcome.ended == "interrupted":
-        _say([f"interrupted: {outcome.done} of {outcome.cells} simulations are done; --resume goes on"])
+        _say([f"interrupted: {outcome.done} of {outcome.cells} simulations are done; {_goes_on(outcome.folder)}"])
         return INTERRUPTED
     if outcome.failed:
-        raise outcome.failed[0]
+        raise RunErrors(list(outcome.failed))
     if not strict:
         return OK
     whole = outcome.dropped == 0 and bool((metrics["apps_finished"] == metrics["apps"]).all())
     return OK if whole and metrics["faults"].sum() == 0 else ANSWER_IS_NO
+
+
+def _goes_on(folder: Path) -> str:
+    return f"the same command with --out {folder} --resume goes on"
 
 
 def _say(lines: list[str]) -> None:

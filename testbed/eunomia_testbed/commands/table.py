@@ -27,8 +27,10 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
     heads = ["makespan s", "mean JCT s", "p99 JCT s", "worst ρ", f"ρ>{facts.unfair_above:g} %", "in use %"]
     heads += ["restarts", "deciding s"]
     done = set(metrics["policy"].to_list()) if metrics.width else set()
-    rows = [(policy, _row(metrics, timings, policy)) for policy in facts.profiles if policy in done]
-    first = max([18, *(len(policy) + 1 for policy in facts.profiles)])
+    failed = {each.policy for each in facts.failures}
+    rows = [(_shown_name(metrics, policy), _row(metrics, timings, policy)) for policy in facts.profiles if policy in done]
+    rows += [(f"{policy}: failed", ["-"] * len(heads)) for policy in facts.profiles if policy in failed - done]
+    first = max([18, *(len(name) + 1 for name, _ in rows)])
     lines = [f"{'policy':<{first}}" + "".join(f"   {head:>{_width(head)}}" for head in heads)]
     for policy, cells in rows:
         lines.append(
@@ -38,10 +40,29 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
     return [line.rstrip() for line in lines]
 
 
+def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
+    """The policy, with the first round that the fallback decided in its place, if one did."""
+    round_ = metrics.filter(pl.col("policy") == policy)["fallback_round"].min()
+    return policy if round_ is None else f"{policy} (fallback from round {round_})"
+
+
+def faults_told(metrics: pl.DataFrame) -> list[str]:
+    """A line for each run with faults that were tolerated: the first of them, and from when the fallback decided."""
+    lines = []
+    for row in metrics.filter(pl.col("faults") > 0).iter_rows(named=True):
+        since = row["fallback_round"]
+        decided = "" if since is None else f"; the fallback decided from round {since} on"
+        rounds = f"{row['faults']} of {row['rounds']} rounds with a fault"
+        first = f", the first: {row['first_fault']}" if row["first_fault"] else ""
+        lines.append(f"{row['policy']}, seed {row['seed']}: {rounds}{first}{decided}")
+    return lines
+
+
 def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     """What the table needs said beside it: which rho, how many seeds, and what went wrong."""
     seeds = f"; means of {len(facts.seeds)} seeds" if len(facts.seeds) > 1 else ""
     lines = [f"ρ: {LEGEND[facts.rho]}{seeds}"]
+    lines += [f"{each.policy}, seed {each.seed}: failed: {each.error}" for each in facts.failures]
     if metrics.is_empty():
         return lines
     done = {policy: metrics.filter(pl.col("policy") == policy).height for policy in facts.profiles}
@@ -54,9 +75,7 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     for row in unfinished.iter_rows(named=True):
         left = row["apps"] - row["apps_finished"]
         lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {row['apps']} apps did not finish")
-    faulty = metrics.filter(pl.col("faults") > 0).iter_rows(named=True)
-    lines += [f"{row['policy']}, seed {row['seed']}: {row['faults']} rounds with a fault of a plugin" for row in faulty]
-    return lines
+    return lines + faults_told(metrics)
 
 
 def _row(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> list[str]:

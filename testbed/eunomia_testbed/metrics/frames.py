@@ -260,6 +260,7 @@ class _Maker:
             "quiet_rounds": [run.quiet_rounds],
             "stage_calls": [run.stage_calls],
             "end_seconds": [run.end_seconds],
+            "fallback_round": [run.fallback_round],
         }
 
     def _timing_columns(self) -> Columns:

@@ -49,6 +49,12 @@ def faults_of(run: RunData) -> int:
     return int(rounds) + run.events.filter(pl.col("kind").str.starts_with("fault")).height
 
 
+def first_fault(run: RunData) -> str | None:
+    """The first fault of a plugin, as ``plugin (stage): what``; None: there was none."""
+    faults = run.rounds.filter(pl.col("fault").is_not_null()).sort("round")["fault"]
+    return str(faults[0]) if faults.len() else None
+
+
 def held_twice(leases: pl.DataFrame) -> int:
     """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
     slots = _slots(leases)

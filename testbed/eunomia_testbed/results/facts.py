@@ -24,13 +24,22 @@ class InputFile:
     sha256: str
 
 
+@value
+class FailedRun:
+    """A policy and seed that did not come to its end: the tables have no row of it."""
+
+    policy: str
+    seed: int
+    error: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What ``run.json`` holds.
 
     ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
     too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
-    while the run goes on. Moments are UTC, ISO 8601 with a Z. What is empty here did not apply.
+    while the run goes on. ``failures`` are the policies and seeds that failed. Moments are UTC, ISO 8601 with a Z. What is empty here did not apply.
     """
 
     kind: str  # demo, simulate, replay, ...
@@ -50,6 +59,7 @@ class RunFacts:
     started_at: str | None = None
     ended_at: str | None = None
     ended: str | None = None
+    failures: tuple[FailedRun, ...] = ()
 
     def to_json(self) -> str:
         """One JSON object, indented, its keys in the order above."""
@@ -64,6 +74,7 @@ class RunFacts:
         known["seeds"] = tuple(known.get("seeds", (0,)))
         known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
+        known["failures"] = tuple(FailedRun(**each) for each in known.get("failures", ()))
         return cls(**known)
 
 

@@ -104,12 +104,15 @@ class ResultFolder:
     ) -> pl.DataFrame:
         """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed.
 
+        The file has a row for each run that failed too, with the error in the column ``failure`` and nothing counted.
+
         Args:
             run: the folder's tables, where they have been read already.
             counted: their summaries by policy and seed, where they have been counted already.
         """
-        summary = summarise(RunData.load(self.path) if run is None else run, counted)
-        write_csv(summary, self.path / "summary.csv")
+        tables = RunData.load(self.path) if run is None else run
+        summary = summarise(tables, counted)
+        write_csv(_with_failures(summary, tables.facts), self.path / "summary.csv")
         return summary
 
     def _merge(self, name: str, frame: pl.DataFrame) -> None:
@@ -121,6 +124,16 @@ class ResultFolder:
         write_parquet(frame, target)
         if self.csv:
             write_csv(frame, target.with_suffix(".csv"))
+
+
+def _with_failures(summary: pl.DataFrame, facts: RunFacts | None) -> pl.DataFrame:
+    """The counted rows, and those of runs that failed, the error in a last column."""
+    failed = [
+        {"policy": each.policy, "seed": each.seed, "failure": each.error} for each in (facts.failures if facts else ())
+    ]
+    rows = pl.DataFrame(failed, schema={"policy": pl.String(), "seed": pl.Int64(), "failure": pl.String()})
+    counted = summary.with_columns(pl.lit(None, pl.String()).alias("failure")) if summary.height else rows.clear()
+    return pl.concat([counted, rows], how="diagonal")
 
 
 def _no_folder(path: Path, error: OSError) -> DiskError:

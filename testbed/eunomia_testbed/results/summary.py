@@ -84,6 +84,8 @@ class Summary:
     iterations_lost: int | None
     wait_seconds: float | None
     faults: int
+    first_fault: str | None  # of a plugin, and what it raised
+    fallback_round: int | None  # the first that the fallback decided in place of the policy
     slots_held_twice: int
     jct_mean_by_gang: Mapping[str, float | None]
     """By class of gang sizes, in seconds."""
@@ -176,6 +178,8 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         iterations_lost=counting.total(one.jobs["iterations_lost"]),
         wait_seconds=counting.waited_seconds(one, reasons),
         faults=faults_of(one),
+        first_fault=counting.first_fault(one),
+        fallback_round=counting.most(one.counts["fallback_round"]),
         slots_held_twice=held_twice(one.leases),
         jct_mean_by_gang=counting.jct_by_gang(one.jobs),
         rho_worst_by_kind={kind: counting.number(judged[column].max()) for kind, column in _RHO.items()},

@@ -255,6 +255,7 @@ class CountRow:
     quiet_rounds: int  # in which nothing waited, so that no stage was asked
     stage_calls: int
     end_seconds: float  # when the last thing happened
+    fallback_round: int | None = None  # the first that the fallback decided; null: the profile decided all
 
 
 @value

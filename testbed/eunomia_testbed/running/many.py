@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.shapes import builds
-from eunomia_testbed.results.facts import RunFacts, versions_of
+from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
@@ -19,7 +19,7 @@ from eunomia_testbed.results.writing import write_text
 from eunomia_testbed.running.cell_files import CELLS, LARGE, assemble, dropped_of, is_done
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
 from eunomia_testbed.running.memory import hand_back
-from eunomia_testbed.running.plan import Cell, Plan, labels_by_load
+from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
 from eunomia_testbed.running.pool import processes_for, run_cells
 from eunomia_testbed.running.watching import Silent, Watch
 
@@ -49,7 +49,7 @@ class Outcome:
     dropped: int
     report: Path | None
     failed: tuple[EunomiaError, ...] = ()
-    """What went wrong in simulations, such as a policy that makes no progress; the others are done."""
+    """What went wrong in simulations, such as a fault of a plugin; the others are done."""
 
 
 def run_plan(
@@ -80,14 +80,14 @@ def run_plan(
     plan.check()
     manifest = manifest_of(plan)
     folder = _open(out, plan, manifest, overwrite=overwrite, resume=resume)
+    whole = resume and _is_whole(folder.path)
     facts = _facts(plan)
     folder.write_facts(facts)
     write_manifest(folder.path, manifest)
     cells = plan.cells()
-    whole = resume and _is_whole(folder.path)
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
-    failed: list[EunomiaError] = []
+    failed: list[FailedCell] = []
     count = processes_for(plan, left, processes)
     try:
         failed = run_cells(plan, left, folder.path, processes=count, watch=watch or Silent())
@@ -105,7 +105,9 @@ def run_plan(
         done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
         if not whole:
             _finish(folder, plan, done, complete=len(done) == len(cells))
-    facts = dataclasses.replace(facts, ended_at=_utc(), ended="failed" if failed else ended)
+    facts = dataclasses.replace(
+        facts, ended_at=_utc(), ended="failed" if failed else ended, failures=tuple(map(_failure, failed))
+    )
     folder.write_facts(facts)
     if plan.jobs >= LARGE:
         hand_back()
@@ -120,8 +122,8 @@ def run_plan(
         done=len(done),
         cells=len(cells),
         dropped=_count_dropped(folder.path),
-        report=_report(tables, counted, folder.path) if report and done else None,
-        failed=tuple(failed),
+        report=_report(tables, counted, folder.path) if report and (done or failed) else None,
+        failed=tuple(each.error for each in failed),
     )
 
 
@@ -135,8 +137,15 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether every cell of the folder was put together."""
-    return (path / "summary.csv").is_file() and not (path / CELLS).exists()
+    """Whether every cell of the folder was put together; a run that failed is run again."""
+    if not (path / "summary.csv").is_file() or (path / CELLS).exists():
+        return False
+    facts = path / "run.json"
+    return not facts.is_file() or not RunFacts.from_json(facts.read_text(encoding="utf-8")).failures
+
+
+def _failure(failed: FailedCell) -> FailedRun:
+    return FailedRun(policy=failed.cell.label, seed=failed.cell.seed, error=str(failed.error))
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:

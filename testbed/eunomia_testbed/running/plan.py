@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from eunomia.cluster import Cluster
-from eunomia.errors import InputError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.profiles import Profile
 from eunomia.shapes import builds, value
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
@@ -110,6 +110,14 @@ class Plan:
         for load in self.loads:
             if not 0.0 < load < float("inf"):
                 raise InputError("load must be a positive factor", value=f"{load:g}", place="--load")
+
+
+@builds
+class FailedCell:
+    """A simulation that did not come to its end, and why."""
+
+    cell: Cell
+    error: EunomiaError
 
 
 def sped_up(workload: Workload, load: float) -> Workload:

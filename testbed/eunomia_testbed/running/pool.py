@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from eunomia.errors import EunomiaError
 from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
-from eunomia_testbed.running.plan import Cell, Plan
+from eunomia_testbed.running.plan import Cell, FailedCell, Plan
 from eunomia_testbed.running.portable import can_travel, packed
 from eunomia_testbed.running.watching import Watch
 from eunomia_testbed.running.worker import hand_over, raised
@@ -23,6 +23,10 @@ from eunomia_testbed.simulator import Progress
 
 WORTH_A_PROCESS = 4_000
 """Jobs of all cells below which starting processes takes longer than it saves."""
+
+
+class WorkerDiedError(EunomiaError):
+    """A process that ran simulations was killed; those that were done stay."""
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
@@ -35,7 +39,7 @@ def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
     return max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
 
 
-def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> list[EunomiaError]:
+def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> list[FailedCell]:
     """Run the cells and leave their files.
 
     Args:
@@ -46,14 +50,15 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
         watch: hears how it goes.
 
     Returns:
-        What went wrong in cells, such as a policy that makes no progress; the other cells are done.
+        Cells in which something went wrong, such as a fault of a plugin; the other cells are done.
 
     Raises:
         DiskError: nothing more can be written; the cells that were done stay.
+        WorkerDiedError: a process was killed; the cells that were done stay.
     """
     if processes > 1:
         return _Pool(plan, cells, folder, watch).run(processes)
-    failed: list[EunomiaError] = []
+    failed: list[FailedCell] = []
     for cell in cells:
         watch.began(cell)
         try:
@@ -61,7 +66,7 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
         except DiskError:
             raise
         except EunomiaError as error:
-            failed.append(error)
+            failed.append(FailedCell(cell=cell, error=error))
         else:
             watch.ended(cell)
     return failed
@@ -78,9 +83,9 @@ class _Pool:
         self._plan, self._folder, self._watch = packed(plan), folder, watch
         self._news: queue.SimpleQueue[tuple[subprocess.Popen[bytes], dict[str, Any] | None]] = queue.SimpleQueue()
         self._busy: dict[int, int] = {}
-        self._failed: list[EunomiaError] = []
+        self._failed: list[FailedCell] = []
 
-    def run(self, processes: int) -> list[EunomiaError]:
+    def run(self, processes: int) -> list[FailedCell]:
         with contextlib.ExitStack() as stack:
             for _ in range(processes):
                 worker = stack.enter_context(_worker())
@@ -108,7 +113,7 @@ class _Pool:
             error = raised(told["error"])
             if isinstance(error, DiskError) or not isinstance(error, EunomiaError):
                 raise error
-            self._failed.append(error)
+            self._failed.append(FailedCell(cell=cell, error=error))
         else:
             self._watch.ended(cell)
         self._open -= 1
@@ -159,7 +164,7 @@ def _input(worker: "subprocess.Popen[bytes]") -> BinaryIO:
     return worker.stdin  # type: ignore[return-value]
 
 
-def _died(worker: "subprocess.Popen[bytes]", cell: Cell) -> EunomiaError:
+def _died(worker: "subprocess.Popen[bytes]", cell: Cell) -> WorkerDiedError:
     code = worker.wait()
     value = f"process {worker.pid} ended by signal {-code}" if code < 0 else f"process {worker.pid} ended with {code}"
-    return EunomiaError("a simulation must not be killed", value=value, place=f"{cell.label}, seed {cell.seed}")
+    return WorkerDiedError("a simulation must not be killed", value=value, place=f"{cell.label}, seed {cell.seed}")

@@ -1,5 +1,6 @@
 """A finished simulation in Python: its tables as polars frames, its summary, its report in a notebook."""
 
+import dataclasses
 import functools
 import shutil
 import tempfile
@@ -135,6 +136,7 @@ def simulate(
     unfair_above: float = UNFAIR_RHO,
     progress: bool = False,
     processes: int | None = None,
+    tolerate_faults: bool = False,
 ) -> SimulationResult:
     """Simulate a workload on a cluster under policies, with each seed.
 
@@ -152,10 +154,11 @@ def simulate(
         unfair_above: rho above which an app counts as treated unfairly.
         progress: whether progress is shown on stderr.
         processes: how many to use; None: as many as are worth it.
+        tolerate_faults: whether a run goes on after a plugin's fault; the fallback decides after several in a row.
 
     Raises:
         InputError: anything of this does not do.
-        EunomiaError: a policy failed.
+        EunomiaError: a policy failed, such as with a fault of its plugin.
     """
     from eunomia.cluster_file import ClusterFile, cluster_toml
 
@@ -168,7 +171,7 @@ def simulate(
         profiles={name: peer.under(each) if peer else each for name, each in _profiles(policies).items()},
         peer=peer,
         loads=tuple(loads),
-        options=options or SimulationOptions(),
+        options=_tolerating(options or SimulationOptions(), tolerate_faults),
         models=models,
         rho=_kind(rho or ("static" if peer else "themis")),
         unfair_above=unfair_above,
@@ -197,6 +200,10 @@ def _profiles(policies: Sequence[str | Profile]) -> dict[str, Profile]:
             raise InputError("policies must have different names", value=f'"{profile.name}" twice', place="policies")
         made[profile.name] = profile
     return made
+
+
+def _tolerating(options: SimulationOptions, tolerate_faults: bool) -> SimulationOptions:
+    return dataclasses.replace(options, tolerate_faults=options.tolerate_faults or tolerate_faults)
 
 
 def _kind(rho: str) -> str:

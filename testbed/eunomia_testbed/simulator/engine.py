@@ -25,6 +25,7 @@ from eunomia_testbed.simulator.apps import Apps
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
 from eunomia_testbed.simulator.failures import FailurePlan
+from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.guard import check_plugins
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
@@ -136,6 +137,8 @@ class Engine:
         self._observers = profile.observers()
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
         self.faults: list[str] = []
+        self.fallback_round: int | None = None
+        """The first round that the fallback decides; None: the profile decides all."""
         self.dropped: list[Unfit] = self.speeds.unfit()
         for unfit in self.dropped:
             self.jobs.state[unfit.job] = REJECTED
@@ -161,6 +164,7 @@ class Engine:
         """Run until nothing is left to happen.
 
         Raises:
+            PluginFailedError: a plugin failed, and that is not tolerated.
             EunomiaError: the policy makes no progress; it names policy and time.
         """
         if self.timings is not None:
@@ -397,8 +401,13 @@ class Engine:
 
     def _fault(self, decision: Decision) -> None:
         for fault in decision.faults:
+            if fault.stage is not None and not self.options.tolerate_faults:
+                raise PluginFailedError(fault, f"{self.profile.name}, seed {self.seed}, round {decision.round}")
             who = f"{fault.plugin} ({fault.stage.value})" if fault.stage is not None else "an event"
             self.faults.append(f"round {decision.round}: {who}: {fault.what}")
+
+        if self.fallback_round is None and self.arbiter.state.fallen_back:
+            self.fallback_round = decision.round + 1
 
     def _end(self) -> None:
         """Book what stands at the end; who waits and was never started counts as rejected, with its last verdict."""

@@ -142,6 +142,9 @@ class SimulationOptions:
     """Simulated seconds after which the run is cut off."""
     plain: bool = False
     """Whether every stage takes its plain way: slower, with the same tables."""
+    tolerate_faults: bool = False
+    """Whether a run goes on after a plugin's fault: the round changes nothing, and after several in a row the fallback
+    decides."""
 
     def check(self) -> None:
         """Refuse what cannot be.

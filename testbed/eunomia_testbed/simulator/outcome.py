@@ -65,6 +65,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
         segments=(logs.segments or SegmentLogger(engine.cluster, {})).columns(),
         records={name: tuple(kept) for name, kept in sorted(engine.records.items())},
         faults=tuple(engine.faults),
+        fallback_round=engine.fallback_round,
         dropped=tuple(engine.dropped),
         steps=counts.steps,
         events=counts.events,

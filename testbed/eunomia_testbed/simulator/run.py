@@ -144,6 +144,8 @@ class SimulatedRun:
     """By plugin: time, round, table."""
     faults: tuple[str, ...]
     """Of plugins, each with its round."""
+    fallback_round: int | None
+    """The first round that the fallback decided; None: the profile decided all."""
     dropped: tuple[Unfit, ...]
     steps: int
     events: int

@@ -1,0 +1,20 @@
+"""The end of a run whose plugin failed."""
+
+from eunomia.decisions import Fault
+from eunomia.errors import EunomiaError
+
+
+class PluginFailedError(EunomiaError):
+    """A plugin failed in a round, and the run ends there (exit code 1).
+
+    Args:
+        fault: of a stage.
+        place: policy, seed and round.
+    """
+
+    exit_code = 1
+
+    def __init__(self, fault: Fault, place: str) -> None:
+        stage = "" if fault.stage is None else f" ({fault.stage.value})"
+        value = f"{fault.plugin}{stage}: {fault.what}"
+        super().__init__("a run must end without a fault of a plugin", value=value, place=place)
