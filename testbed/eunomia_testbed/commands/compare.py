@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 import polars as pl
 import typer
 
-from eunomia.errors import InputError
+from eunomia.errors import EunomiaError, InputError, RunErrors
 from eunomia.shapes import builds, value
 from eunomia.words import list_of
+from eunomia_testbed.commands.table import faults_told
 from eunomia_testbed.metrics.intervals import Interval, interval
-from eunomia_testbed.results.facts import RunFacts
+from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 
 @value
@@ -42,6 +43,10 @@ NOTHING: Final = 0.0005
 """A difference that is shown as none."""
 
 
+OK: Final = 0
+ANSWER_IS_NO: Final = 1
+
+
 @builds
 class Side:
     """One of the two: a policy of a run."""
@@ -59,19 +64,25 @@ def compare(
         list[str], typer.Argument(help="Two result folders, or FOLDER:POLICY where a folder holds several policies.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as one JSON object.")] = False,
-) -> None:
+) -> int:
     """Compare two simulated policies, with intervals over seeds."""
     first, second = sides(runs)
     seeds = sorted(set(first.metrics["seed"]) & set(second.metrics["seed"]))
+    failed = [each for side in (first, second) for each in _failures(side)]
+    if not seeds and failed:
+        rule = "policies that are compared must have come to their end"
+        raise RunErrors([EunomiaError(rule, value=f"a run that failed: {each.error}") for each in failed])
     if not seeds:
         rule = "runs that are compared must have seeds in common"
         raise InputError(rule, value=f"{_seeds(first)} and {_seeds(second)}")
     rows = [_compared(metric, first, second, seeds) for metric in METRICS]
     told = [row for row in rows if row is not None]
+    notes = [line for side in (first, second) for line in _faults(side)]
     if as_json:
-        typer.echo(json.dumps(_facts(first, second, seeds, told), ensure_ascii=False))
+        typer.echo(json.dumps(_facts(first, second, seeds, told) | {"faults": notes}, ensure_ascii=False))
     else:
-        typer.echo("\n".join(_lines(first, second, seeds, told)))
+        typer.echo("\n".join([*_lines(first, second, seeds, told), *notes]))
+    return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
 
 
 # -- which two
@@ -111,6 +122,8 @@ def _sides(text: str) -> list[Side]:
         raise InputError(f"a policy of {folder} must be one of {', '.join(policies)}", value=f'"{wanted}"')
     facts = folder / "run.json"
     read = RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.is_file() else None
+    if "failure" in metrics.columns:
+        metrics = metrics.filter(pl.col("failure").is_null())
     return [
         Side(folder=folder, policy=policy, name=policy, metrics=metrics.filter(pl.col("policy") == policy), facts=read)
         for policy in policies
@@ -120,6 +133,18 @@ def _sides(text: str) -> list[Side]:
 
 def _renamed(side: Side, name: str) -> Side:
     return Side(folder=side.folder, policy=side.policy, name=name, metrics=side.metrics, facts=side.facts)
+
+
+def _failures(side: Side) -> list[FailedRun]:
+    """Runs of the policy that did not come to their end."""
+    return [] if side.facts is None else [each for each in side.facts.failures if each.policy == side.policy]
+
+
+def _faults(side: Side) -> list[str]:
+    """A line for each run of the policy that failed, or in which faults of a plugin were tolerated."""
+    failed = [f"{side.name}, seed {each.seed}: failed: {each.error}" for each in _failures(side)]
+    known = {"faults", "first_fault", "fallback_round"} <= set(side.metrics.columns)
+    return failed + (faults_told(side.metrics) if known else [])
 
 
 def _seeds(side: Side) -> str:

@@ -158,6 +158,8 @@ def _tell(outcome: "Outcome", *, strict: bool, as_json: bool, quiet: bool) -> in
         lines = [*table_lines(metrics, timings, outcome.facts), "", *notes_of(metrics, outcome.facts)]
         lines = lines if outcome.done or outcome.failed else []
         lines += [f"{outcome.dropped} rows or jobs not used: dropped.csv"] if outcome.dropped else []
+        left = f"{len(outcome.failed)} of {outcome.cells} simulations; {_goes_on(outcome.folder)}"
+        lines += [f"Failed   {left}"] if outcome.failed else []
         lines += [f"Results  {outcome.folder}"] + ([f"Report   {outcome.report}"] if outcome.report else [])
         typer.echo("\n".join(lines))
     if outcome.ended == "interrupted":

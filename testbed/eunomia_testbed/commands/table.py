@@ -28,8 +28,13 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
     heads += ["restarts", "deciding s"]
     done = set(metrics["policy"].to_list()) if metrics.width else set()
     failed = {each.policy for each in facts.failures}
-    rows = [(_shown_name(metrics, policy), _row(metrics, timings, policy)) for policy in facts.profiles if policy in done]
-    rows += [(f"{policy}: failed", ["-"] * len(heads)) for policy in facts.profiles if policy in failed - done]
+    rows = [
+        (_shown_name(metrics, policy), _row(metrics, timings, policy))
+        if policy in done
+        else (f"{policy}: failed", ["-"] * len(heads))
+        for policy in facts.profiles
+        if policy in done | failed
+    ]
     first = max([18, *(len(name) + 1 for name, _ in rows)])
     lines = [f"{'policy':<{first}}" + "".join(f"   {head:>{_width(head)}}" for head in heads)]
     for policy, cells in rows:
@@ -66,10 +71,11 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     if metrics.is_empty():
         return lines
     done = {policy: metrics.filter(pl.col("policy") == policy).height for policy in facts.profiles}
+    failed = [each.policy for each in facts.failures]
     lines += [
         f"{policy}: {count or 'none'} of {len(facts.seeds)} seeds done"
         for policy, count in done.items()
-        if count < len(facts.seeds)
+        if count + failed.count(policy) < len(facts.seeds)
     ]
     unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
     for row in unfinished.iter_rows(named=True):

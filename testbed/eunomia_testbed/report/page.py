@@ -15,6 +15,7 @@ import polars as pl
 from eunomia.shapes import value
 from eunomia_testbed.report.cluster import cluster
 from eunomia_testbed.report.decisions import decisions
+from eunomia_testbed.report.failed_runs import failed_runs
 from eunomia_testbed.report.failures import failures
 from eunomia_testbed.report.fairness import fairness
 from eunomia_testbed.report.part import Json, Part, Table
@@ -30,6 +31,7 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary
 
 PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
+    lambda whole, _: [failed_runs(whole)],
     lambda whole, _: [verdict(view) for view in whole.views],
     lambda whole, _: [failures(view) for view in whole.views],
     lambda whole, _: [policies(whole)],

@@ -43,6 +43,7 @@ METRICS: Final = (
     Metric(name="restarts", label="restarts", kind="number", drawn=False),
     Metric(name="migrations", label="migrations", kind="number", drawn=False),
     Metric(name="faults", label="faults", kind="number", drawn=False),
+    Metric(name="fallback_round", label="fallback from round", kind="number", drawn=False),
 )
 """What policies are compared by, in the order of the page; what the summary does not know is left out."""
 

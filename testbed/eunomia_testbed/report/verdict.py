@@ -167,8 +167,17 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
     twice = f"{count(summary.slots_held_twice, 'slot') if summary.slots_held_twice else 'no slot'} held twice"
     faults = count(summary.faults, "fault")
     because = [f"{count(run.leases.height, 'lease')} checked over {count(summary.rounds, 'round')}"]
+    if summary.first_fault is not None:
+        because.append(f"the first fault: {summary.first_fault}")
+    if summary.fallback_round is not None:
+        because.append("no figure of this run is the policy's alone")
+        twice = f"the fallback decided from round {summary.fallback_round} on, {twice}"
     return Statement(
-        mark="bad" if summary.slots_held_twice else "poor" if summary.faults else "good",
+        mark="bad"
+        if summary.slots_held_twice or summary.fallback_round is not None
+        else "poor"
+        if summary.faults
+        else "good",
         question="Can it be trusted?",
         answer=f"{twice}, {faults}".capitalize(),
         because=_sentence(because),

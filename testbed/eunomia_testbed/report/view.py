@@ -122,11 +122,12 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
 
 
 def _choices(run: RunData, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Choice]:
-    """Policies are weighed against each other where they met the same load."""
+    """Policies are weighed against each other where they met the same load, and decided every round themselves."""
+    replaced = set(summaries.filter(pl.col("fallback_round").is_not_null())["policy"].to_list())
     loads = run.facts.loads if run.facts is not None else {}
     kind = RHO_NAMES["themis" if run.facts is None else run.facts.rho]
     by_load: dict[float, list[str]] = {}
-    for policy in order:
+    for policy in (each for each in order if each not in replaced):
         by_load.setdefault(loads.get(policy, 1.0), []).append(policy)
     chosen = {load: choose(summaries, mine, kind) for load, mine in sorted(by_load.items()) if len(mine) > 1}
     return {load: choice for load, choice in chosen.items() if choice is not None}

@@ -17,4 +17,4 @@ class PluginFailedError(EunomiaError):
     def __init__(self, fault: Fault, place: str) -> None:
         stage = "" if fault.stage is None else f" ({fault.stage.value})"
         value = f"{fault.plugin}{stage}: {fault.what}"
-        super().__init__("a run must end without a fault of a plugin", value=value, place=place)
+        super().__init__("a plugin must answer every round, unless faults are tolerated", value=value, place=place)

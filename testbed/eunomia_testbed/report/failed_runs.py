@@ -1,0 +1,28 @@
+"""Runs that did not come to their end: which, and why; the other parts of the page hold nothing of them."""
+
+from __future__ import annotations
+
+import html
+
+from eunomia_testbed.report.part import Part
+from eunomia_testbed.report.view import Whole
+from eunomia_testbed.report.words import count
+
+
+def failed_runs(whole: Whole) -> Part | None:
+    """The part; None where every run came to its end."""
+    facts = whole.run.facts
+    if facts is None or not facts.failures:
+        return None
+    rows = [
+        f'<li class="bad"><p class="asks">{html.escape(f"{each.policy}, seed {each.seed}")}</p>'
+        '<p class="answer"><span class="mark" aria-hidden="true">✕</span>Failed</p>'
+        f"<p>{html.escape(each.error)}</p></li>"
+        for each in facts.failures
+    ]
+    return Part(
+        name="failed",
+        title=f"{count(len(rows), 'run').capitalize()} failed",
+        question="Which runs are missing below, and why?",
+        html=f'<ul class="statements">{"".join(rows)}</ul>',
+    )
