@@ -104,7 +104,8 @@ def three(*, segments: bool = False) -> SimulatedRun:
             locality=kept * 0, seconds_per_iteration=reals(1, 1, 1) if segments else none,
             batch_size=reals(NAN, NAN, NAN) if segments else none,
         ),
-        records={}, faults=(), fallback_round=None, dropped=(), steps=4, events=6, round_count=2, quiet_rounds=0, stage_calls=8,
+        records={}, faults=(), fallback_round=None, dropped=(), steps=4, events=6, round_count=2,
+        quiet_rounds=0, stage_calls=8,
         timings={"allocation": 0.5, "step": 0.75},
     )  # fmt: skip
 

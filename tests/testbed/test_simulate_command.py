@@ -152,7 +152,31 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
             ["--cluster", "2x2 V100", "--error", "1.5"],
             "error must be at least 0 and less than 1, but got 1.5 (--error)",
         ),
-        (["--cluster", "2x2 V100", "--cost", "start=-1"], "start must be at least 0 seconds, but got -1.0 (--cost)"),
+        (
+            ["--cluster", "2x2 V100", "--cost", "start=-1s"],
+            'start must be a duration with a unit, such as "10m", but got "-1s" (--cost)',
+        ),
+        (
+            ["--cluster", "2x2 V100", "--cost", "start=20"],
+            'start must be a duration with a unit, such as "10m", but got "20" (--cost)',
+        ),
+        (
+            ["--cluster", "2x2 V100", "--failures", "between=30d,repair=60"],
+            'repair must be a duration with a unit, such as "10m", but got "60" (--failures)',
+        ),
+        (
+            ["--cluster", "2x2 V100", "--rules", "gavel", "--rule", "round=120"],
+            'round must be a duration with a unit, such as "10m", but got "120" (--rule)',
+        ),
+        (["--cluster", "2x2 V100", "--until", "30"], 'until must be a positive duration with a unit, such as "10m"'),
+        (
+            ["--cluster", "2x2 V100", "--policy", "fifo+srtf+las"],
+            'plugins that are paired must answer different stages, but got "fifo" and "srtf", which both answer',
+        ),
+        (
+            ["--cluster", "2x2 V100", "--policy", "srtf+packt"],
+            'each part of a policy A+B must be a plugin, but got "packt"; did you mean "packed"? (--policy)',
+        ),
         (
             ["--cluster", "2x2 V100", "--failures", "between=0s"],
             "between_seconds must be positive, but got 0.0 (--fail",
@@ -173,7 +197,7 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--cost", "start=1s", "--cost", "start=2s"], "start must be given once"),
         (["--cluster", "2x2 V100", "--cost", "start"], 'checkpoint_every, but got "start" (--cost)'),
         (
-            ["--cluster", "2x2 V100", "--cost", "checkpoint_every=0"],
+            ["--cluster", "2x2 V100", "--cost", "checkpoint_every=0s"],
             "checkpoint_every must be positive, but got 0.0 (--c",
         ),
         (["--cluster", "2x2 V100", "--lie", "j111=2"], 'a lie must be of an app of the workload, but got "j111"; did'),
@@ -205,7 +229,7 @@ def test_bad_input_is_refused_before_anything_is_written(
 
 def test_a_folder_under_a_name_that_no_disk_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for more in ((), ("--resume",)):
-        assert simulate("--policy", "fifo", "--out", "x" * 300, *more) == 3
+        assert simulate("--policy", "fifo", "--out", "x" * 300, *more) == 2
         assert "error: --out must be a folder that can be made, but got File name too long" in capsys.readouterr().err
 
 
@@ -347,7 +371,7 @@ def test_lists_of_seeds_and_loads() -> None:
 
 
 def test_settings_fill_an_option_class() -> None:
-    assert filled(Costs, ["start=20s", "join=1.5"], "--cost") == Costs(start=20.0, join=1.5)
+    assert filled(Costs, ["start=20s", "join=1500ms"], "--cost", durations=True) == Costs(start=20.0, join=1.5)
     assert filled(Failures, ["between=2d"], "--failures").between_seconds == 172_800.0
     with pytest.raises(InputErrors) as caught:
         filled(Costs, ["begin=1s", "start"], "--cost")
@@ -423,5 +447,5 @@ def test_a_search_that_cannot_be_is_refused_by_its_app(
 
 
 def test_a_folder_that_no_file_system_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--policy", "fifo", "--out", "x" * 300) == 3
+    assert simulate("--policy", "fifo", "--out", "x" * 300) == 2
     assert "--out must be a folder that can be made, but got File name too long" in capsys.readouterr().err

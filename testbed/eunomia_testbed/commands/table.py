@@ -47,8 +47,8 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
 
 def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
     """The policy, with the first round that the fallback decided in its place, if one did."""
-    round_ = metrics.filter(pl.col("policy") == policy)["fallback_round"].min()
-    return policy if round_ is None else f"{policy} (fallback from round {round_})"
+    since = known(metrics.filter(pl.col("policy") == policy)["fallback_round"].to_list())
+    return f"{policy} (fallback from round {min(since):.0f})" if since else policy
 
 
 def faults_told(metrics: pl.DataFrame) -> list[str]:

@@ -172,12 +172,9 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
     if summary.fallback_round is not None:
         because.append("no figure of this run is the policy's alone")
         twice = f"the fallback decided from round {summary.fallback_round} on, {twice}"
+    broken = summary.slots_held_twice or summary.fallback_round is not None
     return Statement(
-        mark="bad"
-        if summary.slots_held_twice or summary.fallback_round is not None
-        else "poor"
-        if summary.faults
-        else "good",
+        mark="bad" if broken else "poor" if summary.faults else "good",
         question="Can it be trusted?",
         answer=f"{twice}, {faults}".capitalize(),
         because=_sentence(because),

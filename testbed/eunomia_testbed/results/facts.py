@@ -39,7 +39,8 @@ class RunFacts:
 
     ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
     too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
-    while the run goes on. ``failures`` are the policies and seeds that failed. Moments are UTC, ISO 8601 with a Z. What is empty here did not apply.
+    while the run goes on. ``failures`` are the policies and seeds that failed. Moments are UTC, ISO 8601 with a Z.
+    What is empty here did not apply.
     """
 
     kind: str  # demo, simulate, replay, ...

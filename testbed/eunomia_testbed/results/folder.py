@@ -19,7 +19,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summarise
 from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
-from eunomia_testbed.results.writing import DiskError, write_csv, write_parquet, write_text
+from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MARKS = ("run.json", "journal.sqlite")
@@ -35,7 +35,7 @@ def is_there(path: Path) -> bool:
     """Whether a result folder is there already.
 
     Raises:
-        DiskError: none can be, under such a name.
+        InputError: none can be, under such a name.
     """
     try:
         return path.exists()
@@ -56,7 +56,7 @@ class ResultFolder:
 
         Raises:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
-            DiskError: it cannot be made.
+            InputError: it cannot be made or written.
         """
         try:
             if path.exists():
@@ -64,6 +64,8 @@ class ResultFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _no_folder(path, error) from error
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise InputError("--out must be a folder that can be written", value="Permission denied", place=str(path))
         _point_latest_at(path)
         return cls(path=path, csv=csv)
 
@@ -136,8 +138,8 @@ def _with_failures(summary: pl.DataFrame, facts: RunFacts | None) -> pl.DataFram
     return pl.concat([counted, rows], how="diagonal")
 
 
-def _no_folder(path: Path, error: OSError) -> DiskError:
-    return DiskError("--out must be a folder that can be made", value=error.strerror, place=str(path))
+def _no_folder(path: Path, error: OSError) -> InputError:
+    return InputError("--out must be a folder that can be made", value=error.strerror, place=str(path))
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
