@@ -261,7 +261,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixt
     assert process.returncode == 130, err
     done = pl.read_csv("out/summary.csv").height
     assert 2 <= done < seeds
-    assert f"interrupted: {done} of {seeds} simulations are done; --resume goes on" in err
+    assert f"interrupted: {done} of {seeds} simulations are done; the same command with --out out --resume" in err
     assert RunData.load(Path("out")).jobs.height == 16 * done
     few = [word if word != f"0-{seeds - 1}" else "0-3" for word in arguments]
     assert run([*few, "--resume"]) == 2

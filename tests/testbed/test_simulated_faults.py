@@ -137,7 +137,7 @@ def test_a_comparison_with_a_run_that_failed_names_the_fault(folder: Path) -> No
 
 def test_python_raises_the_fault_unless_it_is_tolerated(folder: Path) -> None:
     workload = generate_workload("gavel", {"jobs": "20"}, 0)
-    registry = Registry.discover(paths=[folder / "half.py"], installed=False)
+    registry = Registry.find(paths=[folder / "half.py"], installed=False)
     profile = Profile.load("half", registry=registry)
     with pytest.raises(EunomiaError, match="ZeroDivisionError") as caught:
         simulate(workload, "1x8 V100", [profile])

@@ -1,6 +1,7 @@
 """``eunomia simulate``: a workload on a described cluster under one or many policies."""
 
 import json
+import shlex
 import signal
 import sys
 from datetime import UTC, datetime
@@ -174,7 +175,7 @@ def _tell(outcome: "Outcome", *, strict: bool, as_json: bool, quiet: bool) -> in
 
 
 def _goes_on(folder: Path) -> str:
-    return f"the same command with --out {folder} --resume goes on"
+    return f"the same command with --out {shlex.quote(str(folder))} --resume goes on"
 
 
 def _say(lines: list[str]) -> None:
