@@ -21,6 +21,7 @@ from eunomia_testbed.results import RunData
 from eunomia_testbed.running.result import simulate
 from eunomia_testbed.simulator import SimulationOptions
 
+EUNOMIA = (sys.executable, "-c", "from eunomia.cli import main; main()")
 FAILING = """from eunomia import hookimpl
 
 
@@ -68,8 +69,7 @@ def command(folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
 
 def eunomia(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    given = [sys.executable, "-m", "eunomia", *arguments]
-    return subprocess.run(given, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*EUNOMIA, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -154,9 +154,7 @@ def test_a_simulation_that_is_stopped_names_resume_in_one_line(processes: str, f
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     given = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=20000", "--cluster", "8x8 V100", "--out", "run"]
     given += ["--policy", "srtf", "--policy", "las", "-j", processes]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "eunomia", *given], cwd=folder, env=env, stdout=-1, stderr=-1, text=True
-    )
+    running = subprocess.Popen([*EUNOMIA, *given], cwd=folder, env=env, stdout=-1, stderr=-1, text=True)
     while running.poll() is None and not (folder / "run" / "run.json").exists():
         time.sleep(0.05)
     running.send_signal(signal.SIGTERM)
