@@ -19,6 +19,7 @@ from eunomia.forecasts import Forecast
 from eunomia.offers import Offer
 from eunomia.registry import Registry
 from eunomia.shapes import builds
+from eunomia.showing import show
 from eunomia.snapshot import Measured, Snapshot
 from eunomia.stages import ElasticityStage, ValuationStage
 from eunomia.state import State
@@ -142,7 +143,7 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
     _measure(state, known.rates)
     # N_avg is the cluster's: one app alone cannot know it, so it stays as the offer says.
     state.settle_contention = lambda: None  # type: ignore[method-assign]
-    return state.snapshot([Cause(cause) for cause in made.causes])
+    return show(state, [Cause(cause) for cause in made.causes])
 
 
 def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int) -> None:

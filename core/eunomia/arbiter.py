@@ -15,6 +15,7 @@ from eunomia.invariants import check_state
 from eunomia.memos import Memo, read_memo
 from eunomia.round import Observer, Round, as_fault, lease_of, renewals
 from eunomia.saving import load_state, save_state
+from eunomia.showing import show
 from eunomia.snapshot import Snapshot
 from eunomia.stages import Stages
 from eunomia.state import State
@@ -122,7 +123,7 @@ class Arbiter:
 
     def snapshot(self) -> Snapshot:
         """The state of now, as stages see it."""
-        return self.state.snapshot()
+        return show(self.state)
 
     def save(self) -> bytes:
         """The whole state, for a checkpoint."""

@@ -17,6 +17,7 @@ from eunomia.facts import Facts, facts_of
 from eunomia.leases import LeaseState
 from eunomia.reasons import SENTENCES
 from eunomia.shapes import value
+from eunomia.showing import show
 from eunomia.stages import Stages
 from eunomia.state import STAGES
 from eunomia.trials import Trials
@@ -218,7 +219,7 @@ class _Case:
         if call is None or decision is None:
             return None
         try:
-            said = call(self.state.snapshot(), decision, self.job)
+            said = call(show(self.state), decision, self.job)
         except Exception as error:  # a plugin's fault must not cost an answer
             log.warning("explain.failed", plugin=plugin, why=f"{type(error).__name__}: {error}")
             return None

@@ -224,7 +224,7 @@ def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | No
         None, where the valuation gives no scores, fails, or does not name the job.
     """
     try:
-        snapshot = arbiter.state.snapshot()
+        snapshot = arbiter.snapshot()
         menus = arbiter.serving.elasticity(snapshot)
         scored = _ranked(snapshot, menus, offer, arbiter.serving.valuation(snapshot, menus, offer))
     except Exception:  # a plugin's fault must not cost an answer

@@ -23,6 +23,7 @@ from eunomia.offers import Offer
 from eunomia.placements import Placement
 from eunomia.plan import Plan, plan, planned
 from eunomia.records import Record
+from eunomia.showing import show
 from eunomia.stages import Stages
 from eunomia.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
@@ -75,7 +76,7 @@ class Round:
         self, state: State, stages: Stages, causes: frozenset[Cause], observer: Observer | None = None
     ) -> None:
         self.state, self.stages, self.observer = state, stages, observer
-        self.snapshot = state.snapshot(causes)
+        self.snapshot = show(state, causes)
         self.plan = Plan(transitions=[], renewals=[])
         self.opened: Offer | None = None
         self.considered: Offer | None = None

@@ -2,26 +2,26 @@
 
 import math
 from collections.abc import Iterable, Set
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eunomia.ledger import Ledger
 from eunomia.memos import Memos
+from eunomia.narrowing import narrowed
 from eunomia.shapes import Later
 from eunomia.snapshot import Snapshot
 from eunomia.space import Space
+from eunomia.state import State
 from eunomia.units import NONE, Cause, Ints, Rows
-
-if TYPE_CHECKING:
-    from eunomia.state import State
 
 NO_GPUS = np.empty(0, np.int64)
 
 
-def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
+def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
     """The state of now; valid until it changes."""
-    later = state.sets
+    later = state.shown
+    if not isinstance(later, Sets):
+        later = state.shown = Sets(state)
     return Snapshot(
         now=state.now,
         round=state.round,
@@ -41,7 +41,7 @@ def show(state: "State", causes: Iterable[Cause]) -> Snapshot:
         kinds=later.kinds,  # type: ignore[arg-type]
         seed=state.seed,
         find_changes=state.changed,
-        narrow=lambda app: _narrowed(state, app, causes),
+        narrow=lambda app: narrowed(state, app, causes),
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
         sets=None if state.plain else later,
@@ -58,7 +58,7 @@ class Sets:
 
     __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos")
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
         self.memos = Memos(state.memos)
         self.active = Later(state.active)
@@ -113,12 +113,6 @@ class Sets:
         return self._state.books.service_of(job, by_gpus=by_gpus)
 
 
-def _active_apps(state: "State") -> Rows:
+def _active_apps(state: State) -> Rows:
     arrived = state.apps.live.arrived
     return np.array(sorted(state.present(), key=lambda row: (arrived[row], row)), dtype=np.int32)
-
-
-def _narrowed(state: "State", app: int, causes: Iterable[Cause]) -> Snapshot:
-    from eunomia.narrowing import narrowed
-
-    return narrowed(state, app, causes)

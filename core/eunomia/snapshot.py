@@ -1,8 +1,8 @@
 """What a stage sees: read-only columns that the core keeps up to date, valid during the call."""
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Set
+from typing import Protocol
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from eunomia.leases import Holdings
 from eunomia.ledger import Ledger
 from eunomia.memos import Memos
 from eunomia.shapes import builds, lazy, reads
+from eunomia.space import Space
 from eunomia.units import Cause, Ints, Locality, Reals, Rows, Seconds, Version
 from eunomia.workload import Apps, Jobs, Users
-
-if TYPE_CHECKING:
-    from eunomia.showing import Sets
 
 
 @builds
@@ -36,6 +34,52 @@ class FindService(Protocol):
 
     def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
         """See ``Snapshot.service``."""
+        ...
+
+
+class LiveIndex(Protocol):
+    """Sets and sums that the arbiter keeps up to date, so that a stage need not search the columns. Read only."""
+
+    @property
+    def space(self) -> Space:
+        """Free GPUs; to be copied before any is taken."""
+        ...
+
+    @property
+    def plain(self) -> bool:
+        """True: no GPU has to be given back, and every lease names its job."""
+        ...
+
+    @property
+    def proportional(self) -> bool:
+        """True: no job asks for, or holds, other CPUs or memory than its GPUs' part of a machine."""
+        ...
+
+    @property
+    def waiting(self) -> Set[int]:
+        """Rows of jobs that wait."""
+        ...
+
+    @property
+    def nobody_overdue(self) -> bool:
+        """True: every lease that ended was renewed."""
+        ...
+
+    @property
+    def overdue(self) -> list[int]:
+        """Rows of jobs whose lease ended, is not protected and was not renewed."""
+        ...
+
+    def gpus_of(self, job: int) -> Ints:
+        """GPUs of a job's own lease, ascending; empty where it has none."""
+        ...
+
+    def protected_until(self, job: int) -> float:
+        """Until when no round may take the job's lease; -inf: a round may."""
+        ...
+
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """See ``Snapshot.service_of``."""
         ...
 
 
@@ -72,7 +116,7 @@ class Snapshot:
     """By job row: counts arrivals, and so breaks ties of time; None: only times are known."""
     find_service: "FindService | None" = None
     """What jobs have attained, as the arbiter counts it; None: as the ledger's columns say."""
-    sets: "Sets | None" = None
+    sets: "LiveIndex | None" = None
     """What the core keeps up to date so that no stage has to look for it; None: only the columns are there."""
 
     def changed(self, since: Version) -> Changes | None:

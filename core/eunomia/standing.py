@@ -4,18 +4,55 @@ It can always be built anew from the tables (``Standing.of``): a state that was 
 until it is asked for, and under ``--strict-plugins`` it is held against the tables after every step.
 """
 
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import numpy as np
 
-from eunomia.leases import GpuState, LeaseState
+from eunomia.accounts import AppAccounts, JobAccounts
+from eunomia.cluster import Cluster
+from eunomia.columns import Table
+from eunomia.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.space import Space
-from eunomia.units import NONE, Ints
+from eunomia.units import NONE, AppId, Ints, Reals, Seconds
 from eunomia.verdicts import Reason
-from eunomia.workload import JobState
+from eunomia.workload import Jobs, JobState
 
-if TYPE_CHECKING:
-    from eunomia.state import State
+
+class Tables(Protocol):
+    """The tables that the index follows from; ``State`` has them."""
+
+    now: Seconds
+    cluster: Cluster
+    leases: dict[int, Lease]
+    app_rows: dict[AppId, int]
+
+    @property
+    def jobs(self) -> Table[Jobs]:
+        """A row a job."""
+        ...
+
+    @property
+    def job_accounts(self) -> Table[JobAccounts]:
+        """A row a job."""
+        ...
+
+    @property
+    def app_accounts(self) -> Table[AppAccounts]:
+        """A row an app."""
+        ...
+
+    @property
+    def holdings(self) -> Table[Holdings]:
+        """A row a GPU."""
+        ...
+
+    def proportional(self) -> tuple[Reals, Reals]:
+        """By GPU: its part of its machine's CPUs and memory."""
+        ...
+
+    def size_of(self, job: int) -> int:
+        """GPUs that a job runs on, or is about to."""
+        ...
 
 
 class Standing:
@@ -72,7 +109,7 @@ class Standing:
         self.uneven = False
 
     @classmethod
-    def of(cls, state: "State") -> Self:
+    def of(cls, state: Tables) -> Self:
         """What follows from the tables."""
         jobs, accounts, used = state.jobs.live, state.job_accounts.live, state.jobs.used
         held = state.holdings.live.state[: state.cluster.gpus]

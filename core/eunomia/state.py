@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from eunomia.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.ledger import AppLedger, JobLedger
 from eunomia.memos import Memo
 from eunomia.offers import Offer
-from eunomia.showing import Sets, show
-from eunomia.snapshot import Measured, Snapshot
+from eunomia.snapshot import Measured
 from eunomia.standing import Standing
 from eunomia.units import (
     NEVER,
@@ -116,7 +115,8 @@ class State:
         self.outcomes: dict[AppId, str] = {}
         """How apps ended: finished, failed, cancelled."""
         self.starts_at: dict[int, float] = {}
-        self.sets = Sets(self)
+        self.shown: object = None
+        """What ``show`` keeps between snapshots."""
         self._changes = ChangeLog()
         self.ends: list[tuple[float, int]] = []
         """Heap of when leases end, with those that end otherwise by now; empty: none ends."""
@@ -560,10 +560,6 @@ class State:
     def by_arrival(self, rows: Ints) -> Rows:
         """Rows of jobs in the order in which they came."""
         return rows[np.argsort(self.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
-
-    def snapshot(self, causes: Iterable[Cause] = ()) -> Snapshot:
-        """Show the state of now to the stages."""
-        return show(self, causes)
 
     def waiting(self) -> Rows:
         """Rows of jobs that wait for GPUs."""

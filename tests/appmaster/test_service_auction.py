@@ -109,7 +109,7 @@ def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
         arbiter.state.now = offer.made_at  # back to when the offer was made, with what was true then
         for view in ana.offers[-1].jobs:
             arbiter.state.job_ledger.live.waited[arbiter.state.job_row(view.job)] = view.waited_seconds
-        snapshot = arbiter.state.snapshot()
+        snapshot = arbiter.snapshot()
         arbiter.state.app_ledger.live.contention[: offer.contention.size] = offer.contention
         made = stages.valuation(snapshot, stages.elasticity(snapshot), offer)
         table: ByBundle = made.form(ByBundle)

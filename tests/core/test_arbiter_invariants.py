@@ -18,6 +18,7 @@ from eunomia.events import AppArrived, BidReceived, Event, GpusReturned, JobAdde
 from eunomia.invariants import check_state
 from eunomia.registry import default_registry
 from eunomia.saving import save_state
+from eunomia.showing import show
 from eunomia.stages import Rounds, Stages
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive, Outcome
@@ -117,7 +118,7 @@ POLICIES["themis, bids"] = lambda: dataclasses.replace(
 def bid(drive: Drive, decision: Decision) -> None:
     """Answer offers as app masters do: late, out of order, or not at all."""
     for offer in decision.offers:
-        snapshot = drive.arbiter.state.snapshot(decision.causes)
+        snapshot = show(drive.arbiter.state, decision.causes)
         menus = drive.arbiter.chosen.elasticity(snapshot)
         for row in (snapshot.active_apps if offer.apps is None else offer.apps).tolist():
             asked = dataclasses.replace(offer, apps=np.array([row], dtype=np.int32))

@@ -11,6 +11,7 @@ from eunomia.errors import EunomiaError
 from eunomia.events import BidReceived, Event, ForecastReported
 from eunomia.forecasts import Forecast
 from eunomia.offers import Offer
+from eunomia.showing import show
 from eunomia.snapshot import Snapshot
 from eunomia.stages import Stages
 from eunomia.units import NONE, OfferId
@@ -44,7 +45,7 @@ class Bidders:
         asked = [(row, app) for row, app in sorted(opened.asked.items()) if state.apps.live.divides[row]]
         if not asked:
             return
-        snapshot = state.snapshot()
+        snapshot = show(state)
         for row, app in asked:
             self._answer(snapshot, offer, row, self._engine.app_rows[app], now)
 
