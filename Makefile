@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench kills slow protocol picture clean
+.PHONY: setup demo test lint types imports unit bench kills fuzz crash-points damage slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -48,8 +48,20 @@ unit: setup
 bench: setup
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
+# What breaks a running system on purpose is no part of the package; each of these takes minutes.
+CHAOS := PYTHONPATH=tests $(BIN)/python -m chaos
+
 kills: setup
-	$(BIN)/python -m eunomia_testbed.kills --kills 9 --runs 3
+	$(CHAOS).kills --kills 9 --runs 3
+
+fuzz: setup
+	$(CHAOS).fuzz --messages 50000
+
+crash-points: setup
+	$(CHAOS).crash_points --processes 2
+
+damage: setup
+	$(CHAOS).damage --damages 300
 
 slow: setup
 	$(BIN)/python -m pytest -q -m slow

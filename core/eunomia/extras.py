@@ -15,7 +15,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
         "google.protobuf",
         "grpc",
         "prometheus_client",
-        "psutil",
         "pynvml",
         "sklearn",
         "tensorboard",

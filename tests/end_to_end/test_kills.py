@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eunomia_testbed.kills.__main__ import share_out, spread
-from eunomia_testbed.kills.runs import kill_run
-from eunomia_testbed.kills.victims import KINDS
+from chaos.kills.__main__ import share_out, spread
+from chaos.kills.runs import kill_run
+from chaos.kills.victims import KINDS
 
 MORE_RUNS = 3
 """How many runs may follow for kills that came after the end of every app."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from chaos.damage.__main__ import BAD, run
+from chaos.damage.outcome import End, begin, judge
+from chaos.damage.world import build
 from eunomia.journal import Journal, read_journal
-from eunomia_testbed.damage.__main__ import BAD, run
-from eunomia_testbed.damage.outcome import End, begin, judge
-from eunomia_testbed.damage.world import build
 
 
 @pytest.mark.parametrize("damages,seed", [(40, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])

@@ -5,10 +5,10 @@ import random
 import pytest
 from google.protobuf.message import DecodeError
 
+from chaos.fuzz.mutation import damaged, twisted
+from chaos.fuzz.run import run
+from chaos.fuzz.strategies import drawn
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_testbed.fuzz.mutation import damaged, twisted
-from eunomia_testbed.fuzz.run import run
-from eunomia_testbed.fuzz.strategies import drawn
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
-"""``python -m eunomia_testbed.crash_points``: stop the arbiter and the app masters at every point of a run."""
+"""``python -m chaos.crash_points``: stop the arbiter and the app masters at every point of a run."""
 
 import argparse
 import sys
 import time
 
-from eunomia_testbed.crash_points.enumeration import KINDS, Stopped, enumerate_points, table
-from eunomia_testbed.crash_points.script import SCRIPTS
+from chaos.crash_points.enumeration import KINDS, Stopped, enumerate_points, table
+from chaos.crash_points.script import SCRIPTS
 
 
 def main() -> int:
     """Enumerate, print the table, and return 1 if a run ended otherwise."""
-    options = argparse.ArgumentParser(prog="python -m eunomia_testbed.crash_points", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m chaos.crash_points", description=__doc__)
     options.add_argument("--script", choices=sorted(SCRIPTS), default="search")
     options.add_argument("--only", choices=KINDS, help="stop processes of one kind alone")
     options.add_argument("--processes", type=int, default=1, metavar="N", help="runs side by side")

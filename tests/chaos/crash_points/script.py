@@ -5,8 +5,8 @@
 
 from typing import Final
 
-from eunomia_testbed.crash_points.enumeration import Script
-from eunomia_testbed.crash_points.world import AppSpec
+from chaos.crash_points.enumeration import Script
+from chaos.crash_points.world import AppSpec
 
 SLOTS: Final = 3
 SEARCH: Final = """

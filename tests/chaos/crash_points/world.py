@@ -12,6 +12,11 @@ from typing import Any
 
 import grpc
 
+from chaos.crash_points.auditor import Auditor
+from chaos.crash_points.network import HERE, Network, Process, task_factory
+from chaos.crash_points.patches import patched
+from chaos.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualTime
+from chaos.crash_points.workers import QuickEpochs, Workers
 from eunomia.arbiter import Arbiter
 from eunomia.errors import EunomiaError
 from eunomia.events import Event
@@ -33,11 +38,6 @@ from eunomia_appmaster.service.clients import ClientProtocol
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.tracker import ResourceTracker
-from eunomia_testbed.crash_points.auditor import Auditor
-from eunomia_testbed.crash_points.network import HERE, Network, Process, task_factory
-from eunomia_testbed.crash_points.patches import patched
-from eunomia_testbed.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualTime
-from eunomia_testbed.crash_points.workers import QuickEpochs, Workers
 
 ARBITER, APP_MASTER = "arbiter", "app_master"
 RESTART_SECONDS = 0.1

@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 import structlog
 
+from chaos.crash_points.network import Process
+from chaos.crash_points.virtual import Crash
 from eunomia import journal
 from eunomia.profiles import Profile
 from eunomia_appmaster.launcher import container as container_module
@@ -21,8 +23,6 @@ from eunomia_appmaster.master import clock as master_clock
 from eunomia_appmaster.master import files, link, outbox, process
 from eunomia_appmaster.runtimes import local
 from eunomia_appmaster.service import apps, clock, driver, nodes, service
-from eunomia_testbed.crash_points.network import Process
-from eunomia_testbed.crash_points.virtual import Crash
 
 
 class _Os:

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import grpc
 from google.protobuf.message import Message
 
+from chaos.fuzz.values import ATTACKERS, WITNESS
 from eunomia.bundles import offer_classes
 from eunomia.codec import encode
 from eunomia.journal import Journal
@@ -27,7 +28,6 @@ from eunomia_appmaster.service.server import start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.tracker import ResourceTracker
-from eunomia_testbed.fuzz.values import ATTACKERS, WITNESS
 
 NODE: Final = "box7"
 SLOTS: Final = 8

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chaos.kills.moments import CHECKPOINT
+from chaos.kills.victims import WORKER, Kill, read
 from eunomia_testbed.demo.logged import LOSS, read_logs
-from eunomia_testbed.kills.moments import CHECKPOINT
-from eunomia_testbed.kills.victims import WORKER, Kill, read
 
 TOLD_SECONDS = 1.0
 """How old the last progress that a worker told may be."""

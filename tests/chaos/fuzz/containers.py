@@ -15,6 +15,8 @@ from typing import Any, Final, Self
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from chaos.fuzz.values import WITNESS
+from chaos.fuzz.world import NODE, Answer, HeardContext
 from eunomia.errors import InputError
 from eunomia_appmaster import local_machine
 from eunomia_appmaster.launcher.container import Container
@@ -26,8 +28,6 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import container_token, node_token
 from eunomia_appmaster.service import bounds
-from eunomia_testbed.fuzz.values import WITNESS
-from eunomia_testbed.fuzz.world import NODE, Answer, HeardContext
 
 MANAGER: Final = "/eunomia.launcher.ContainerManager/"
 KINDS: Final[dict[str, type[Message]]] = {

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from chaos.crash_points.virtual import EPOCH_SECONDS
 from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import Command, Containers
@@ -15,7 +16,6 @@ from eunomia_appmaster.launcher.node import Epochs, Node
 from eunomia_appmaster.launcher.nursery import Nursery
 from eunomia_appmaster.profiler.crc32c import crc32c, masked
 from eunomia_appmaster.protocol import launcher_pb2 as pb
-from eunomia_testbed.crash_points.virtual import EPOCH_SECONDS
 
 START_SECONDS = 0.1
 STEP_SECONDS = 0.1

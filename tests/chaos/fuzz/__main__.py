@@ -1,9 +1,9 @@
-"""``python -m eunomia_testbed.fuzz --messages N --seed S``: exit code 1 if anything broke."""
+"""``python -m chaos.fuzz --messages N --seed S``: exit code 1 if anything broke."""
 
 import argparse
 import sys
 
-from eunomia_testbed.fuzz.run import PARTS, run, table
+from chaos.fuzz.run import PARTS, run, table
 
 
 def _tell(line: str) -> None:
@@ -12,7 +12,7 @@ def _tell(line: str) -> None:
 
 def main() -> int:
     """Send messages and print what they did."""
-    options = argparse.ArgumentParser(prog="python -m eunomia_testbed.fuzz", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m chaos.fuzz", description=__doc__)
     options.add_argument("--messages", type=int, default=5000)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--wire-share", type=float, default=0.01, help="part that goes over a real connection")

@@ -125,19 +125,19 @@ class Threads:
         self._current = before
 
     # The names of the modules that this stands in for.
-    def Thread(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> "VirtualThread":  # noqa: N802
+    def Thread(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> "VirtualThread":
         """A thread of the process whose thread asks."""
         return VirtualThread(self, self.here().owner, target, args)
 
-    def Event(self) -> "VirtualEvent":  # noqa: N802
+    def Event(self) -> "VirtualEvent":
         """See ``threading.Event``."""
         return VirtualEvent(self)
 
-    def Lock(self) -> "NoLock":  # noqa: N802
+    def Lock(self) -> "NoLock":
         """See ``threading.Lock``."""
         return NoLock()
 
-    def Queue(self) -> "VirtualQueue":  # noqa: N802
+    def Queue(self) -> "VirtualQueue":
         """See ``queue.Queue``."""
         return VirtualQueue(self)
 

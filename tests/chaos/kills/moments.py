@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from chaos.kills.victims import Container, containers
 from eunomia.journal import Step
-from eunomia_testbed.kills.victims import Container, containers
 
 AUCTION, CHECKPOINT, START, BETWEEN = "auction", "checkpoint", "start", "between"
 MOMENTS = (AUCTION, CHECKPOINT, START)

@@ -4,8 +4,8 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from chaos.crash_points.world import APP_MASTER, ARBITER, AppSpec, Outcome, run_once
 from eunomia.shapes import builds, value
-from eunomia_testbed.crash_points.world import APP_MASTER, ARBITER, AppSpec, Outcome, run_once
 
 KINDS = (ARBITER, APP_MASTER)
 

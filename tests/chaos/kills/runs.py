@@ -10,16 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from eunomia.errors import EunomiaError
-from eunomia_appmaster.journal_check import check_folder
-from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
-from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
-from eunomia_testbed.demo.live_run import LiveRun
-from eunomia_testbed.demo.outcome import held_twice
-from eunomia_testbed.kills.losses import losses
-from eunomia_testbed.kills.moments import AUCTION, BETWEEN, CHECKPOINT, MOMENTS, START, Offers, starting, writing
-from eunomia_testbed.kills.outcome import CHECKPOINT_SECONDS, KillRun
-from eunomia_testbed.kills.victims import (
+from chaos.kills.losses import losses
+from chaos.kills.moments import AUCTION, BETWEEN, CHECKPOINT, MOMENTS, START, Offers, starting, writing
+from chaos.kills.outcome import CHECKPOINT_SECONDS, KillRun
+from chaos.kills.victims import (
     APP_MASTER,
     ARBITER,
     LAUNCHER,
@@ -30,6 +24,12 @@ from eunomia_testbed.kills.victims import (
     end_those_left,
     started,
 )
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
+from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
+from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.demo.outcome import held_twice
 
 FIRST_KILL = (0.5, 2.0)
 PAUSE = (1.0, 3.0)

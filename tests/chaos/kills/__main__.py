@@ -1,4 +1,4 @@
-"""``python -m eunomia_testbed.kills``: live runs in which workers, app masters and the arbiter are killed.
+"""``python -m chaos.kills``: live runs in which workers, app masters and the arbiter are killed.
 
 Each victim gets SIGKILL, half of them inside an auction, while a checkpoint is written, or while a container starts;
 the others at any moment. Afterwards every app must have finished, the journal checker must find nothing, and no kill
@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from chaos.kills.outcome import KillRun, table
+from chaos.kills.runs import kill_run
+from chaos.kills.victims import ALL_KINDS, KINDS, Kill
 from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
-from eunomia_testbed.kills.outcome import KillRun, table
-from eunomia_testbed.kills.runs import kill_run
-from eunomia_testbed.kills.victims import ALL_KINDS, KINDS, Kill
 
 MORE_RUNS = 3
 """How many runs may follow for kills that came too late, and as many again as half of the runs."""
@@ -90,7 +90,7 @@ def _run_all(chosen: argparse.Namespace, luck: random.Random, place: Path) -> tu
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m chaos.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=9, help="in all: the kinds in turn")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kinds", type=_kinds, default=",".join(KINDS), help=f"of {', '.join(ALL_KINDS)}")

@@ -4,9 +4,9 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from eunomia_testbed.kills.losses import Loss, victim_of
-from eunomia_testbed.kills.moments import BETWEEN, MOMENTS
-from eunomia_testbed.kills.victims import ALL_KINDS, WORKER, Kill
+from chaos.kills.losses import Loss, victim_of
+from chaos.kills.moments import BETWEEN, MOMENTS
+from chaos.kills.victims import ALL_KINDS, WORKER, Kill
 
 CHECKPOINT_SECONDS = 2.0
 

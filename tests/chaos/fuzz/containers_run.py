@@ -10,10 +10,10 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from eunomia_testbed.fuzz.containers import KINDS, LauncherWorld, examples, settle
-from eunomia_testbed.fuzz.found import Found, cpu_seconds, rss_mib
-from eunomia_testbed.fuzz.mutation import damaged, twisted
-from eunomia_testbed.fuzz.strategies import drawn
+from chaos.fuzz.containers import KINDS, LauncherWorld, examples, settle
+from chaos.fuzz.found import Found, cpu_seconds, rss_mib
+from chaos.fuzz.mutation import damaged, twisted
+from chaos.fuzz.strategies import drawn
 
 LOOKS: Final = 4
 """How often memory is looked at, after the beginning."""

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from eunomia_testbed.fuzz.values import NAMES, REAL, WHOLE
+from chaos.fuzz.values import NAMES, REAL, WHOLE
 
 _REALS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 

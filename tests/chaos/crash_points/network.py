@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from eunomia_testbed.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualThread
+from chaos.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualThread
 
 LATENCY_SECONDS = 0.001
 HERE: "contextvars.ContextVar[Process | None]" = contextvars.ContextVar("process", default=None)

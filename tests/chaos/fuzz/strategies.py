@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from eunomia_testbed.fuzz.values import NAMES
+from chaos.fuzz.values import NAMES
 
 _INTS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),

@@ -14,15 +14,15 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
+from chaos.fuzz.containers_run import ContainersRun
+from chaos.fuzz.found import Found, cpu_seconds, rss_mib
+from chaos.fuzz.mutation import damaged, twisted
+from chaos.fuzz.strategies import drawn
+from chaos.fuzz.values import WITNESS
+from chaos.fuzz.world import CLIENT, MASTER, NODE, TRACKER, Answer, Metadata, World
 from eunomia.shapes import value
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
-from eunomia_testbed.fuzz.containers_run import ContainersRun
-from eunomia_testbed.fuzz.found import Found, cpu_seconds, rss_mib
-from eunomia_testbed.fuzz.mutation import damaged, twisted
-from eunomia_testbed.fuzz.strategies import drawn
-from eunomia_testbed.fuzz.values import WITNESS
-from eunomia_testbed.fuzz.world import CLIENT, MASTER, NODE, TRACKER, Answer, Metadata, World
 
 KINDS: Final[dict[str, type[Message]]] = {
     MASTER + "RegisterApplicationMaster": pb.RegisterApplicationMasterRequest,

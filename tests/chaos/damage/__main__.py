@@ -1,4 +1,4 @@
-"""``python -m eunomia_testbed.damage --damages N --seed S``: exit code 1 if one is silent, crashes or is not found."""
+"""``python -m chaos.damage --damages N --seed S``: exit code 1 if one is silent, crashes or is not found."""
 
 import argparse
 import shutil
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from eunomia_testbed.damage.damages import damage
-from eunomia_testbed.damage.outcome import End, Outcome, begin, judge
-from eunomia_testbed.damage.world import build
+from chaos.damage.damages import damage
+from chaos.damage.outcome import End, Outcome, begin, judge
+from chaos.damage.world import build
 
 BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 
@@ -31,7 +31,7 @@ def run(damages: int, seed: int) -> Iterator[tuple[int, str, Outcome]]:
 
 def main() -> int:
     """Damage, and print what came of it."""
-    options = argparse.ArgumentParser(prog="python -m eunomia_testbed.damage", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m chaos.damage", description=__doc__)
     options.add_argument("--damages", type=int, default=300)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--verbose", action="store_true", help="a line a damage")
