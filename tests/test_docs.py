@@ -10,9 +10,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-TARGET = re.compile(r"^\s*(?:\.venv/bin/)?make ([a-z]+)", re.MULTILINE)
+TARGET = re.compile(r"(?:^\s*(?:\.venv/bin/)?|`)make ([a-z-]+)", re.MULTILINE)
 COMMAND = re.compile(r"(?:^\$? ?|`)eunomia ([a-z]+)", re.MULTILINE)
 MODULE = re.compile(r"python -m (eunomia[\w.]*)")
+CHAOS = re.compile(r"(PYTHONPATH=tests )?python -m (chaos[\w.]*)")
 
 
 def ids(page: Path) -> str:
@@ -32,11 +33,18 @@ def test_commands_that_pages_name_exist(page: Path) -> None:
     from eunomia.commands import BUILT_IN
 
     text = page.read_text()
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(text)) <= targets
     assert set(COMMAND.findall(text)) <= {command.name for command in BUILT_IN}
     for module in MODULE.findall(text):
         assert importlib.util.find_spec(module.rstrip(".")) is not None, module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_tools_of_chaos_that_pages_name_exist_and_are_found(page: Path) -> None:
+    for path, module in CHAOS.findall(page.read_text()):
+        assert importlib.util.find_spec(f"{module}.__main__") is not None, module
+        assert path, f"{page}: {module} is found only with PYTHONPATH=tests"
 
 
 def test_no_page_names_a_path_of_a_machine() -> None:
