@@ -7,16 +7,16 @@ from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.themis_baselines.app_order import AppOrder, AppOrderOptions
 
 
-def scores(town: World, by: str) -> dict[str, float]:
-    snapshot = town.snapshot()
+def scores(world: World, by: str) -> dict[str, float]:
+    snapshot = world.snapshot()
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = AppOrder(AppOrderOptions.model_validate({"by": by}))
-    answer = plugin.eunomia_valuation(snapshot, menus, town.offer())
+    answer = plugin.eunomia_valuation(snapshot, menus, world.offer())
     names = [str(snapshot.apps.id[row]) for row in answer.claims.rows]
     return dict(zip(names, answer.form(Scores).score[:, 0].tolist(), strict=True))
 
 
-def town() -> World:
+def world() -> World:
     """A search of three trials of 100 s on one GPU each, and a single run of 240 GPU-seconds on up to four."""
     made = World("1x4 V100")
     for number in range(3):
@@ -25,8 +25,8 @@ def town() -> World:
 
 
 def test_an_app_is_as_long_as_its_jobs_together() -> None:
-    assert scores(town(), "remaining_service") == pytest.approx({"search": 300.0, "single": 240.0})
-    assert scores(town(), "remaining_time") == pytest.approx({"search": 100.0, "single": 60.0})
+    assert scores(world(), "remaining_service") == pytest.approx({"search": 300.0, "single": 240.0})
+    assert scores(world(), "remaining_time") == pytest.approx({"search": 100.0, "single": 60.0})
 
 
 def test_a_forecast_says_what_is_still_to_come() -> None:
@@ -39,9 +39,9 @@ def test_a_forecast_says_what_is_still_to_come() -> None:
 
 
 def test_unknown_work_comes_last() -> None:
-    made = town().job("who/0", arrived=2.0)
+    made = world().job("who/0", arrived=2.0)
     assert scores(made, "remaining_time")["who"] == float("inf")
 
 
 def test_service_is_what_the_app_has_received() -> None:
-    assert set(scores(town(), "least_service").values()) == {0.0}
+    assert set(scores(world(), "least_service").values()) == {0.0}

@@ -12,9 +12,9 @@ from eunomia_plugins.orders.fifo import Fifo
 
 
 def served(
-    town: World, on_misfit: str, **options: object
+    world: World, on_misfit: str, **options: object
 ) -> tuple[dict[str, int], dict[str, float], dict[str, Reason]]:
-    snapshot, offer = town.snapshot(), town.offer()
+    snapshot, offer = world.snapshot(), world.offer()
     plugin = Ordered(OrderedOptions.model_validate({"on_misfit": on_misfit, **options}))
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
@@ -27,7 +27,7 @@ def served(
     return {ids[claim]: int(answer.amount.gpus[claim]) for claim in answer.order}, starts, said
 
 
-def town() -> World:
+def world() -> World:
     """Four GPUs, two of them taken for another 100 s; at the head a gang of 4, behind it jobs that could pass."""
     made = World("1x4 V100").job("run/1", gpus=2, iterations=150, done=50, since=0.0, rate=1.0)
     made.holds("run/1", 0, 1)
@@ -37,7 +37,7 @@ def town() -> World:
 
 
 def test_easy_lets_pass_who_is_done_before_the_head_can_start() -> None:
-    sizes, starts, said = served(town(), "easy")
+    sizes, starts, said = served(world(), "easy")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0}
     assert said == {"head/1": Reason.PLANNED_LATER, "long/1": Reason.OUTRANKED}
@@ -45,13 +45,13 @@ def test_easy_lets_pass_who_is_done_before_the_head_can_start() -> None:
 
 def test_conservative_gives_everybody_a_time() -> None:
     # The gang starts at 100 and runs 40 s; the long job, one second too long to pass, follows it.
-    sizes, starts, _ = served(town(), "conservative")
+    sizes, starts, _ = served(world(), "conservative")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0, "long/1": 140.0}
 
 
 def test_conservative_books_for_so_many_jobs_only() -> None:
-    assert served(town(), "conservative", bookings=1)[1] == {"head/1": 100.0}
+    assert served(world(), "conservative", bookings=1)[1] == {"head/1": 100.0}
 
 
 def test_a_job_may_pass_on_gpus_that_the_head_does_not_need() -> None:
@@ -72,7 +72,7 @@ def test_where_no_end_is_known_nobody_is_held_up() -> None:
 
 
 def test_a_job_of_unknown_length_does_not_pass_the_head() -> None:
-    made = town().job("who/1", gpus=1, arrived=2.5)
+    made = world().job("who/1", gpus=1, arrived=2.5)
     assert served(made, "easy")[0] == {"short/1": 1}
 
 

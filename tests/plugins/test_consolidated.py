@@ -11,17 +11,17 @@ from eunomia_plugins.placement.consolidated import Consolidated, ConsolidatedOpt
 
 
 def placed(
-    town: World, *names: str, now: float = 0.0, **options: object
+    world: World, *names: str, now: float = 0.0, **options: object
 ) -> tuple[dict[str, list[int]], dict[str, Reason]]:
-    snapshot = town.snapshot(now=now)
-    rows = np.array([town.row(name) for name in names], np.int32)
+    snapshot = world.snapshot(now=now)
+    rows = np.array([world.row(name) for name in names], np.int32)
     grants = Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
         amount=Grants(gpus=snapshot.jobs.most[rows]),
         order=np.arange(rows.size, dtype=np.int32),
     )
     plugin = Consolidated(ConsolidatedOptions.model_validate(options))
-    answer = plugin.eunomia_placement(snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now), grants)
+    answer = plugin.eunomia_placement(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now), grants)
     gpus = {names[claim]: answer.of(index).tolist() for index, claim in enumerate(answer.claim.tolist())}
     said = zip(answer.verdicts.rows.tolist(), answer.verdicts.reasons.tolist(), strict=True)
     return gpus, {str(snapshot.jobs.id[row]): Reason(reason) for row, reason in said}
@@ -29,8 +29,8 @@ def placed(
 
 def torn() -> World:
     """Two machines with two GPUs free on each."""
-    town = World("2x4 V100").job("x/1", gpus=2).job("x/2", gpus=2)
-    return town.holds("x/1", 0, 1).holds("x/2", 4, 5).job("a/1", gpus=4).job("b/1", gpus=2)
+    world = World("2x4 V100").job("x/1", gpus=2).job("x/2", gpus=2)
+    return world.holds("x/1", 0, 1).holds("x/2", 4, 5).job("a/1", gpus=4).job("b/1", gpus=2)
 
 
 def test_a_gang_waits_for_one_machine_and_others_pass() -> None:
@@ -50,20 +50,20 @@ def test_small_gangs_need_not_wait() -> None:
 
 @pytest.mark.parametrize(("far", "waits"), [(3.9, False), (3.6, False), (3.5, True)])
 def test_only_those_wait_that_were_measured_to_suffer(far: float, waits: bool) -> None:
-    town = torn().measures("a/1", 4, 4.0).measures("a/1", 4, far, locality=Locality.RACK)
-    assert (placed(town, "a/1", needs="slowed")[0] == {}) is waits
+    world = torn().measures("a/1", 4, 4.0).measures("a/1", 4, far, locality=Locality.RACK)
+    assert (placed(world, "a/1", needs="slowed")[0] == {}) is waits
     assert list(placed(torn(), "a/1", needs="slowed")[0]) == ["a/1"]
 
 
 def test_a_gang_larger_than_a_machine_takes_the_fewest() -> None:
-    town = World("3x4 V100").job("a/1", gpus=6).job("x/1", gpus=1)
-    assert len(placed(town, "a/1")[0]["a/1"]) == 6
-    town = World("3x4 V100").job("a/1", gpus=6)
+    world = World("3x4 V100").job("a/1", gpus=6).job("x/1", gpus=1)
+    assert len(placed(world, "a/1")[0]["a/1"]) == 6
+    world = World("3x4 V100").job("a/1", gpus=6)
     for number, gpu in enumerate((0, 4, 5, 8)):
-        town.job(f"x/{number}").holds(f"x/{number}", gpu)
-    assert np.unique(town.cluster.machine[placed(town, "a/1")[0]["a/1"]]).tolist() == [0, 2]
-    town.job("x/9").holds("x/9", 1)
-    assert placed(town, "a/1")[1] == {"a/1": Reason.FRAGMENTED}
+        world.job(f"x/{number}").holds(f"x/{number}", gpu)
+    assert np.unique(world.cluster.machine[placed(world, "a/1")[0]["a/1"]]).tolist() == [0, 2]
+    world.job("x/9").holds("x/9", 1)
+    assert placed(world, "a/1")[1] == {"a/1": Reason.FRAGMENTED}
 
 
 def test_who_is_told_where_gangs_run_cannot_wait_for_a_better_place() -> None:
@@ -75,13 +75,13 @@ def test_who_is_told_where_gangs_run_cannot_wait_for_a_better_place() -> None:
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=8), st.sets(st.integers(0, 11), max_size=6))
 def test_whoever_is_placed_is_on_the_fewest_machines(sizes: list[int], taken: set[int]) -> None:
-    town = World("3x4 V100")
+    world = World("3x4 V100")
     for gpu in taken:
-        town.job(f"x/{gpu}").holds(f"x/{gpu}", gpu)
+        world.job(f"x/{gpu}").holds(f"x/{gpu}", gpu)
     for number, size in enumerate(sizes):
-        town.job(f"a/{number}", gpus=size)
-    gpus, _ = placed(town, *(f"a/{number}" for number in range(len(sizes))))
+        world.job(f"a/{number}", gpus=size)
+    gpus, _ = placed(world, *(f"a/{number}" for number in range(len(sizes))))
     for number, size in enumerate(sizes):
         got = gpus.get(f"a/{number}", [])
         assert len(got) in (0, size)
-        assert np.unique(town.cluster.machine[got]).size <= -(-size // 4)
+        assert np.unique(world.cluster.machine[got]).size <= -(-size // 4)

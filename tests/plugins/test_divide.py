@@ -18,11 +18,11 @@ def grants(rows: list[int], gpus: list[int], unit: Unit, **fields: object) -> Al
     )
 
 
-def divided(town: World, allocation: Allocation, *, by: str = "longest_waiting") -> tuple[dict[str, int], Allocation]:
-    snapshot = town.snapshot(now=100.0)
+def divided(world: World, allocation: Allocation, *, by: str = "longest_waiting") -> tuple[dict[str, int], Allocation]:
+    snapshot = world.snapshot(now=100.0)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Divide(DivideOptions.model_validate({"by": by}))
-    answer = plugin.eunomia_refine(snapshot, menus, town.offer(100.0), allocation)
+    answer = plugin.eunomia_refine(snapshot, menus, world.offer(100.0), allocation)
     assert isinstance(answer.amount, Grants)
     assert answer.claims.unit is Unit.JOB
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
@@ -30,43 +30,43 @@ def divided(town: World, allocation: Allocation, *, by: str = "longest_waiting")
 
 
 def test_the_job_that_has_not_run_for_longest_comes_first() -> None:
-    town = World("2x4 V100").job("a/1", gpus=(1, 3)).job("a/2", gpus=2).job("a/3", gpus=2).job("b/1")
-    town._job_ledger.live.last_ran[town.row("a/1")] = 50.0
-    got, answer = divided(town, grants([town.row("a")], [4], Unit.APP))
+    world = World("2x4 V100").job("a/1", gpus=(1, 3)).job("a/2", gpus=2).job("a/3", gpus=2).job("b/1")
+    world._job_ledger.live.last_ran[world.row("a/1")] = 50.0
+    got, answer = divided(world, grants([world.row("a")], [4], Unit.APP))
     assert got == {"a/2": 2, "a/3": 2}
-    assert answer.verdicts.rows.tolist() == [town.row("a/1")]
+    assert answer.verdicts.rows.tolist() == [world.row("a/1")]
     assert answer.verdicts.reasons.tolist() == [Reason.OUTRANKED]
 
 
 def test_what_no_job_of_a_claim_can_use_stays_free() -> None:
-    town = World("2x4 V100").job("a/1", gpus=3).job("b/1")
-    assert divided(town, grants([town.row("a"), town.row("b")], [2, 2], Unit.APP))[0] == {"b/1": 1}
+    world = World("2x4 V100").job("a/1", gpus=3).job("b/1")
+    assert divided(world, grants([world.row("a"), world.row("b")], [2, 2], Unit.APP))[0] == {"b/1": 1}
 
 
 def test_users_divide_among_apps_by_weight_then_the_rest_by_arrival() -> None:
-    town = World("2x4 V100").app("a", weight=3.0).app("b")
-    town.job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1.0)
+    world = World("2x4 V100").app("a", weight=3.0).app("b")
+    world.job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1.0)
     whole = grants([0], [8], Unit.USER)
-    assert divided(town, whole, by="weight")[0] == {"a/1": 6, "b/1": 2}
-    assert divided(town, whole)[0] == {"a/1": 8}
-    town = World("2x4 V100").app("a", weight=3.0).app("b").job("a/1", gpus=2).job("b/1", gpus=4, arrived=1.0)
-    assert divided(town, whole, by="weight")[0] == {"a/1": 2, "b/1": 4}
+    assert divided(world, whole, by="weight")[0] == {"a/1": 6, "b/1": 2}
+    assert divided(world, whole)[0] == {"a/1": 8}
+    world = World("2x4 V100").app("a", weight=3.0).app("b").job("a/1", gpus=2).job("b/1", gpus=4, arrived=1.0)
+    assert divided(world, whole, by="weight")[0] == {"a/1": 2, "b/1": 4}
 
 
 def test_groups_are_users_jobs_of_one_kind() -> None:
-    town = World("2x4 V100").job("a/1", kind="vgg").job("a/2", kind="lstm").job("a/3", kind="vgg")
+    world = World("2x4 V100").job("a/1", kind="vgg").job("a/2", kind="lstm").job("a/3", kind="vgg")
     allocation = Allocation(
         claims=Claims(unit=Unit.GROUP, rows=np.zeros(2, np.int32), job_kind=np.array([0, 1], np.int32)),
         amount=Grants(gpus=np.array([1, 1])),
         order=np.arange(2, dtype=np.int32),
     )
-    assert divided(town, allocation)[0] == {"a/1": 1, "a/2": 1}
+    assert divided(world, allocation)[0] == {"a/1": 1, "a/2": 1}
 
 
 def test_pins_are_divided_with_the_gpus() -> None:
-    town = World("2x4 V100").job("a/1", gpus=3).job("a/2", gpus=2)
+    world = World("2x4 V100").job("a/1", gpus=3).job("a/2", gpus=2)
     pins = Pins(claim=np.zeros(2, np.int32), machine=np.array([0, 1], np.int32), gpus=np.array([4, 1]))
-    got, answer = divided(town, grants([town.row("a")], [5], Unit.APP, pins=pins))
+    got, answer = divided(world, grants([world.row("a")], [5], Unit.APP, pins=pins))
     assert got == {"a/1": 3, "a/2": 2}
     assert isinstance(answer.amount, Grants)
     assert answer.amount.pins is not None
@@ -75,25 +75,25 @@ def test_pins_are_divided_with_the_gpus() -> None:
 
 
 def test_leases_by_claim_become_leases_by_job() -> None:
-    town = World("2x4 V100").job("a/1").job("b/1").job("a/2")
-    allocation = grants([town.row("b"), town.row("a")], [1, 2], Unit.APP, lease=np.array([7.0, 9.0]))
-    _, answer = divided(town, allocation)
+    world = World("2x4 V100").job("a/1").job("b/1").job("a/2")
+    allocation = grants([world.row("b"), world.row("a")], [1, 2], Unit.APP, lease=np.array([7.0, 9.0]))
+    _, answer = divided(world, allocation)
     assert isinstance(answer.lease, np.ndarray)
-    jobs = [town.row(name) for name in ("a/1", "b/1", "a/2")]
+    jobs = [world.row(name) for name in ("a/1", "b/1", "a/2")]
     lease = dict(zip(answer.claims.rows.tolist(), answer.lease.tolist(), strict=True))
     assert [lease[job] for job in jobs] == [9.0, 7.0, 9.0]
 
 
 def test_grants_of_jobs_pass_and_shares_are_refused() -> None:
-    town = World().job("a/1")
-    assert divided(town, grants([town.row("a/1")], [1], Unit.JOB))[0] == {"a/1": 1}
+    world = World().job("a/1")
+    assert divided(world, grants([world.row("a/1")], [1], Unit.JOB))[0] == {"a/1": 1}
     shares = Allocation(
         claims=Claims(unit=Unit.APP, rows=np.zeros(1, np.int32)),
         amount=TimeShares(share=np.ones((1, 1)), since=Seconds(0.0)),
         order=np.zeros(1, np.int32),
     )
     with pytest.raises(PluginError, match="divide must get whole GPUs"):
-        divided(town, shares)
+        divided(world, shares)
 
 
 @given(st.integers(0, 50), st.lists(st.floats(0.1, 9.0), min_size=1, max_size=8))
@@ -110,10 +110,10 @@ def test_quotas_are_whole_add_up_and_stray_by_less_than_one(gpus: int, weights: 
 def test_a_claim_gives_out_no_more_than_it_has_at_sizes_on_menus(
     jobs: list[tuple[int, int]], gpus: int, weighted: bool
 ) -> None:
-    town = World("2x4 V100")
+    world = World("2x4 V100")
     for number, (least, more) in enumerate(jobs):
-        town.job(f"a/{number}", gpus=(least, least + more))
-    got, _ = divided(town, grants([town.row("a")], [gpus], Unit.APP), by="weight" if weighted else "longest_waiting")
+        world.job(f"a/{number}", gpus=(least, least + more))
+    got, _ = divided(world, grants([world.row("a")], [gpus], Unit.APP), by="weight" if weighted else "longest_waiting")
     assert sum(got.values()) <= gpus
     for number, (least, more) in enumerate(jobs):
         assert got.get(f"a/{number}", least) in range(least, least + more + 1)

@@ -10,8 +10,8 @@ from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.orders.fifo import Fifo
 
 
-def served(town: World, **options: object) -> tuple[list[str], dict[str, int], dict[str, Reason]]:
-    snapshot, offer = town.snapshot(), town.offer()
+def served(world: World, **options: object) -> tuple[list[str], dict[str, int], dict[str, Reason]]:
+    snapshot, offer = world.snapshot(), world.offer()
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Drf(DrfOptions.model_validate(options))
     answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
@@ -25,11 +25,11 @@ def served(town: World, **options: object) -> tuple[list[str], dict[str, int], d
 
 def test_the_example_of_the_paper() -> None:
     """DRF §4.1: 9 CPUs and 18 GB; tasks of (1 CPU, 4 GB) and (3 CPUs, 1 GB) come to three and two."""
-    town = World("1x18 V100 9cpu 18GiB").app("a", user="ana").app("b", user="bo")
+    world = World("1x18 V100 9cpu 18GiB").app("a", user="ana").app("b", user="bo")
     for number in range(9):
-        town.job(f"a/{number}", arrived=float(number), cpus=1.0, memory_gib=4.0)
-        town.job(f"b/{number}", arrived=float(number) + 0.5, cpus=3.0, memory_gib=1.0)
-    order, _, said = served(town)
+        world.job(f"a/{number}", arrived=float(number), cpus=1.0, memory_gib=4.0)
+        world.job(f"b/{number}", arrived=float(number) + 0.5, cpus=3.0, memory_gib=1.0)
+    order, _, said = served(world)
     assert [name[0] for name in order].count("a") == 3
     assert [name[0] for name in order].count("b") == 2
     assert order == ["a/0", "b/0", "a/1", "b/1", "a/2"]
@@ -37,36 +37,36 @@ def test_the_example_of_the_paper() -> None:
 
 
 def test_where_nobody_names_cpus_it_is_fairness_of_gpus() -> None:
-    town = World("1x8 V100").app("a", user="ana").app("b", user="bo")
-    town.job("a/1", gpus=4).job("a/2", gpus=4, arrived=1).job("b/1", gpus=2, arrived=2).job("b/2", gpus=2, arrived=3)
-    assert served(town)[0] == ["a/1", "b/1", "b/2"]
+    world = World("1x8 V100").app("a", user="ana").app("b", user="bo")
+    world.job("a/1", gpus=4).job("a/2", gpus=4, arrived=1).job("b/1", gpus=2, arrived=2).job("b/2", gpus=2, arrived=3)
+    assert served(world)[0] == ["a/1", "b/1", "b/2"]
 
 
 def test_what_owners_hold_already_counts() -> None:
-    town = World("1x4 V100").app("a", user="ana").app("b", user="bo")
-    town.job("a/0", gpus=2).holds("a/0", 0, 1).job("a/1").job("b/1", arrived=1).job("b/2", arrived=2)
-    assert served(town)[0] == ["b/1", "b/2"]
+    world = World("1x4 V100").app("a", user="ana").app("b", user="bo")
+    world.job("a/0", gpus=2).holds("a/0", 0, 1).job("a/1").job("b/1", arrived=1).job("b/2", arrived=2)
+    assert served(world)[0] == ["b/1", "b/2"]
 
 
 def test_weights_and_apps_as_owners() -> None:
-    town = World("1x6 V100").app("a", weight=2.0).app("b")
+    world = World("1x6 V100").app("a", weight=2.0).app("b")
     for number in range(6):
-        town.job(f"a/{number}", arrived=number).job(f"b/{number}", arrived=number)
-    order, _, _ = served(town, among="apps")
+        world.job(f"a/{number}", arrived=number).job(f"b/{number}", arrived=number)
+    order, _, _ = served(world, among="apps")
     assert [name[0] for name in order].count("a") == 4
-    assert len(served(town)[0]) == 6
+    assert len(served(world)[0]) == 6
 
 
 def test_memory_runs_out_before_gpus() -> None:
-    town = World("1x4 V100 32cpu 10GiB").job("a/1", gpus=2, memory_gib=4.0).job("a/2", memory_gib=4.0, arrived=1.0)
-    _, sizes, said = served(town)
+    world = World("1x4 V100 32cpu 10GiB").job("a/1", gpus=2, memory_gib=4.0).job("a/2", memory_gib=4.0, arrived=1.0)
+    _, sizes, said = served(world)
     assert sizes == {"a/1": 2}
     assert said == {"a/2": Reason.MEMORY_SHORT}
 
 
 def test_an_elastic_job_gets_what_fits_beside_its_cpus() -> None:
-    town = World("1x8 V100 8cpu 64GiB").job("a/1", gpus=(1, 8), cpus=2.0)
-    assert served(town)[1] == {"a/1": 4}
+    world = World("1x8 V100 8cpu 64GiB").job("a/1", gpus=(1, 8), cpus=2.0)
+    assert served(world)[1] == {"a/1": 4}
 
 
 _JOBS = st.lists(
@@ -80,12 +80,12 @@ _JOBS = st.lists(
 def test_nothing_is_overcommitted_and_nobody_is_left_out_who_fits(
     jobs: list[tuple[str, int, int, float | None]],
 ) -> None:
-    town = World("1x8 V100 16cpu 64GiB")
+    world = World("1x8 V100 16cpu 64GiB")
     for number, (user, least, more, cpus) in enumerate(jobs):
-        town.app(f"app{number:02d}", user=user)
+        world.app(f"app{number:02d}", user=user)
         asked_for = float("nan") if cpus is None else cpus
-        town.job(f"app{number:02d}/1", gpus=(least, least + more), arrived=float(number), cpus=asked_for)
-    _, sizes, _ = served(town)
+        world.job(f"app{number:02d}/1", gpus=(least, least + more), arrived=float(number), cpus=asked_for)
+    _, sizes, _ = served(world)
     gpus = 8 - sum(sizes.values())
     asked = [cpus or 0.0 for _, _, _, cpus in jobs]
     left = 16.0 - sum(size * asked[int(name[3:5])] for name, size in sizes.items())
@@ -98,13 +98,13 @@ def test_nothing_is_overcommitted_and_nobody_is_left_out_who_fits(
 
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=4))
 def test_dominant_shares_differ_by_no_more_than_a_job(sizes: list[int]) -> None:
-    town = World("2x6 V100")
+    world = World("2x6 V100")
     for owner, size in enumerate(sizes):
         for number in range(12):
-            town.app(f"u{owner}x{number}", user=f"u{owner}").job(
+            world.app(f"u{owner}x{number}", user=f"u{owner}").job(
                 f"u{owner}x{number}/1", gpus=size, arrived=float(number)
             )
-    _, got, _ = served(town)
+    _, got, _ = served(world)
     held = np.array(
         [sum(size for name, size in got.items() if name.startswith(f"u{owner}x")) for owner in range(len(sizes))]
     )

@@ -29,65 +29,69 @@ from eunomia_plugins.orders.las import LasOptions
 
 
 def test_fixed_gives_each_job_the_one_size_of_its_whole_gang() -> None:
-    town = World().job("a/1", gpus=2).job("b/1", gpus=(1, 4), seconds_per_iteration=0.5)
-    menus = Fixed().eunomia_elasticity(town.snapshot())
-    assert menus.sizes(town.row("a/1")).tolist() == [2]
-    assert menus.sizes(town.row("b/1")).tolist() == [4]
-    assert menus.rate(town.row("b/1"), 4) == 8.0
-    assert np.isnan(menus.rate(town.row("a/1"), 2))
-    assert menus.largest_at_most(town.row("b/1"), 3) == 0
+    world = World().job("a/1", gpus=2).job("b/1", gpus=(1, 4), seconds_per_iteration=0.5)
+    menus = Fixed().eunomia_elasticity(world.snapshot())
+    assert menus.sizes(world.row("a/1")).tolist() == [2]
+    assert menus.sizes(world.row("b/1")).tolist() == [4]
+    assert menus.rate(world.row("b/1"), 4) == 8.0
+    assert np.isnan(menus.rate(world.row("a/1"), 2))
+    assert menus.largest_at_most(world.row("b/1"), 3) == 0
 
 
 def test_range_gives_every_size_and_jobs_alike_share_a_curve() -> None:
-    town = World().job("a/1", gpus=(2, 4)).job("b/1", gpus=(2, 4)).job("c/1", gpus=(1, 4))
-    menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot())
-    assert menus.sizes(town.row("a/1")).tolist() == [2, 3, 4]
-    assert menus.sizes(town.row("c/1")).tolist() == [1, 2, 3, 4]
-    curves = menus.curve[[town.row("a/1"), town.row("b/1"), town.row("c/1")]]
+    world = World().job("a/1", gpus=(2, 4)).job("b/1", gpus=(2, 4)).job("c/1", gpus=(1, 4))
+    menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
+    assert menus.sizes(world.row("a/1")).tolist() == [2, 3, 4]
+    assert menus.sizes(world.row("c/1")).tolist() == [1, 2, 3, 4]
+    curves = menus.curve[[world.row("a/1"), world.row("b/1"), world.row("c/1")]]
     assert curves[0] == curves[1] != curves[2]
 
 
 def test_jobs_of_different_speed_do_not_share_a_curve() -> None:
-    town = World().job("a/1", gpus=(1, 2), seconds_per_iteration=1.0).job("b/1", gpus=(1, 2), seconds_per_iteration=2.0)
-    menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot())
-    assert (menus.rate(town.row("a/1"), 2), menus.rate(town.row("b/1"), 2)) == (2.0, 1.0)
+    world = (
+        World().job("a/1", gpus=(1, 2), seconds_per_iteration=1.0).job("b/1", gpus=(1, 2), seconds_per_iteration=2.0)
+    )
+    menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
+    assert (menus.rate(world.row("a/1"), 2), menus.rate(world.row("b/1"), 2)) == (2.0, 1.0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=8))
 def test_powers_of_two_keep_least_and_most(spans: list[tuple[int, int]]) -> None:
-    town = World("4x8 V100")
+    world = World("4x8 V100")
     for number, (least, more) in enumerate(spans):
-        town.job(f"a/{number}", gpus=(least, least + more))
-    menus = Range(RangeOptions(sizes="powers_of_two")).eunomia_elasticity(town.snapshot())
+        world.job(f"a/{number}", gpus=(least, least + more))
+    menus = Range(RangeOptions(sizes="powers_of_two")).eunomia_elasticity(world.snapshot())
     for number, (least, more) in enumerate(spans):
-        sizes = menus.sizes(town.row(f"a/{number}")).tolist()
+        sizes = menus.sizes(world.row(f"a/{number}")).tolist()
         assert sizes == [n for n in range(least, least + more + 1) if n in (least, least + more) or n & (n - 1) == 0]
 
 
 @pytest.mark.parametrize("plugin", [Fixed(), Range(RangeOptions())], ids=["fixed", "range"])
 def test_a_measured_rate_comes_before_the_declared_one(plugin: Fixed | Range) -> None:
-    town = World("2x4 V100").job("a/1", gpus=4, seconds_per_iteration=1.0).job("b/1", gpus=4, seconds_per_iteration=1.0)
-    town.measures("a/1", 4, 3.0).measures("a/1", 4, 2.5, locality=Locality.RACK).measures("a/1", 7, 9.0)
-    menus = plugin.eunomia_elasticity(town.snapshot())
-    job = town.row("a/1")
+    world = (
+        World("2x4 V100").job("a/1", gpus=4, seconds_per_iteration=1.0).job("b/1", gpus=4, seconds_per_iteration=1.0)
+    )
+    world.measures("a/1", 4, 3.0).measures("a/1", 4, 2.5, locality=Locality.RACK).measures("a/1", 7, 9.0)
+    menus = plugin.eunomia_elasticity(world.snapshot())
+    job = world.row("a/1")
     assert menus.sizes(job).tolist() == [4]
     assert menus.rate(job, 4) == 3.0
     assert menus.rate(job, 4, Locality.RACK) == 2.5
-    assert menus.rate(town.row("b/1"), 4) == 4.0
+    assert menus.rate(world.row("b/1"), 4) == 4.0
 
 
 def test_a_job_that_declared_nothing_is_known_by_what_was_measured() -> None:
-    town = World().job("a/1", gpus=(1, 4)).measures("a/1", 2, 3.0)
-    menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot())
-    assert [menus.rate(town.row("a/1"), size) for size in (1, 2, 4)] == [1.5, 3.0, 6.0]
+    world = World().job("a/1", gpus=(1, 4)).measures("a/1", 2, 3.0)
+    menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
+    assert [menus.rate(world.row("a/1"), size) for size in (1, 2, 4)] == [1.5, 3.0, 6.0]
 
 
 def test_paused_jobs_have_no_menu_and_an_empty_cluster_no_curve() -> None:
     from eunomia import JobState
 
-    town = World().job("a/1", state=JobState.PAUSED)
+    world = World().job("a/1", state=JobState.PAUSED)
     for plugin in (Fixed(), Range(RangeOptions())):
-        assert plugin.eunomia_elasticity(town.snapshot()).curve[town.row("a/1")] == -1
+        assert plugin.eunomia_elasticity(world.snapshot()).curve[world.row("a/1")] == -1
         assert plugin.eunomia_elasticity(World().snapshot()).sizes(0).size == 0
 
 

@@ -11,10 +11,10 @@ from eunomia_plugins.orders.fifo import Fifo
 
 
 def allocated(
-    town: World, *, now: float = 0.0, scope: Scope = Scope.FREE, **options: object
+    world: World, *, now: float = 0.0, scope: Scope = Scope.FREE, **options: object
 ) -> tuple[dict[str, dict[int, int]], Allocation]:
     """By job, GPUs by machine; and the answer."""
-    snapshot, offer = town.snapshot(now=now), town.offer(now, scope=scope)
+    snapshot, offer = world.snapshot(now=now), world.offer(now, scope=scope)
     menus = Fixed().eunomia_elasticity(snapshot)
     plugin = Gandiva(GandivaOptions.model_validate(options))
     answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
@@ -26,70 +26,70 @@ def allocated(
     return found, answer
 
 
-def sensitive(town: World, app: str, rack: float, *, gpus: int, **columns: float) -> World:
+def sensitive(world: World, app: str, rack: float, *, gpus: int, **columns: float) -> World:
     """An app of one job that is ``rack`` times as slow across machines."""
     job = JobForecast(iterations_left=100.0, seconds_per_iteration=1.0, most=gpus, slowdown=(1.0, 1.0, rack, rack))
-    town.app(app, forecast=Forecast(phases=(Phase(jobs=(job,)),), total_gpu_seconds=100.0, most=gpus))
-    return town.job(f"{app}/1", gpus=gpus, iterations=100.0, seconds_per_iteration=1.0, **columns)
+    world.app(app, forecast=Forecast(phases=(Phase(jobs=(job,)),), total_gpu_seconds=100.0, most=gpus))
+    return world.job(f"{app}/1", gpus=gpus, iterations=100.0, seconds_per_iteration=1.0, **columns)
 
 
 def test_a_job_goes_where_it_fits_best() -> None:
-    town = World("2x4 V100").job("old/1").holds("old/1", 0).job("a/1", gpus=3, arrived=1.0)
-    assert allocated(town)[0] == {"a/1": {0: 3}}
+    world = World("2x4 V100").job("old/1").holds("old/1", 0).job("a/1", gpus=3, arrived=1.0)
+    assert allocated(world)[0] == {"a/1": {0: 3}}
 
 
 def test_who_can_be_placed_best_comes_first_whoever_came_first() -> None:
     """Two and two GPUs are free on two machines: the gang of four would be torn apart, the pairs are not."""
-    town = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
-    town.job("big/1", gpus=4, arrived=1.0).job("a/1", gpus=2, arrived=2.0).job("b/1", gpus=2, arrived=3.0)
-    placed, answer = allocated(town)
+    world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
+    world.job("big/1", gpus=4, arrived=1.0).job("a/1", gpus=2, arrived=2.0).job("b/1", gpus=2, arrived=3.0)
+    placed, answer = allocated(world)
     assert set(placed) == {"a/1", "b/1"}
     assert [str(answer.claims.rows.size), answer.verdicts.reasons.tolist()] == ["3", [int(Reason.OUTRANKED)]]
 
 
 def test_of_jobs_that_must_be_torn_apart_the_one_that_suffers_less_comes_first() -> None:
-    town = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
-    sensitive(town, "vgg", 1.5, gpus=4, arrived=1.0)
-    sensitive(town, "inception", 1.01, gpus=4, arrived=2.0)
-    assert allocated(town)[0] == {"inception/1": {0: 2, 1: 2}}
+    world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
+    sensitive(world, "vgg", 1.5, gpus=4, arrived=1.0)
+    sensitive(world, "inception", 1.01, gpus=4, arrived=2.0)
+    assert allocated(world)[0] == {"inception/1": {0: 2, 1: 2}}
 
 
 def test_equal_preferences_go_by_the_order() -> None:
-    town = World("1x2 V100").job("a/1", arrived=3.0).job("b/1", arrived=1.0).job("c/1", arrived=2.0)
-    assert set(allocated(town)[0]) == {"b/1", "c/1"}
+    world = World("1x2 V100").job("a/1", arrived=3.0).job("b/1", arrived=1.0).job("c/1", arrived=2.0)
+    assert set(allocated(world)[0]) == {"b/1", "c/1"}
 
 
 def test_a_job_that_is_placed_badly_moves_when_gpus_come_back() -> None:
     """Machine 0 was left by another; the gang that lies across both machines is brought together."""
-    town = sensitive(World("2x4 V100"), "vgg", 1.3, gpus=4)
-    town.holds("vgg/1", 0, 1, 4, 5, ends_at=1e9)
-    placed, _ = allocated(town, now=10.0, scope=Scope.ALL)
+    world = sensitive(World("2x4 V100"), "vgg", 1.3, gpus=4)
+    world.holds("vgg/1", 0, 1, 4, 5, ends_at=1e9)
+    placed, _ = allocated(world, now=10.0, scope=Scope.ALL)
     assert placed in ({"vgg/1": {0: 4}}, {"vgg/1": {1: 4}})
-    assert allocated(town, now=10.0, scope=Scope.ALL, migrate=False)[0] == {"vgg/1": {0: 2, 1: 2}}
-    assert allocated(town, now=10.0, scope=Scope.ALL, least_gain=0.5)[0] == {"vgg/1": {0: 2, 1: 2}}
+    assert allocated(world, now=10.0, scope=Scope.ALL, migrate=False)[0] == {"vgg/1": {0: 2, 1: 2}}
+    assert allocated(world, now=10.0, scope=Scope.ALL, least_gain=0.5)[0] == {"vgg/1": {0: 2, 1: 2}}
 
 
 def test_preferences_are_inferred_from_what_was_measured() -> None:
-    town = World("2x4 V100").job("a/1", gpus=4, iterations=100.0, seconds_per_iteration=1.0)
-    town.holds("a/1", 0, 1, 4, 5, ends_at=1e9).measures("a/1", 4, 3.99, locality=Locality.RACK)
-    snapshot_menus = allocated(town, now=10.0, scope=Scope.ALL)[0]
+    world = World("2x4 V100").job("a/1", gpus=4, iterations=100.0, seconds_per_iteration=1.0)
+    world.holds("a/1", 0, 1, 4, 5, ends_at=1e9).measures("a/1", 4, 3.99, locality=Locality.RACK)
+    snapshot_menus = allocated(world, now=10.0, scope=Scope.ALL)[0]
     assert snapshot_menus == {"a/1": {0: 2, 1: 2}}  # measured: distance costs it nothing
 
 
 def test_nobody_who_runs_is_stopped_for_another() -> None:
-    town = World("1x4 V100").job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3, ends_at=1e9).job("b/1", arrived=1.0)
-    assert allocated(town, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 4}}
+    world = World("1x4 V100").job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3, ends_at=1e9).job("b/1", arrived=1.0)
+    assert allocated(world, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 4}}
 
 
 def test_who_runs_at_a_size_that_is_no_longer_on_its_menu_is_sized_anew() -> None:
-    town = World("1x4 V100").job("a/1", gpus=2).holds("a/1", 0, 1, 2, ends_at=1e9)
-    assert allocated(town, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 2}}
+    world = World("1x4 V100").job("a/1", gpus=2).holds("a/1", 0, 1, 2, ends_at=1e9)
+    assert allocated(world, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 2}}
 
 
 def test_who_keeps_its_turn_stays_where_it_is() -> None:
-    town = World("2x4 V100").job("a/1", gpus=2, arrived=0.0).holds("a/1", 6, 7, ends_at=5.0)
-    town.job("b/1", gpus=2, arrived=1.0)
-    placed, _ = allocated(town, now=5.0)
+    world = World("2x4 V100").job("a/1", gpus=2, arrived=0.0).holds("a/1", 6, 7, ends_at=5.0)
+    world.job("b/1", gpus=2, arrived=1.0)
+    placed, _ = allocated(world, now=5.0)
     assert placed["a/1"] == {1: 2}
 
 
@@ -97,14 +97,14 @@ def test_turns_go_by_the_order_when_leases_end() -> None:
     """With an order by time run, the job that has had its turn is behind those that wait: time slicing."""
     from eunomia_plugins.orders.las import Las, LasOptions
 
-    town = World("1x1 V100").job("ran/1", received=60.0).holds("ran/1", 0, ends_at=60.0).job("waits/1", arrived=30.0)
-    snapshot, offer = town.snapshot(now=60.0), town.offer(60.0)
+    world = World("1x1 V100").job("ran/1", received=60.0).holds("ran/1", 0, ends_at=60.0).job("waits/1", arrived=30.0)
+    snapshot, offer = world.snapshot(now=60.0), world.offer(60.0)
     order = Las(LasOptions(attained="gpu_seconds")).eunomia_valuation(snapshot, offer)
     answer = Gandiva(GandivaOptions()).eunomia_allocation(snapshot, Fixed().eunomia_elasticity(snapshot), offer, order)
     assert [str(snapshot.jobs.id[answer.claims.rows[claim]]) for claim in answer.order] == ["waits/1"]
 
 
 def test_cpus_that_are_not_there_keep_a_job_away() -> None:
-    town = World("1x2 V100 4cpu 64GB, 1x4 V100 16cpu 64GB").job("a/1", gpus=2, cpus=4.0)
-    assert allocated(town)[0] == {"a/1": {1: 2}}
+    world = World("1x2 V100 4cpu 64GB, 1x4 V100 16cpu 64GB").job("a/1", gpus=2, cpus=4.0)
+    assert allocated(world)[0] == {"a/1": {1: 2}}
     assert np.all(allocated(World("1x2 V100 4cpu 64GB").job("a/1", gpus=2, cpus=4.0))[1].order.size == 0)

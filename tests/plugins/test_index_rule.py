@@ -7,20 +7,20 @@ from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.index_rule import IndexRule, IndexRuleOptions
 
 
-def index(town: World, *, now: float = 0.0, **options: float) -> dict[str, float]:
+def index(world: World, *, now: float = 0.0, **options: float) -> dict[str, float]:
     """By job, what the rule adds up."""
     weights = dict.fromkeys(("short", "critical", "deadline", "stay"), 0.0)
     rule = IndexRule(IndexRuleOptions.model_validate({**weights, **options}))
-    snapshot = town.snapshot(now=now)
-    answer = rule.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now))
+    snapshot = world.snapshot(now=now)
+    answer = rule.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now))
     scores = answer.form(Scores).score[:, 0]
     return {str(snapshot.jobs.id[row]): float(-score) for row, score in zip(answer.claims.rows, scores, strict=True)}
 
 
 def two() -> World:
     """On two GPUs: 100 s on one, and 300 s on two."""
-    town = World("1x2 V100").job("a/1", iterations=100, seconds_per_iteration=1.0)
-    return town.job("b/1", gpus=2, iterations=300, seconds_per_iteration=2.0)
+    world = World("1x2 V100").job("a/1", iterations=100, seconds_per_iteration=1.0)
+    return world.job("b/1", gpus=2, iterations=300, seconds_per_iteration=2.0)
 
 
 def test_short_is_the_mean_time_left_over_the_sum_of_it_and_the_jobs_own() -> None:
@@ -30,12 +30,12 @@ def test_short_is_the_mean_time_left_over_the_sum_of_it_and_the_jobs_own() -> No
 def test_the_path_is_all_work_on_all_gpus_where_that_is_longer_than_the_longest_job() -> None:
     # 100 GPU-seconds and 600 on two GPUs take 350 s, more than the 300 s of the longest.
     assert index(two(), critical=1.0, critical_power=1.0) == pytest.approx({"a/1": 100 / 350, "b/1": 300 / 350})
-    town = (
+    world = (
         World("1x4 V100")
         .job("a/1", iterations=100, seconds_per_iteration=1.0)
         .job("b/1", iterations=300, seconds_per_iteration=1.0)
     )
-    assert index(town, critical=1.0, critical_power=2.0) == pytest.approx({"a/1": (1 / 3) ** 2, "b/1": 1.0})
+    assert index(world, critical=1.0, critical_power=2.0) == pytest.approx({"a/1": (1 / 3) ** 2, "b/1": 1.0})
 
 
 def test_the_deadline_is_where_rho_would_be_one() -> None:
@@ -47,15 +47,15 @@ def test_the_deadline_is_where_rho_would_be_one() -> None:
 
 
 def test_without_a_known_contention_the_deadline_follows_from_apps_per_gpu() -> None:
-    town = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
-    assert index(town, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 100 / 300})
+    world = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
+    assert index(world, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 100 / 300})
     alone = World("1x2 V100").app("a", contention=1.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
     assert index(alone, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 1.0})
 
 
 def test_who_runs_is_preferred_by_the_weight_of_staying() -> None:
-    town = two().job("c/1", iterations=100, seconds_per_iteration=1.0).holds("c/1", 0, ends_at=0.0)
-    told = index(town, stay=0.25)
+    world = two().job("c/1", iterations=100, seconds_per_iteration=1.0).holds("c/1", 0, ends_at=0.0)
+    told = index(world, stay=0.25)
     assert told == {"a/1": 0.0, "b/1": 0.0, "c/1": 0.25}
 
 
@@ -67,12 +67,12 @@ def test_the_terms_add_up_with_their_weights() -> None:
 
 
 def test_jobs_of_unknown_length_go_where_the_option_says() -> None:
-    town = two().job("who/1")
+    world = two().job("who/1")
     rule = {where: IndexRule(IndexRuleOptions(unknown=where)) for where in ("first", "last")}
-    snapshot = town.snapshot()
+    snapshot = world.snapshot()
     menus = Fixed().eunomia_elasticity(snapshot)
     for where, place in (("first", 0), ("last", -1)):
-        answer = rule[where].eunomia_valuation(snapshot, menus, town.offer())
+        answer = rule[where].eunomia_valuation(snapshot, menus, world.offer())
         order = answer.claims.rows[answer.form(Scores).ranking()]
         assert str(snapshot.jobs.id[order[place]]) == "who/1"
 

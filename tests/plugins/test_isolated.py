@@ -10,8 +10,8 @@ from eunomia_plugins.orders.fifo import Fifo
 from eunomia_plugins.placement.packed import Packed
 
 
-def served(town: World, **options: object) -> tuple[dict[str, list[int]], dict[str, Reason], Allocation]:
-    snapshot, offer = town.snapshot(now=100.0), town.offer(100.0)
+def served(world: World, **options: object) -> tuple[dict[str, list[int]], dict[str, Reason], Allocation]:
+    snapshot, offer = world.snapshot(now=100.0), world.offer(100.0)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Isolated(IsolatedOptions.model_validate(options))
     answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
@@ -22,23 +22,23 @@ def served(town: World, **options: object) -> tuple[dict[str, list[int]], dict[s
     return gpus, {str(snapshot.jobs.id[row]): Reason(reason) for row, reason in said}, answer
 
 
-def town() -> World:
+def world() -> World:
     made = World("2x4 V100").app("a", user="ana").app("b", user="bo", arrived=1.0)
     return made.job("a/1", gpus=(1, 8)).job("b/1", gpus=2, arrived=1.0)
 
 
 def test_each_user_has_half_and_nobody_borrows() -> None:
-    gpus, said, _ = served(town().job("a/2", arrived=2.0))
+    gpus, said, _ = served(world().job("a/2", arrived=2.0))
     assert gpus == {"a/1": [0, 1, 2, 3], "b/1": [4, 5]}
     assert said == {"a/2": Reason.OUTRANKED}
 
 
 def test_a_gang_larger_than_its_part_is_told_so() -> None:
-    assert served(town().job("b/2", gpus=5, arrived=2.0))[1] == {"b/2": Reason.NO_SIZE_FITS}
+    assert served(world().job("b/2", gpus=5, arrived=2.0))[1] == {"b/2": Reason.NO_SIZE_FITS}
 
 
 def test_parts_can_be_fixed_and_owners_keep_theirs() -> None:
-    made = town()
+    made = world()
     gpus, _, answer = served(made, parts=4)
     assert gpus == {"a/1": [0, 1], "b/1": [2, 3]}
     assert answer.memo == Tenants({"ana": 0, "bo": 1})
@@ -60,7 +60,7 @@ def test_apps_can_be_the_owners() -> None:
 
 
 def test_who_runs_in_its_part_stays_where_it_is() -> None:
-    made = town().holds("b/1", 6, 7, ends_at=50.0)
+    made = world().holds("b/1", 6, 7, ends_at=50.0)
     assert served(made)[0]["b/1"] == [6, 7]
 
 

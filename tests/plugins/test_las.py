@@ -12,21 +12,21 @@ from eunomia_plugins.orders.promotions import Promotions
 QUEUES = (100.0, 1000.0)
 
 
-def value(town: World, *, now: float, **options: object) -> Valuations:
+def value(world: World, *, now: float, **options: object) -> Valuations:
     plugin = Las(LasOptions.model_validate({"queues": QUEUES, "promote": True, "promote_knob": 2.0, **options}))
-    return plugin.eunomia_valuation(town.snapshot(now=now), town.offer(now))
+    return plugin.eunomia_valuation(world.snapshot(now=now), world.offer(now))
 
 
-def queues(town: World, answer: Valuations) -> dict[str, float]:
-    ids = town.snapshot().jobs.id
+def queues(world: World, answer: Valuations) -> dict[str, float]:
+    ids = world.snapshot().jobs.id
     scores = answer.form(Scores).score[:, 0].tolist()
     return {str(ids[row]): score for row, score in zip(answer.claims.rows, scores, strict=True)}
 
 
-def ran(town: World, name: str, *, seconds: float, until: float) -> World:
-    ledger = town._job_ledger.live
-    ledger.attained[town.row(name)], ledger.last_ran[town.row(name)] = seconds, until
-    return town
+def ran(world: World, name: str, *, seconds: float, until: float) -> World:
+    ledger = world._job_ledger.live
+    ledger.attained[world.row(name)], ledger.last_ran[world.row(name)] = seconds, until
+    return world
 
 
 def starving() -> World:
@@ -37,24 +37,24 @@ def starving() -> World:
 
 
 def test_a_job_that_waited_its_limit_goes_back_to_the_first_queue() -> None:
-    town = starving()
-    before = value(town, now=159.0)
-    assert queues(town, before) == {"a/1": 1.0, "b/1": 0.0}
+    world = starving()
+    before = value(world, now=159.0)
+    assert queues(world, before) == {"a/1": 1.0, "b/1": 0.0}
     assert before.wake_at == 160.0
     assert before.memo is not None
     assert before.memo.jobs == {}  # type: ignore[attr-defined]
-    after = value(town, now=160.0)
-    assert queues(town, after) == {"a/1": 0.0, "b/1": 0.0}
+    after = value(world, now=160.0)
+    assert queues(world, after) == {"a/1": 0.0, "b/1": 0.0}
     assert after.memo.jobs == {"a/1": (200.0, 50.0, 160.0)}  # type: ignore[union-attr]
 
 
 def test_after_a_promotion_service_counts_from_zero() -> None:
-    town = starving().remembers("las", Stage.VALUATION, Promotions({"a/1": (200.0, 50.0, 160.0)}))
-    ran(town, "a/1", seconds=75.0, until=480.0)
-    town._job_ledger.live.received[town.row("a/1")] = 299.0
-    assert queues(town, value(town, now=500.0))["a/1"] == 0.0
-    town._job_ledger.live.received[town.row("a/1")] = 300.0
-    assert queues(town, value(town, now=500.0))["a/1"] == 1.0
+    world = starving().remembers("las", Stage.VALUATION, Promotions({"a/1": (200.0, 50.0, 160.0)}))
+    ran(world, "a/1", seconds=75.0, until=480.0)
+    world._job_ledger.live.received[world.row("a/1")] = 299.0
+    assert queues(world, value(world, now=500.0))["a/1"] == 0.0
+    world._job_ledger.live.received[world.row("a/1")] = 300.0
+    assert queues(world, value(world, now=500.0))["a/1"] == 1.0
 
 
 def test_a_promoted_job_that_still_waits_is_not_promoted_again_and_gone_jobs_are_forgotten() -> None:
@@ -64,22 +64,22 @@ def test_a_promoted_job_that_still_waits_is_not_promoted_again_and_gone_jobs_are
 
 
 def test_running_jobs_do_not_starve_and_without_the_option_nobody_is_promoted() -> None:
-    town = starving().holds("a/1", 0, 1, 2, 3, ends_at=0.0)
-    assert queues(town, value(town, now=900.0))["a/1"] == 1.0
+    world = starving().holds("a/1", 0, 1, 2, 3, ends_at=0.0)
+    assert queues(world, value(world, now=900.0))["a/1"] == 1.0
     plain = value(starving(), now=900.0, promote=False)
     assert queues(starving(), plain)["a/1"] == 1.0
     assert plain.memo is None
 
 
 def test_seconds_can_be_counted_instead_of_gpu_seconds() -> None:
-    town = starving()
-    assert queues(town, value(town, now=100.0, attained="seconds"))["a/1"] == 0.0
-    assert queues(town, value(town, now=100.0, attained="seconds", queues=[50.0]))["a/1"] == 1.0
+    world = starving()
+    assert queues(world, value(world, now=100.0, attained="seconds"))["a/1"] == 0.0
+    assert queues(world, value(world, now=100.0, attained="seconds", queues=[50.0]))["a/1"] == 1.0
 
 
 def test_holds_says_how_long_a_rank_stands_once_a_job_starts() -> None:
-    town = World("1x4 V100").job("a/1", gpus=4, received=60.0).job("b/1", received=5000.0)
-    holds = value(town, now=0.0, promote=False).holds
+    world = World("1x4 V100").job("a/1", gpus=4, received=60.0).job("b/1", received=5000.0)
+    holds = value(world, now=0.0, promote=False).holds
     assert holds is not None
     assert holds.tolist() == [10.0, float("inf")]
 
@@ -98,11 +98,11 @@ def test_the_memo_reads_back(jobs: dict[str, tuple[float, float, float]]) -> Non
 
 @given(st.floats(0.0, 2000.0), st.floats(0.0, 500.0), st.floats(1.0, 3000.0))
 def test_the_wake_up_is_never_now_and_at_it_something_changes(received: float, seconds: float, now: float) -> None:
-    town = ran(World().job("a/1", received=received), "a/1", seconds=seconds, until=0.5)
-    answer = value(town, now=now)
+    world = ran(World().job("a/1", received=received), "a/1", seconds=seconds, until=0.5)
+    answer = value(world, now=now)
     assert answer.wake_at > now
     if answer.wake_at < float("inf"):
-        assert value(town, now=answer.wake_at + 1e-6).memo.jobs  # type: ignore[union-attr]
+        assert value(world, now=answer.wake_at + 1e-6).memo.jobs  # type: ignore[union-attr]
 
 
 def test_a_preset_is_tiresias() -> None:

@@ -15,10 +15,10 @@ from eunomia_plugins.themis_baselines.slaq import Slaq, SlaqOptions
 Plugin = Optimus | Slaq
 
 
-def values(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> dict[tuple[str, int], float]:
-    snapshot = town.snapshot()
+def values(world: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> dict[tuple[str, int], float]:
+    snapshot = world.snapshot()
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    answer = plugin.eunomia_valuation(snapshot, menus, town.offer(scope=scope))
+    answer = plugin.eunomia_valuation(snapshot, menus, world.offer(scope=scope))
     form = answer.form(BySize)
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     return {
@@ -27,8 +27,8 @@ def values(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> dict[tu
     }
 
 
-def allocated(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> tuple[dict[str, int], Allocation]:
-    snapshot, offer = town.snapshot(), town.offer(scope=scope)
+def allocated(world: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> tuple[dict[str, int], Allocation]:
+    snapshot, offer = world.snapshot(), world.offer(scope=scope)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     answer = MarginalGain().eunomia_allocation(snapshot, menus, offer, plugin.eunomia_valuation(snapshot, menus, offer))
     assert isinstance(answer.amount, Grants)
@@ -38,8 +38,8 @@ def allocated(town: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> tupl
 
 def crowd(cluster: str = "1x4 V100") -> World:
     """Serial work of 1200 and of 120 s, both on up to four GPUs."""
-    town = World(cluster).job("long/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
-    return town.job("short/1", gpus=(1, 4), iterations=120, seconds_per_iteration=1.0)
+    world = World(cluster).job("long/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
+    return world.job("short/1", gpus=(1, 4), iterations=120, seconds_per_iteration=1.0)
 
 
 # --- Optimus ----------------------------------------------------------------------------------------------------------
@@ -58,15 +58,15 @@ def test_optimus_gives_each_a_worker_and_the_rest_where_completion_falls_most() 
 
 def test_optimus_looks_at_measured_speed() -> None:
     """A job that a second GPU makes no faster is not given it."""
-    town = crowd().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
-    assert allocated(town, Optimus())[0] == {"long/1": 1, "short/1": 3}
+    world = crowd().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
+    assert allocated(world, Optimus())[0] == {"long/1": 1, "short/1": 3}
 
 
 def test_a_step_on_the_menu_is_weighed_by_its_gpus() -> None:
     # From 1 to 4 GPUs at once saves 900 s, 300 a GPU; the other saves 400 by its second.
-    town = World("1x5 V100").job("gap/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
-    town.job("even/1", gpus=(1, 2), iterations=800, seconds_per_iteration=1.0)
-    snapshot, offer = town.snapshot(), town.offer()
+    world = World("1x5 V100").job("gap/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
+    world.job("even/1", gpus=(1, 2), iterations=800, seconds_per_iteration=1.0)
+    snapshot, offer = world.snapshot(), world.offer()
     menus = Range(RangeOptions(sizes="powers_of_two")).eunomia_elasticity(snapshot)
     form = BySize(
         claim=np.array([0, 0, 1, 1], np.int32),
@@ -81,31 +81,31 @@ def test_a_step_on_the_menu_is_weighed_by_its_gpus() -> None:
 
 
 def test_running_jobs_are_sized_anew() -> None:
-    town = crowd().holds("short/1", 0, 1, 2, ends_at=1e9).holds("long/1", 3, ends_at=1e9)
-    assert allocated(town, Optimus(), scope=Scope.ALL)[0] == {"long/1": 3, "short/1": 1}
+    world = crowd().holds("short/1", 0, 1, 2, ends_at=1e9).holds("long/1", 3, ends_at=1e9)
+    assert allocated(world, Optimus(), scope=Scope.ALL)[0] == {"long/1": 3, "short/1": 1}
 
 
 def test_with_more_jobs_than_gpus_the_first_get_their_worker_and_the_rest_wait() -> None:
-    town = World("1x2 V100").jobs(3, gpus=(1, 4), iterations=60, seconds_per_iteration=1.0)
-    sizes, answer = allocated(town, Optimus())
+    world = World("1x2 V100").jobs(3, gpus=(1, 4), iterations=60, seconds_per_iteration=1.0)
+    sizes, answer = allocated(world, Optimus())
     assert sizes == {"many/0": 1, "many/1": 1, "many/2": 0}
     assert answer.verdicts.reasons.tolist() == [int(Reason.OUTRANKED)]
 
 
 def test_what_cannot_run_here_says_so_and_stops_nobody() -> None:
-    town = World("1x2 V100").job("big/1", gpus=8).job("small/1", iterations=5, seconds_per_iteration=1.0)
-    sizes, answer = allocated(town, Optimus())
+    world = World("1x2 V100").job("big/1", gpus=8).job("small/1", iterations=5, seconds_per_iteration=1.0)
+    sizes, answer = allocated(world, Optimus())
     assert sizes == {"big/1": 0, "small/1": 1}
     assert answer.verdicts.reasons.tolist() == [int(Reason.NO_SIZE_FITS)]
 
 
 def test_gpus_of_a_gang_are_of_one_type() -> None:
-    town = World("1x2 V100, 1x3 P100").job("a/1", gpus=(1, 8), iterations=100, seconds_per_iteration=1.0)
-    town.job("b/1", gpus=(1, 8), gpu_type="V100", iterations=10, seconds_per_iteration=1.0)
-    sizes, answer = allocated(town, Optimus())
+    world = World("1x2 V100, 1x3 P100").job("a/1", gpus=(1, 8), iterations=100, seconds_per_iteration=1.0)
+    world.job("b/1", gpus=(1, 8), gpu_type="V100", iterations=10, seconds_per_iteration=1.0)
+    sizes, answer = allocated(world, Optimus())
     assert sizes == {"a/1": 3, "b/1": 2}
     assert isinstance(answer.amount, Grants) and answer.amount.gpu_type is not None
-    assert [town.cluster.gpu_types[kind] for kind in answer.amount.gpu_type] == ["P100", "V100"]
+    assert [world.cluster.gpu_types[kind] for kind in answer.amount.gpu_type] == ["P100", "V100"]
 
 
 # --- SLAQ -------------------------------------------------------------------------------------------------------------
@@ -113,14 +113,14 @@ def test_gpus_of_a_gang_are_of_one_type() -> None:
 
 def fresh_and_old(**options: object) -> tuple[World, Slaq]:
     """Two jobs alike, one of which has done nine tenths of its work."""
-    town = World("1x4 V100").job("old/1", gpus=(1, 4), iterations=1000, done=900, seconds_per_iteration=1.0)
-    town.job("new/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
-    return town, Slaq(SlaqOptions.model_validate({"epoch": 10.0, **options}))
+    world = World("1x4 V100").job("old/1", gpus=(1, 4), iterations=1000, done=900, seconds_per_iteration=1.0)
+    world.job("new/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
+    return world, Slaq(SlaqOptions.model_validate({"epoch": 10.0, **options}))
 
 
 def test_slaq_values_a_size_by_the_loss_that_goes_within_the_epoch() -> None:
-    town, slaq = fresh_and_old()
-    told = values(town, slaq)
+    world, slaq = fresh_and_old()
+    told = values(world, slaq)
     # Ten iterations a GPU are one step of a hundred: 1 - 1/2, 1 - 1/3; and 1/91 - 1/92.
     assert told["new/1", 1] == pytest.approx(1 / 2)
     assert told["new/1", 2] == pytest.approx(2 / 3)
@@ -128,32 +128,32 @@ def test_slaq_values_a_size_by_the_loss_that_goes_within_the_epoch() -> None:
 
 
 def test_slaq_serves_the_job_whose_loss_falls_most_and_starves_none_unless_told() -> None:
-    town, slaq = fresh_and_old()
-    assert allocated(town, slaq)[0] == {"old/1": 1, "new/1": 3}
-    town, slaq = fresh_and_old(starve=True)
-    assert allocated(town, slaq)[0] == {"old/1": 0, "new/1": 4}
+    world, slaq = fresh_and_old()
+    assert allocated(world, slaq)[0] == {"old/1": 1, "new/1": 3}
+    world, slaq = fresh_and_old(starve=True)
+    assert allocated(world, slaq)[0] == {"old/1": 0, "new/1": 4}
 
 
 def test_slaq_takes_the_curves_that_the_app_reports_normalized() -> None:
     curves = (LossCurve(job="a/1", asymptote=5.0, amplitude=100.0, exponent=1.0),)
-    town = World("1x4 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=1.0, most=4, losses=curves))
-    town.job("a/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
-    told = values(town, Slaq(SlaqOptions(epoch=3.0)))
+    world = World("1x4 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=1.0, most=4, losses=curves))
+    world.job("a/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
+    told = values(world, Slaq(SlaqOptions(epoch=3.0)))
     assert told["a/1", 1] == pytest.approx(1.0 - 1 / 4)  # three iterations on; the height of the curve is no matter
     assert told["a/1", 2] == pytest.approx(1.0 - 1 / 7)
 
 
 def test_a_job_loses_no_more_than_it_has_left_to_do() -> None:
-    town = World("1x4 V100").job("a/1", gpus=(1, 4), iterations=100, done=90, seconds_per_iteration=1.0)
-    told = values(town, Slaq(SlaqOptions(epoch=1e6)))
+    world = World("1x4 V100").job("a/1", gpus=(1, 4), iterations=100, done=90, seconds_per_iteration=1.0)
+    told = values(world, Slaq(SlaqOptions(epoch=1e6)))
     assert told["a/1", 1] == pytest.approx(told["a/1", 4])
-    assert allocated(town, Slaq(SlaqOptions(epoch=1e6)))[0] == {"a/1": 1}
+    assert allocated(world, Slaq(SlaqOptions(epoch=1e6)))[0] == {"a/1": 1}
 
 
 def test_jobs_of_unknown_length_get_gpus_all_the_same() -> None:
     for plugin in (Optimus(), Slaq(SlaqOptions())):
-        town = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1", gpus=(1, 4))
-        sizes, _ = allocated(town, plugin)
+        world = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1", gpus=(1, 4))
+        sizes, _ = allocated(world, plugin)
         assert sum(sizes.values()) == 4
 
 

@@ -13,9 +13,9 @@ from eunomia_plugins.orders.fifo import Fifo
 
 
 def shared(
-    town: World, *, scope: Scope = Scope.ALL, powers: bool = False, time: bool = False, **options: object
+    world: World, *, scope: Scope = Scope.ALL, powers: bool = False, time: bool = False, **options: object
 ) -> Allocation:
-    snapshot, offer = town.snapshot(now=100.0), town.offer(100.0, scope=scope)
+    snapshot, offer = world.snapshot(now=100.0), world.offer(100.0, scope=scope)
     elastic = Range(RangeOptions(sizes="powers_of_two" if powers else "all"))
     plugin: MaxMin | MaxMinTime = MaxMin(MaxMinOptions.model_validate(options))
     menus = elastic.eunomia_elasticity(snapshot)
@@ -24,10 +24,10 @@ def shared(
     return plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
 
 
-def sizes(town: World, **options: object) -> dict[str, int]:
-    allocation = shared(town, **options)  # type: ignore[arg-type]
+def sizes(world: World, **options: object) -> dict[str, int]:
+    allocation = shared(world, **options)  # type: ignore[arg-type]
     assert isinstance(allocation.amount, Grants)
-    ids = town.snapshot().jobs.id
+    ids = world.snapshot().jobs.id
     return {
         str(ids[row]): int(gpus)
         for row, gpus in zip(allocation.claims.rows, allocation.amount.gpus, strict=True)
@@ -35,10 +35,10 @@ def sizes(town: World, **options: object) -> dict[str, int]:
     }
 
 
-def times(town: World, **options: object) -> dict[str, list[float]]:
-    allocation = shared(town, time=True, **options)  # type: ignore[arg-type]
+def times(world: World, **options: object) -> dict[str, list[float]]:
+    allocation = shared(world, time=True, **options)  # type: ignore[arg-type]
     assert isinstance(allocation.amount, TimeShares)
-    ids = town.snapshot().jobs.id
+    ids = world.snapshot().jobs.id
     return {
         str(ids[row]): share.tolist()
         for row, share in zip(allocation.claims.rows, allocation.amount.share, strict=True)
@@ -46,47 +46,47 @@ def times(town: World, **options: object) -> dict[str, list[float]]:
 
 
 def test_what_a_small_job_cannot_use_is_shared_by_the_others() -> None:
-    town = World("1x8 V100").job("a/1", gpus=(1, 2)).job("b/1", gpus=(1, 8), arrived=1)
-    town.job("c/1", gpus=(1, 8), arrived=2)
-    assert sizes(town) == {"a/1": 2, "b/1": 3, "c/1": 3}
+    world = World("1x8 V100").job("a/1", gpus=(1, 2)).job("b/1", gpus=(1, 8), arrived=1)
+    world.job("c/1", gpus=(1, 8), arrived=2)
+    assert sizes(world) == {"a/1": 2, "b/1": 3, "c/1": 3}
 
 
 def test_the_first_of_the_order_gets_the_odd_gpu() -> None:
-    town = World("1x4 V100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
-    town.job("c/1", gpus=(1, 8), arrived=2)
-    assert sizes(town) == {"a/1": 2, "b/1": 1, "c/1": 1}
+    world = World("1x4 V100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
+    world.job("c/1", gpus=(1, 8), arrived=2)
+    assert sizes(world) == {"a/1": 2, "b/1": 1, "c/1": 1}
 
 
 def test_with_more_jobs_than_gpus_the_first_ones_get_one_each() -> None:
     """AFS' own max-min: under FIFO the late ones wait (GOLDEN: 63.2 days on their trace #3)."""
-    town = World("1x4 V100").jobs(9, gpus=(1, 4))
-    assert sizes(town) == {f"many/{number}": 1 for number in range(4)}
-    assert shared(town).verdicts.reasons.tolist() == [Reason.OUTRANKED] * 5
+    world = World("1x4 V100").jobs(9, gpus=(1, 4))
+    assert sizes(world) == {f"many/{number}": 1 for number in range(4)}
+    assert shared(world).verdicts.reasons.tolist() == [Reason.OUTRANKED] * 5
 
 
 def test_weights_are_of_apps_and_can_be_left_out() -> None:
-    town = World("1x6 V100").app("a", weight=2.0).job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
-    assert sizes(town) == {"a/1": 4, "b/1": 2}
-    assert sizes(town, weighted=False) == {"a/1": 3, "b/1": 3}
+    world = World("1x6 V100").app("a", weight=2.0).job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
+    assert sizes(world) == {"a/1": 4, "b/1": 2}
+    assert sizes(world, weighted=False) == {"a/1": 3, "b/1": 3}
 
 
 def test_sizes_stay_on_the_menu_and_running_jobs_shrink_for_newcomers() -> None:
-    town = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", *range(8))
-    town.job("b/1", gpus=(1, 8), arrived=5).job("c/1", gpus=(1, 8), arrived=6)
-    assert sizes(town, powers=True) == {"a/1": 4, "b/1": 2, "c/1": 2}
-    assert sizes(town, scope=Scope.FREE) == {}
+    world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", *range(8))
+    world.job("b/1", gpus=(1, 8), arrived=5).job("c/1", gpus=(1, 8), arrived=6)
+    assert sizes(world, powers=True) == {"a/1": 4, "b/1": 2, "c/1": 2}
+    assert sizes(world, scope=Scope.FREE) == {}
 
 
 def test_a_gang_is_of_one_type() -> None:
-    town = World("1x4 V100, 1x3 P100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), gpu_type="P100", arrived=1)
-    assert sizes(town) == {"a/1": 4, "b/1": 3}
+    world = World("1x4 V100, 1x3 P100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), gpu_type="P100", arrived=1)
+    assert sizes(world) == {"a/1": 4, "b/1": 3}
 
 
 def test_gangs_share_time_so_that_all_have_equally_many_gpus_on_average() -> None:
     # 4 GPUs, three gangs of 4: a third of the time each. A gang of 1 beside them cannot have more than all the time.
-    town = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=4, arrived=1).job("c/1", gpus=4, arrived=2)
-    assert times(town)["a/1"] == pytest.approx([1 / 3])
-    assert times(town.job("d/1", gpus=1)) == {
+    world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=4, arrived=1).job("c/1", gpus=4, arrived=2)
+    assert times(world)["a/1"] == pytest.approx([1 / 3])
+    assert times(world.job("d/1", gpus=1)) == {
         "a/1": pytest.approx([0.25]),
         "b/1": pytest.approx([0.25]),
         "c/1": pytest.approx([0.25]),
@@ -95,13 +95,13 @@ def test_gangs_share_time_so_that_all_have_equally_many_gpus_on_average() -> Non
 
 
 def test_time_is_shared_among_running_jobs_too_and_by_weight() -> None:
-    town = World("1x4 V100").app("a", weight=3.0).job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3).job("b/1", gpus=4)
-    assert times(town, scope=Scope.FREE) == {"a/1": pytest.approx([0.75]), "b/1": pytest.approx([0.25])}
+    world = World("1x4 V100").app("a", weight=3.0).job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3).job("b/1", gpus=4)
+    assert times(world, scope=Scope.FREE) == {"a/1": pytest.approx([0.75]), "b/1": pytest.approx([0.25])}
 
 
 def test_who_may_use_both_types_leaves_the_scarce_one_to_who_must() -> None:
-    town = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("p/1", gpus=2, gpu_type="P100")
-    share = times(town)
+    world = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("p/1", gpus=2, gpu_type="P100")
+    share = times(world)
     assert share["p/1"][0] == pytest.approx(1 - share["a/1"][0])
     assert sum(share["a/1"]) == pytest.approx(1.0)
 
@@ -128,16 +128,16 @@ _JOBS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, ma
 
 @given(_JOBS, st.booleans())
 def test_nobody_is_left_who_could_be_raised_with_what_is_free(jobs: list[tuple[int, int]], powers: bool) -> None:
-    town = World("2x4 V100")
+    world = World("2x4 V100")
     for number, (least, more) in enumerate(jobs):
-        town.job(f"a/{number:02d}", gpus=(least, least + more), arrived=number)
-    got = sizes(town, powers=powers)
-    menus = Range(RangeOptions(sizes="powers_of_two" if powers else "all")).eunomia_elasticity(town.snapshot())
+        world.job(f"a/{number:02d}", gpus=(least, least + more), arrived=number)
+    got = sizes(world, powers=powers)
+    menus = Range(RangeOptions(sizes="powers_of_two" if powers else "all")).eunomia_elasticity(world.snapshot())
     free = 8 - sum(got.values())
     assert free >= 0
     for number in range(len(jobs)):
         name = f"a/{number:02d}"
-        menu = menus.sizes(town.row(name)).tolist()
+        menu = menus.sizes(world.row(name)).tolist()
         has = got.get(name, 0)
         assert has == 0 or has in menu
         bigger = [size for size in menu if size > has]
@@ -146,10 +146,10 @@ def test_nobody_is_left_who_could_be_raised_with_what_is_free(jobs: list[tuple[i
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
 def test_time_shares_fit_the_cluster_and_use_it_up(gangs: list[int]) -> None:
-    town = World("2x4 V100")
+    world = World("2x4 V100")
     for number, size in enumerate(gangs):
-        town.job(f"a/{number:02d}", gpus=size, arrived=number)
-    share = np.array([times(town)[f"a/{number:02d}"][0] for number in range(len(gangs))])
+        world.job(f"a/{number:02d}", gpus=size, arrived=number)
+    share = np.array([times(world)[f"a/{number:02d}"][0] for number in range(len(gangs))])
     average = share * gangs
     assert average.sum() == pytest.approx(min(8.0, sum(gangs)))
     level = average.max()

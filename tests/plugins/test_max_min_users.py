@@ -9,38 +9,38 @@ from eunomia_plugins.allocations.max_min_users import MaxMinUsers, MaxMinUsersOp
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 
 
-def shares(town: World, **options: object) -> dict[str, list[float]]:
-    snapshot = town.snapshot()
+def shares(world: World, **options: object) -> dict[str, list[float]]:
+    snapshot = world.snapshot()
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = MaxMinUsers(MaxMinUsersOptions.model_validate(options))
-    answer = plugin.eunomia_allocation(snapshot, menus, town.offer())
+    answer = plugin.eunomia_allocation(snapshot, menus, world.offer())
     assert isinstance(answer.amount, DeviceShares)
     ids = snapshot.apps.id if plugin.options.among == "apps" else snapshot.users.id
     return {str(ids[row]): gpus.tolist() for row, gpus in zip(answer.claims.rows, answer.amount.gpus, strict=True)}
 
 
 def test_users_share_equally_however_many_jobs_they_have() -> None:
-    town = World("1x8 V100").app("a", user="ana").app("b", user="bo").app("c", user="bo")
-    town.job("a/1", gpus=8).job("b/1", gpus=8).job("c/1", gpus=8)
-    assert shares(town) == {"ana": pytest.approx([4.0]), "bo": pytest.approx([4.0])}
-    assert shares(town, among="apps") == {name: pytest.approx([8 / 3]) for name in "abc"}
+    world = World("1x8 V100").app("a", user="ana").app("b", user="bo").app("c", user="bo")
+    world.job("a/1", gpus=8).job("b/1", gpus=8).job("c/1", gpus=8)
+    assert shares(world) == {"ana": pytest.approx([4.0]), "bo": pytest.approx([4.0])}
+    assert shares(world, among="apps") == {name: pytest.approx([8 / 3]) for name in "abc"}
 
 
 def test_what_a_user_cannot_use_goes_to_the_others() -> None:
-    town = World("1x8 V100").app("a", user="ana").app("b", user="bo").app("c", user="cy")
-    town.job("a/1", gpus=1).job("b/1", gpus=8).job("c/1", gpus=8).job("a/2", gpus=9)
-    assert shares(town) == {"ana": pytest.approx([1.0]), "bo": pytest.approx([3.5]), "cy": pytest.approx([3.5])}
+    world = World("1x8 V100").app("a", user="ana").app("b", user="bo").app("c", user="cy")
+    world.job("a/1", gpus=1).job("b/1", gpus=8).job("c/1", gpus=8).job("a/2", gpus=9)
+    assert shares(world) == {"ana": pytest.approx([1.0]), "bo": pytest.approx([3.5]), "cy": pytest.approx([3.5])}
 
 
 def test_weights_are_those_of_apps_where_apps_share() -> None:
-    town = World("1x8 V100").app("a", weight=3.0).job("a/1", gpus=8).job("b/1", gpus=8)
-    assert shares(town, among="apps") == {"a": pytest.approx([6.0]), "b": pytest.approx([2.0])}
+    world = World("1x8 V100").app("a", weight=3.0).job("a/1", gpus=8).job("b/1", gpus=8)
+    assert shares(world, among="apps") == {"a": pytest.approx([6.0]), "b": pytest.approx([2.0])}
 
 
 def test_types_are_kept_apart() -> None:
-    town = World("1x4 V100, 1x4 P100").app("a", user="ana").app("b", user="bo")
-    town.job("a/1", gpus=4, gpu_type="P100").job("b/1", gpus=4)
-    got = shares(town)
+    world = World("1x4 V100, 1x4 P100").app("a", user="ana").app("b", user="bo")
+    world.job("a/1", gpus=4, gpu_type="P100").job("b/1", gpus=4)
+    got = shares(world)
     assert got["ana"][1] == 0.0
     assert got["ana"][0] + got["bo"][0] == pytest.approx(4.0)
     assert sum(got["bo"]) == pytest.approx(4.0)
@@ -50,12 +50,12 @@ def test_types_are_kept_apart() -> None:
 def test_shares_are_level_but_for_those_who_have_all_they_can_use(
     jobs: list[tuple[str, int]],
 ) -> None:
-    town = World("2x4 V100")
+    world = World("2x4 V100")
     demand: dict[str, int] = {}
     for number, (user, size) in enumerate(jobs):
-        town.app(f"app{number}", user=user).job(f"app{number}/1", gpus=size)
+        world.app(f"app{number}", user=user).job(f"app{number}/1", gpus=size)
         demand[user] = demand.get(user, 0) + size
-    got = {user: gpus[0] for user, gpus in shares(town).items()}
+    got = {user: gpus[0] for user, gpus in shares(world).items()}
     assert sum(got.values()) == pytest.approx(min(8.0, sum(demand.values())))
     level = max(got.values())
     for user, gpus in got.items():

@@ -151,12 +151,12 @@ BESIDE: Mapping[str, Mapping[str, object]] = {
 @lru_cache(maxsize=1)
 def crowd() -> World:
     """Twelve GPUs, eight of them free or on offer, and many jobs of all sizes and lengths, of three users."""
-    town = World("3x4 V100 16cpu 64GB", seed=5)
+    world = World("3x4 V100 16cpu 64GB", seed=5)
     for number, (user, weight) in enumerate((("ana", 1.0), ("bo", 2.0), ("cy", 1.0), ("ana", 0.5))):
-        town.app(f"app{number}", user=user, weight=weight, arrived=float(number), contention=3.0)
+        world.app(f"app{number}", user=user, weight=weight, arrived=float(number), contention=3.0)
     table = ((1, 2, 90), (2, 4, 40), (1, 1, 300), (3, 4, 70), (1, 4, 20), (2, 2, 150), (1, 1, 30), (1, 3, 10))
     for number, (least, most, seconds) in enumerate(table):
-        town.job(
+        world.job(
             f"app{number % 4}/{number}",
             gpus=(least, most),
             arrived=float(number),
@@ -165,11 +165,11 @@ def crowd() -> World:
             received=float(50 * (number % 3)),
         )
     # One that holds two GPUs on offer and could use four, but finds no CPUs for more.
-    town.job("grow/1", gpus=(2, 4), arrived=-1.0, cpus=8.0, iterations=50000.0, seconds_per_iteration=0.2)
-    town.holds("grow/1", 0, 1, ends_at=50.0, cpus=8.0)
-    town.job("run/1", gpus=2, iterations=900.0, since=0.0, rate=2.0).holds("run/1", 4, 5, cpus=6.0)
-    town.job("run/2", gpus=2, iterations=300.0, since=0.0, rate=2.0).holds("run/2", 8, 9, cpus=6.0)
-    return town
+    world.job("grow/1", gpus=(2, 4), arrived=-1.0, cpus=8.0, iterations=50000.0, seconds_per_iteration=0.2)
+    world.holds("grow/1", 0, 1, ends_at=50.0, cpus=8.0)
+    world.job("run/1", gpus=2, iterations=900.0, since=0.0, rate=2.0).holds("run/1", 4, 5, cpus=6.0)
+    world.job("run/2", gpus=2, iterations=300.0, since=0.0, rate=2.0).holds("run/2", 8, 9, cpus=6.0)
+    return world
 
 
 NOW = 100.0

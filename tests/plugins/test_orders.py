@@ -6,51 +6,51 @@ from eunomia_plugins.orders.fifo import Fifo
 from eunomia_plugins.orders.las import Las, LasOptions
 
 
-def served(town: World, plugin: Fifo | Las, *, now: float = 100.0, scope: Scope = Scope.FREE) -> list[str]:
-    valuations = plugin.eunomia_valuation(town.snapshot(now=now), town.offer(now, scope=scope))
-    ids = town.snapshot().jobs.id
+def served(world: World, plugin: Fifo | Las, *, now: float = 100.0, scope: Scope = Scope.FREE) -> list[str]:
+    valuations = plugin.eunomia_valuation(world.snapshot(now=now), world.offer(now, scope=scope))
+    ids = world.snapshot().jobs.id
     return [str(ids[row]) for row in valuations.claims.rows[valuations.form(Scores).ranking()]]
 
 
 def test_fifo_goes_by_arrival_and_ties_keep_their_order() -> None:
-    town = World().job("c/1", arrived=5.0).job("a/1", arrived=3.0).job("b/1", arrived=3.0)
-    assert served(town, Fifo()) == ["a/1", "b/1", "c/1"]
+    world = World().job("c/1", arrived=5.0).job("a/1", arrived=3.0).job("b/1", arrived=3.0)
+    assert served(world, Fifo()) == ["a/1", "b/1", "c/1"]
 
 
 def test_las_puts_those_who_received_least_first_and_breaks_ties_by_arrival() -> None:
-    town = World("1x2 V100, 1x2 P100")
-    town.job("a/1", received=(10.0, 10.0)).job("b/1", arrived=2.0, received=5.0).job("c/1", arrived=1.0, received=5.0)
-    assert served(town, Las(LasOptions())) == ["c/1", "b/1", "a/1"]
+    world = World("1x2 V100, 1x2 P100")
+    world.job("a/1", received=(10.0, 10.0)).job("b/1", arrived=2.0, received=5.0).job("c/1", arrived=1.0, received=5.0)
+    assert served(world, Las(LasOptions())) == ["c/1", "b/1", "a/1"]
 
 
 def test_las_with_queues_serves_within_a_queue_by_arrival() -> None:
-    town = World().job("a/1", arrived=1.0, received=90.0).job("b/1", arrived=2.0, received=10.0)
-    town.job("c/1", arrived=0.0, received=500.0)
-    assert served(town, Las(LasOptions(queues=(100.0,)))) == ["a/1", "b/1", "c/1"]
-    assert served(town, Las(LasOptions(queues=(50.0,)))) == ["b/1", "c/1", "a/1"]
+    world = World().job("a/1", arrived=1.0, received=90.0).job("b/1", arrived=2.0, received=10.0)
+    world.job("c/1", arrived=0.0, received=500.0)
+    assert served(world, Las(LasOptions(queues=(100.0,)))) == ["a/1", "b/1", "c/1"]
+    assert served(world, Las(LasOptions(queues=(50.0,)))) == ["b/1", "c/1", "a/1"]
 
 
 def test_las_wakes_when_the_first_running_job_enters_its_next_queue() -> None:
-    town = World("1x4 V100").job("a/1", gpus=2, received=80.0).job("b/1", received=95.0).job("c/1", received=500.0)
-    town.holds("a/1", 0, 1).holds("b/1", 2).holds("c/1", 3)
-    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(town.snapshot(now=7.0), town.offer(7.0))
+    world = World("1x4 V100").job("a/1", gpus=2, received=80.0).job("b/1", received=95.0).job("c/1", received=500.0)
+    world.holds("a/1", 0, 1).holds("b/1", 2).holds("c/1", 3)
+    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(world.snapshot(now=7.0), world.offer(7.0))
     assert answer.wake_at == 12.0  # b reaches 100 after 5 s, a after 20 GPU-seconds on two GPUs after 10 s
 
 
 def test_las_never_wakes_at_this_moment() -> None:
-    town = World().job("a/1", received=100.0 - 1e-12).holds("a/1", 0)
-    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(town.snapshot(now=7.0), town.offer(7.0))
+    world = World().job("a/1", received=100.0 - 1e-12).holds("a/1", 0)
+    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(world.snapshot(now=7.0), world.offer(7.0))
     assert answer.wake_at > 7.0
 
 
 def test_las_by_seconds_does_not_count_gpus() -> None:
-    town = World("1x4 V100").job("a/1", gpus=4, received=100.0).job("b/1", gpus=1, received=30.0)
-    assert served(town, Las(LasOptions(attained="gpu_seconds"))) == ["b/1", "a/1"]
-    answer = Las(LasOptions(attained="seconds")).eunomia_valuation(town.snapshot(now=1.0), town.offer(1.0))
+    world = World("1x4 V100").job("a/1", gpus=4, received=100.0).job("b/1", gpus=1, received=30.0)
+    assert served(world, Las(LasOptions(attained="gpu_seconds"))) == ["b/1", "a/1"]
+    answer = Las(LasOptions(attained="seconds")).eunomia_valuation(world.snapshot(now=1.0), world.offer(1.0))
     assert np.all(answer.form(Scores).score[:, 0] == 0.0)
 
 
 def test_an_order_values_the_empty_offer_too() -> None:
-    town = World()
+    world = World()
     for plugin in (Fifo(), Las(LasOptions()), Las(LasOptions(queues=(5.0,)))):
-        assert plugin.eunomia_valuation(town.snapshot(), town.offer()).claims.rows.size == 0
+        assert plugin.eunomia_valuation(world.snapshot(), world.offer()).claims.rows.size == 0

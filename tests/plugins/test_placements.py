@@ -16,8 +16,8 @@ from eunomia_plugins.placement.spread import Spread
 BOTH = pytest.mark.parametrize("plugin", [Packed(), Spread()], ids=["packed", "spread"])
 
 
-def grant(town: World, sizes: dict[str, int], *, unit: Unit = Unit.JOB, **fields: object) -> Allocation:
-    rows = np.array([town.row(name) for name in sizes], np.int32)
+def grant(world: World, sizes: dict[str, int], *, unit: Unit = Unit.JOB, **fields: object) -> Allocation:
+    rows = np.array([world.row(name) for name in sizes], np.int32)
     gpus = np.array(list(sizes.values()), np.int64)
     amount = Grants(gpus=gpus, **{key: fields.pop(key) for key in list(fields) if key in _OF_GRANTS})  # type: ignore[arg-type]
     order = np.flatnonzero(gpus > 0).astype(np.int32)
@@ -28,11 +28,11 @@ _OF_GRANTS = ("gpu_type", "cpus", "memory_gib", "pins")
 
 
 def placed(
-    town: World, plugin: Packed | Spread, allocation: Allocation, *, now: float = 100.0, scope: Scope = Scope.FREE
+    world: World, plugin: Packed | Spread, allocation: Allocation, *, now: float = 100.0, scope: Scope = Scope.FREE
 ) -> tuple[dict[str, list[int]], dict[str, Reason], Placement]:
-    snapshot = town.snapshot(now=now)
+    snapshot = world.snapshot(now=now)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    placement = plugin.eunomia_placement(snapshot, menus, town.offer(now, scope=scope), allocation)
+    placement = plugin.eunomia_placement(snapshot, menus, world.offer(now, scope=scope), allocation)
     ids = snapshot.jobs.id if allocation.claims.unit is Unit.JOB else snapshot.apps.id
     names = [str(ids[row]) for row in allocation.claims.rows]
     gpus = {names[claim]: placement.of(index).tolist() for index, claim in enumerate(placement.claim.tolist())}
@@ -40,15 +40,15 @@ def placed(
     return gpus, {str(ids[row]): Reason(code) for row, code in zip(rows, reasons, strict=True)}, placement
 
 
-def machines(town: World, gpus: list[int]) -> list[int]:
-    return np.unique(town.cluster.machine[gpus]).tolist()
+def machines(world: World, gpus: list[int]) -> list[int]:
+    return np.unique(world.cluster.machine[gpus]).tolist()
 
 
 def test_packed_takes_the_machine_that_fits_best() -> None:
-    town = World("3x4 V100").jobs(1, app="x", gpus=1).job("a/1", gpus=2).job("b/1", gpus=4)
-    town.holds("x/0", 0)
-    gpus, _, _ = placed(town, Packed(), grant(town, {"a/1": 2, "b/1": 4}))
-    assert machines(town, gpus["a/1"]) == [0]
+    world = World("3x4 V100").jobs(1, app="x", gpus=1).job("a/1", gpus=2).job("b/1", gpus=4)
+    world.holds("x/0", 0)
+    gpus, _, _ = placed(world, Packed(), grant(world, {"a/1": 2, "b/1": 4}))
+    assert machines(world, gpus["a/1"]) == [0]
     assert gpus["b/1"] == [4, 5, 6, 7]
 
 
@@ -61,131 +61,131 @@ def test_packed_stays_in_a_rack_and_takes_few_machines() -> None:
         for rack, counts in sizes.items()
         for number, size in enumerate(counts)
     ]
-    town = World(Cluster.build(rows)).job("a/1", gpus=6).job("b/1", gpus=5)
-    gpus, _, _ = placed(town, Packed(), grant(town, {"a/1": 6, "b/1": 5}))
-    assert machines(town, gpus["a/1"]) == [3, 4]  # two machines of r2, not three of r1
-    assert machines(town, gpus["b/1"]) == [0, 1, 2]  # five of the six GPUs of r1: one rack, though r2 has one left
+    world = World(Cluster.build(rows)).job("a/1", gpus=6).job("b/1", gpus=5)
+    gpus, _, _ = placed(world, Packed(), grant(world, {"a/1": 6, "b/1": 5}))
+    assert machines(world, gpus["a/1"]) == [3, 4]  # two machines of r2, not three of r1
+    assert machines(world, gpus["b/1"]) == [0, 1, 2]  # five of the six GPUs of r1: one rack, though r2 has one left
 
 
 def test_spread_takes_many_machines() -> None:
-    town = World("3x4 V100").job("a/1", gpus=3).job("b/1", gpus=5)
-    gpus, _, _ = placed(town, Spread(), grant(town, {"a/1": 3, "b/1": 5}))
-    assert machines(town, gpus["a/1"]) == [0, 1, 2]
-    assert sorted(np.bincount(town.cluster.machine[gpus["b/1"]]).tolist()) == [1, 2, 2]
+    world = World("3x4 V100").job("a/1", gpus=3).job("b/1", gpus=5)
+    gpus, _, _ = placed(world, Spread(), grant(world, {"a/1": 3, "b/1": 5}))
+    assert machines(world, gpus["a/1"]) == [0, 1, 2]
+    assert sorted(np.bincount(world.cluster.machine[gpus["b/1"]]).tolist()) == [1, 2, 2]
 
 
 @BOTH
 def test_who_holds_what_it_is_granted_stays_whatever_the_order(plugin: Packed | Spread) -> None:
-    town = World("2x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 3, ends_at=50.0)
-    gpus, _, _ = placed(town, plugin, grant(town, {"a/1": 2, "b/1": 2}))
+    world = World("2x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 3, ends_at=50.0)
+    gpus, _, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 2}))
     assert gpus == {"a/1": [1, 2], "b/1": [0, 3]}
 
 
 @BOTH
 def test_who_holds_and_gets_nothing_is_named_without_gpus(plugin: Packed | Spread) -> None:
-    town = World("1x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 1, ends_at=50.0)
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 2, "b/1": 0}))
+    world = World("1x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 1, ends_at=50.0)
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 0}))
     assert gpus == {"a/1": [0, 1], "b/1": []}
     assert said == {}
 
 
 @BOTH
 def test_who_is_not_named_keeps_its_gpus_unless_the_rest_is_released(plugin: Packed | Spread) -> None:
-    town = World("1x2 V100").job("a/1", gpus=2).job("b/1").holds("b/1", 0, ends_at=50.0)
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 2}))
+    world = World("1x2 V100").job("a/1", gpus=2).job("b/1").holds("b/1", 0, ends_at=50.0)
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2}))
     assert gpus == {}
     assert said == {"a/1": Reason.OUTRANKED}
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 2}, rest=Rest.RELEASE))
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2}, rest=Rest.RELEASE))
     assert gpus == {"a/1": [0, 1]}
 
 
 @BOTH
 def test_a_job_that_cannot_grow_stays_as_it_is(plugin: Packed | Spread) -> None:
-    town = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 4}))
+    world = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 4}))
     assert gpus == {"a/1": [0, 1]}
     assert said == {}
 
 
 @BOTH
 def test_a_job_that_cannot_grow_stays_only_at_a_size_on_its_menu(plugin: Packed | Spread) -> None:
-    town = World("1x4 V100").job("a/1", gpus=(3, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 4}))
+    world = World("1x4 V100").job("a/1", gpus=(3, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 4}))
     assert gpus == {"a/1": []}
     assert said == {"a/1": Reason.OUTRANKED}
 
 
 @BOTH
 def test_a_job_that_shrinks_or_grows_moves_none_of_the_gpus_that_it_needs_not(plugin: Packed | Spread) -> None:
-    town = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", 2, 3, 5, ends_at=50.0)
-    smaller, _, _ = placed(town, plugin, grant(town, {"a/1": 2}))
-    larger, _, _ = placed(town, plugin, grant(town, {"a/1": 5}))
+    world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", 2, 3, 5, ends_at=50.0)
+    smaller, _, _ = placed(world, plugin, grant(world, {"a/1": 2}))
+    larger, _, _ = placed(world, plugin, grant(world, {"a/1": 5}))
     assert set(smaller["a/1"]) < {2, 3, 5} < set(larger["a/1"])
 
 
 def test_packed_brings_an_apps_win_to_where_the_app_is() -> None:
-    town = World("3x4 V100").app("a").holds("a", 5, 6).jobs(1, app="x").holds("x/0", 8, 9)
-    gpus, _, _ = placed(town, Packed(), grant(town, {"a": 2}, unit=Unit.APP))
-    assert machines(town, gpus["a"]) == [1]
+    world = World("3x4 V100").app("a").holds("a", 5, 6).jobs(1, app="x").holds("x/0", 8, 9)
+    gpus, _, _ = placed(world, Packed(), grant(world, {"a": 2}, unit=Unit.APP))
+    assert machines(world, gpus["a"]) == [1]
 
 
 def test_packed_honours_pins_on_the_machine_named_and_spread_promises_nothing() -> None:
     from eunomia import Promise, Stage
 
-    town = World("3x4 V100").app("a").app("b")
+    world = World("3x4 V100").app("a").app("b")
     pins = Pins(
         claim=np.array([0, 0, 1], np.int32), machine=np.array([0, 2, 2], np.int32), gpus=np.array([1, 2, 2], np.int64)
     )
-    gpus, said, _ = placed(town, Packed(), grant(town, {"a": 3, "b": 2}, unit=Unit.APP, pins=pins))
-    assert np.bincount(town.cluster.machine[gpus["a"]], minlength=3).tolist() == [1, 0, 2]
-    assert machines(town, gpus["b"]) == [2]
+    gpus, said, _ = placed(world, Packed(), grant(world, {"a": 3, "b": 2}, unit=Unit.APP, pins=pins))
+    assert np.bincount(world.cluster.machine[gpus["a"]], minlength=3).tolist() == [1, 0, 2]
+    assert machines(world, gpus["b"]) == [2]
     assert said == {}
     assert Promise.HONOURS_PINS in Packed.contracts[Stage.PLACEMENT].promises
     assert Promise.HONOURS_PINS not in Spread.contracts[Stage.PLACEMENT].promises
 
 
 def test_a_pin_that_does_not_fit_is_turned_down_not_moved() -> None:
-    town = World("2x2 V100").app("a").jobs(1, app="x").holds("x/0", 0)
+    world = World("2x2 V100").app("a").jobs(1, app="x").holds("x/0", 0)
     pins = Pins(claim=np.zeros(1, np.int32), machine=np.zeros(1, np.int32), gpus=np.array([2]))
-    gpus, said, _ = placed(town, Packed(), grant(town, {"a": 2}, unit=Unit.APP, pins=pins))
+    gpus, said, _ = placed(world, Packed(), grant(world, {"a": 2}, unit=Unit.APP, pins=pins))
     assert gpus == {}
     assert said == {"a": Reason.FRAGMENTED}
 
 
 @BOTH
 def test_a_gang_is_never_of_two_types(plugin: Packed | Spread) -> None:
-    town = World("1x2 V100, 1x3 P100").job("a/1", gpus=4).job("b/1", gpus=3).job("c/1", gpus=2, gpu_type="V100")
-    gpus, said, _ = placed(town, plugin, grant(town, {"a/1": 4, "b/1": 3, "c/1": 2}))
-    kinds = {name: set(town.cluster.gpu_type[held].tolist()) for name, held in gpus.items()}
+    world = World("1x2 V100, 1x3 P100").job("a/1", gpus=4).job("b/1", gpus=3).job("c/1", gpus=2, gpu_type="V100")
+    gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 4, "b/1": 3, "c/1": 2}))
+    kinds = {name: set(world.cluster.gpu_type[held].tolist()) for name, held in gpus.items()}
     assert kinds == {"b/1": {0}, "c/1": {1}}
     assert said == {"a/1": Reason.FRAGMENTED}
 
 
 @BOTH
 def test_cpus_and_memory_that_jobs_ask_for_are_there(plugin: Packed | Spread) -> None:
-    town = World("2x4 V100 16cpu 64GiB").job("a/1", gpus=2, cpus=8.0).job("b/1", gpus=2, memory_gib=40.0)
-    town.job("c/1", gpus=6, cpus=1.0).job("d/1", gpus=3, cpus=6.0)
-    gpus, said, placement = placed(town, plugin, grant(town, {"b/1": 2, "a/1": 2, "d/1": 3, "c/1": 6}))
-    assert len(machines(town, gpus["b/1"])) == 2  # two GPUs of 40 GiB each do not fit one machine of 64 GiB
+    world = World("2x4 V100 16cpu 64GiB").job("a/1", gpus=2, cpus=8.0).job("b/1", gpus=2, memory_gib=40.0)
+    world.job("c/1", gpus=6, cpus=1.0).job("d/1", gpus=3, cpus=6.0)
+    gpus, said, placement = placed(world, plugin, grant(world, {"b/1": 2, "a/1": 2, "d/1": 3, "c/1": 6}))
+    assert len(machines(world, gpus["b/1"])) == 2  # two GPUs of 40 GiB each do not fit one machine of 64 GiB
     assert said == {"d/1": Reason.CPUS_SHORT, "c/1": Reason.OUTRANKED}
     assert placement.cpus is not None
     assert placement.memory_gib is not None
     for column, most in ((placement.cpus, 16.0), (placement.memory_gib, 64.0)):
-        assert (np.bincount(town.cluster.machine[placement.gpus], weights=column) <= most + 1e-9).all()
-    town.job("e/1", gpus=1, memory_gib=65.0)
-    assert placed(town, plugin, grant(town, {"e/1": 1}))[1] == {"e/1": Reason.MEMORY_SHORT}
+        assert (np.bincount(world.cluster.machine[placement.gpus], weights=column) <= most + 1e-9).all()
+    world.job("e/1", gpus=1, memory_gib=65.0)
+    assert placed(world, plugin, grant(world, {"e/1": 1}))[1] == {"e/1": Reason.MEMORY_SHORT}
 
 
 def test_what_others_hold_of_cpus_is_left_to_them() -> None:
-    town = World("1x4 V100 16cpu").job("a/1", cpus=12.0).job("b/1", cpus=8.0).holds("a/1", 0, cpus=12.0)
-    assert placed(town, Packed(), grant(town, {"b/1": 1}))[1] == {"b/1": Reason.CPUS_SHORT}
+    world = World("1x4 V100 16cpu").job("a/1", cpus=12.0).job("b/1", cpus=8.0).holds("a/1", 0, cpus=12.0)
+    assert placed(world, Packed(), grant(world, {"b/1": 1}))[1] == {"b/1": Reason.CPUS_SHORT}
 
 
 def test_a_grants_least_of_cpus_is_for_all_its_gpus_together() -> None:
-    town = World("2x4 V100 8cpu").job("a/1", gpus=2)
+    world = World("2x4 V100 8cpu").job("a/1", gpus=2)
     cpus = AmountRange(least=np.array([12.0]), most=np.array([16.0]))
-    gpus, _, placement = placed(town, Packed(), grant(town, {"a/1": 2}, cpus=cpus))
-    assert machines(town, gpus["a/1"]) == [0, 1]
+    gpus, _, placement = placed(world, Packed(), grant(world, {"a/1": 2}, cpus=cpus))
+    assert machines(world, gpus["a/1"]) == [0, 1]
     assert placement.cpus is not None
     assert placement.cpus.tolist() == [6.0, 6.0]
 
@@ -193,42 +193,42 @@ def test_a_grants_least_of_cpus_is_for_all_its_gpus_together() -> None:
 def test_islands_are_kept_together() -> None:
     from eunomia import Cluster, Machine
 
-    town = World(Cluster.build([Machine(name="m", gpu_type="V100", gpus=8, island=4)])).job("x/1").holds("x/1", 0)
-    town.job("a/1", gpus=4).job("b/1", gpus=3)
-    assert placed(town, Packed(), grant(town, {"a/1": 4}))[0]["a/1"] == [4, 5, 6, 7]
-    assert placed(town, Packed(), grant(town, {"b/1": 3}))[0]["b/1"] == [1, 2, 3]
+    world = World(Cluster.build([Machine(name="m", gpu_type="V100", gpus=8, island=4)])).job("x/1").holds("x/1", 0)
+    world.job("a/1", gpus=4).job("b/1", gpus=3)
+    assert placed(world, Packed(), grant(world, {"a/1": 4}))[0]["a/1"] == [4, 5, 6, 7]
+    assert placed(world, Packed(), grant(world, {"b/1": 3}))[0]["b/1"] == [1, 2, 3]
 
 
 def test_service_stops_at_a_misfit_where_the_allocation_says_so_and_standby_takes_what_is_left() -> None:
-    town = World("1x4 V100").job("a/1", gpus=3).job("b/1", gpus=2).job("c/1").job("d/1")
+    world = World("1x4 V100").job("a/1", gpus=3).job("b/1", gpus=2).job("c/1").job("d/1")
     sizes = {"a/1": 3, "b/1": 2, "c/1": 1, "d/1": 1}
-    gpus, said, _ = placed(town, Packed(), grant(town, sizes, on_misfit=Misfit.STOP))
+    gpus, said, _ = placed(world, Packed(), grant(world, sizes, on_misfit=Misfit.STOP))
     assert list(gpus) == ["a/1"]
     assert said == {"b/1": Reason.OUTRANKED, "c/1": Reason.OUTRANKED, "d/1": Reason.OUTRANKED}
     order, standby = np.array([0, 1], np.int32), np.array([3, 2], np.int32)
-    gpus, _, _ = placed(town, Packed(), grant(town, sizes, order=order, standby=standby))
+    gpus, _, _ = placed(world, Packed(), grant(world, sizes, order=order, standby=standby))
     assert list(gpus) == ["a/1", "d/1"]
 
 
 def test_shares_do_not_reach_a_placement() -> None:
-    town = World().job("a/1")
+    world = World().job("a/1")
     claims = Claims(unit=Unit.JOB, rows=np.zeros(1, np.int32))
     shares = TimeShares(share=np.ones((1, 1)), since=Seconds(0.0))
     allocation = Allocation(claims=claims, amount=shares, order=np.zeros(1, np.int32))
     with pytest.raises(PluginError, match="a placement must get whole GPUs, but got TimeShares"):
-        menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot())
-        Packed().eunomia_placement(town.snapshot(), menus, town.offer(), allocation)
+        menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
+        Packed().eunomia_placement(world.snapshot(), menus, world.offer(), allocation)
 
 
 def test_a_gpu_that_is_promised_belongs_to_its_successor() -> None:
-    town = World("1x2 V100").job("old/1").holds("old/1", 0).job("new/1").job("other/1")
-    held = town._holdings.live
+    world = World("1x2 V100").job("old/1").holds("old/1", 0).job("new/1").job("other/1")
+    held = world._holdings.live
     for column, item in (("state", GpuState.LEAVING), ("successor", 7), ("next_app", 1), ("next_job", 1)):
         getattr(held, column)[0] = item
-    allowed = grant(town, {"other/1": 1, "new/1": 1})
-    gpus, _, _ = placed(town, Packed(), allowed, scope=Scope.ALL)
+    allowed = grant(world, {"other/1": 1, "new/1": 1})
+    gpus, _, _ = placed(world, Packed(), allowed, scope=Scope.ALL)
     assert gpus == {"new/1": [0], "other/1": [1]}
-    gpus, _, _ = placed(town, Packed(), grant(town, {"other/1": 2}), scope=Scope.ALL)
+    gpus, _, _ = placed(world, Packed(), grant(world, {"other/1": 2}), scope=Scope.ALL)
     assert gpus == {}
 
 
@@ -240,18 +240,18 @@ _SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=12)
 def test_gangs_run_whole_on_gpus_of_the_offer_and_nothing_is_overcommitted(
     plugin: Packed | Spread, sizes: list[int], busy: set[int], asks: list[float]
 ) -> None:
-    town = World("4x4 V100 8cpu").jobs(1, app="busy").holds("busy/0", *sorted(busy))
+    world = World("4x4 V100 8cpu").jobs(1, app="busy").holds("busy/0", *sorted(busy))
     for number, size in enumerate(sizes):
-        town.job(f"a/{number}", gpus=size, cpus=asks[number])
+        world.job(f"a/{number}", gpus=size, cpus=asks[number])
     granted = {f"a/{number}": size for number, size in enumerate(sizes)}
-    gpus, said, placement = placed(town, plugin, grant(town, granted))
+    gpus, said, placement = placed(world, plugin, grant(world, granted))
     taken = np.concatenate([np.array(held, np.int64) for held in gpus.values()]) if gpus else np.empty(0, np.int64)
     assert np.unique(taken).size == taken.size
     assert not busy & set(taken.tolist())
     assert all(len(held) == granted[name] for name, held in gpus.items())
     assert set(gpus) | set(said) == set(granted)
     if placement.cpus is not None:
-        assert (np.bincount(town.cluster.machine[placement.gpus], weights=placement.cpus) <= 8.0 + 1e-9).all()
+        assert (np.bincount(world.cluster.machine[placement.gpus], weights=placement.cpus) <= 8.0 + 1e-9).all()
     # What is left over would take none of those turned down for lack of GPUs.
     left = 16 - len(busy) - taken.size
     assert all(granted[name] > left for name, reason in said.items() if reason is Reason.OUTRANKED)
@@ -259,21 +259,21 @@ def test_gangs_run_whole_on_gpus_of_the_offer_and_nothing_is_overcommitted(
 
 @given(st.lists(st.integers(0, 15), unique=True), st.integers(1, 16))
 def test_packed_uses_as_few_machines_as_can_be(busy: list[int], size: int) -> None:
-    town = World("4x4 V100").job("a/1", gpus=size)
+    world = World("4x4 V100").job("a/1", gpus=size)
     if busy:
-        town.jobs(1, app="busy").holds("busy/0", *busy)
-    gpus, _, _ = placed(town, Packed(), grant(town, {"a/1": size}))
-    free = sorted(np.bincount(town.cluster.machine[np.setdiff1d(np.arange(16), busy)], minlength=4), reverse=True)
+        world.jobs(1, app="busy").holds("busy/0", *busy)
+    gpus, _, _ = placed(world, Packed(), grant(world, {"a/1": size}))
+    free = sorted(np.bincount(world.cluster.machine[np.setdiff1d(np.arange(16), busy)], minlength=4), reverse=True)
     if sum(free) < size:
         assert gpus == {}
     else:
         fewest = next(count for count in range(1, 5) if sum(free[:count]) >= size)
-        assert len(machines(town, gpus["a/1"])) == fewest
+        assert len(machines(world, gpus["a/1"])) == fewest
 
 
 def test_a_pool_counts_what_is_taken() -> None:
-    town = World("2x4 V100 8cpu")
-    pool = Pool(town.snapshot(), np.arange(6))
+    world = World("2x4 V100 8cpu")
+    pool = Pool(world.snapshot(), np.arange(6))
     pool.take(np.array([0, 1]))
     pool.spend(np.array([0, 1]), np.array([2.0, 2.0]), np.zeros(2))
     assert (pool.gpus, pool.free.tolist(), pool.cpus.tolist()) == (4, [2, 2], [4.0, 8.0])

@@ -8,23 +8,23 @@ from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.random import Random, RandomOptions
 
 
-def order(town: World, *, round: int = 1, **options: object) -> list[str]:
-    snapshot = town.snapshot(round=round)
-    answer = Random(RandomOptions.model_validate(options)).eunomia_valuation(snapshot, town.offer())
+def order(world: World, *, round: int = 1, **options: object) -> list[str]:
+    snapshot = world.snapshot(round=round)
+    answer = Random(RandomOptions.model_validate(options)).eunomia_valuation(snapshot, world.offer())
     return [str(snapshot.jobs.id[row]) for row in answer.claims.rows[answer.form(Scores).ranking()]]
 
 
 def test_the_order_is_drawn_anew_each_round_and_is_the_same_within_it() -> None:
-    town = World(seed=3).jobs(20)
-    assert order(town) == order(town)
-    assert len({tuple(order(town, round=number)) for number in range(1, 6)}) == 5
-    assert order(town) != order(World(seed=4).jobs(20))
+    world = World(seed=3).jobs(20)
+    assert order(world) == order(world)
+    assert len({tuple(order(world, round=number)) for number in range(1, 6)}) == 5
+    assert order(world) != order(World(seed=4).jobs(20))
 
 
 def test_a_job_may_keep_its_lot() -> None:
-    town = World(seed=3).jobs(20)
-    assert order(town, round=1, redraw="never") == order(town, round=2, redraw="never")
-    assert order(town, redraw="never") != order(World(seed=4).jobs(20), redraw="never")
+    world = World(seed=3).jobs(20)
+    assert order(world, round=1, redraw="never") == order(world, round=2, redraw="never")
+    assert order(world, redraw="never") != order(World(seed=4).jobs(20), redraw="never")
 
 
 def test_who_else_is_a_candidate_does_not_change_the_order() -> None:
@@ -34,14 +34,14 @@ def test_who_else_is_a_candidate_does_not_change_the_order() -> None:
 
 
 def test_every_job_comes_first_now_and_then() -> None:
-    town = World().jobs(3)
-    first = [order(town, round=number)[0] for number in range(1, 200)]
+    world = World().jobs(3)
+    first = [order(world, round=number)[0] for number in range(1, 200)]
     assert min(first.count(f"many/{number}") for number in range(3)) > 40
 
 
-def placed(town: World, sizes: dict[str, int], *, round: int = 1) -> dict[str, list[int]]:
-    snapshot = town.snapshot(round=round)
-    rows = np.array([town.row(name) for name in sizes], np.int32)
+def placed(world: World, sizes: dict[str, int], *, round: int = 1) -> dict[str, list[int]]:
+    snapshot = world.snapshot(round=round)
+    rows = np.array([world.row(name) for name in sizes], np.int32)
     gpus = np.array(list(sizes.values()), np.int64)
     grants = Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
@@ -49,34 +49,34 @@ def placed(town: World, sizes: dict[str, int], *, round: int = 1) -> dict[str, l
         order=np.arange(rows.size, dtype=np.int32),
     )
     menus = Fixed().eunomia_elasticity(snapshot)
-    answer: Placement = Random(RandomOptions()).eunomia_placement(snapshot, menus, town.offer(), grants)
+    answer: Placement = Random(RandomOptions()).eunomia_placement(snapshot, menus, world.offer(), grants)
     names = list(sizes)
     return {names[claim]: answer.of(index).tolist() for index, claim in enumerate(answer.claim.tolist())}
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(1, 50))
 def test_gangs_are_whole_of_one_type_and_share_no_gpu(sizes: list[int], round: int) -> None:
-    town = World("2x4 V100, 1x4 P100")
+    world = World("2x4 V100, 1x4 P100")
     for number, size in enumerate(sizes):
-        town.job(f"a/{number}", gpus=size)
-    got = placed(town, {f"a/{number}": size for number, size in enumerate(sizes)}, round=round)
+        world.job(f"a/{number}", gpus=size)
+    got = placed(world, {f"a/{number}": size for number, size in enumerate(sizes)}, round=round)
     used = [gpu for gpus in got.values() for gpu in gpus]
     assert len(used) == len(set(used))
     for number, size in enumerate(sizes):
         gpus = got.get(f"a/{number}", [])
         assert len(gpus) in (0, size)
-        assert np.unique(town.cluster.gpu_type[gpus]).size <= 1
+        assert np.unique(world.cluster.gpu_type[gpus]).size <= 1
 
 
 def test_gpus_are_drawn_by_round_and_who_may_stay_stays() -> None:
-    town = World("4x4 V100").job("a/1", gpus=4).job("b/1", gpus=2).holds("b/1", 5, 9, ends_at=0.0)
-    drawn = {tuple(placed(town, {"a/1": 4, "b/1": 2}, round=number)["a/1"]) for number in range(1, 10)}
+    world = World("4x4 V100").job("a/1", gpus=4).job("b/1", gpus=2).holds("b/1", 5, 9, ends_at=0.0)
+    drawn = {tuple(placed(world, {"a/1": 4, "b/1": 2}, round=number)["a/1"]) for number in range(1, 10)}
     assert len(drawn) > 5
-    assert placed(town, {"a/1": 4, "b/1": 2})["b/1"] == [5, 9]
+    assert placed(world, {"a/1": 4, "b/1": 2})["b/1"] == [5, 9]
 
 
 def test_cpus_that_a_job_asks_for_are_there() -> None:
-    town = World("2x4 V100 8cpu").job("a/1", gpus=4, cpus=4.0)
+    world = World("2x4 V100 8cpu").job("a/1", gpus=4, cpus=4.0)
     for number in range(1, 10):
-        gpus = placed(town, {"a/1": 4}, round=number)["a/1"]
-        assert np.bincount(town.cluster.machine[gpus]).tolist() == [2, 2]
+        gpus = placed(world, {"a/1": 4}, round=number)["a/1"]
+        assert np.bincount(world.cluster.machine[gpus]).tolist() == [2, 2]

@@ -16,8 +16,8 @@ from eunomia_plugins.refine.accounts import Account, Seen
 from eunomia_plugins.refine.rounding import Rounding, RoundingOptions, apportion
 
 
-def users(town: World, wanted: dict[str, list[float]]) -> Allocation:
-    rows = np.array([town._user_rows[name] for name in wanted], np.int32)
+def users(world: World, wanted: dict[str, list[float]]) -> Allocation:
+    rows = np.array([world._user_rows[name] for name in wanted], np.int32)
     return Allocation(
         claims=Claims(unit=Unit.USER, rows=rows),
         amount=DeviceShares(gpus=np.array(list(wanted.values()), float), since=Seconds(0.0)),
@@ -26,12 +26,12 @@ def users(town: World, wanted: dict[str, list[float]]) -> Allocation:
 
 
 def refined(
-    town: World, wanted: dict[str, list[float]], *, now: float = 0.0, **options: object
+    world: World, wanted: dict[str, list[float]], *, now: float = 0.0, **options: object
 ) -> tuple[dict[str, int], Account]:
-    snapshot = town.snapshot(now=now)
+    snapshot = world.snapshot(now=now)
     plugin = Rounding(RoundingOptions.model_validate({"round_length": "100s", **options}))
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    answer = plugin.eunomia_refine(snapshot, menus, town.offer(now), users(town, wanted))
+    answer = plugin.eunomia_refine(snapshot, menus, world.offer(now), users(world, wanted))
     assert isinstance(answer.amount, Grants)
     assert isinstance(answer.memo, Account)
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
@@ -61,7 +61,7 @@ def test_an_apportionment_never_asks_for_more_than_there_is_nor_strays_by_a_gpu(
     assert np.all((real > wanted - 1)[:, enough])
 
 
-def town() -> World:
+def world() -> World:
     """Three users with a job of up to 4 GPUs each, on 4 GPUs."""
     made = World("1x4 V100")
     for name in ("ana", "bo", "cy"):
@@ -70,7 +70,7 @@ def town() -> World:
 
 
 def test_shares_are_rounded_so_that_all_gpus_are_given_out() -> None:
-    got, memo = refined(town(), {"ana": [1.5], "bo": [1.3], "cy": [1.2]})
+    got, memo = refined(world(), {"ana": [1.5], "bo": [1.3], "cy": [1.2]})
     assert got == {"ana/1": 2, "bo/1": 1, "cy/1": 1}
     assert memo.ideal == {"ana": (1.5,), "bo": (1.3,), "cy": (1.2,)}
 
@@ -94,7 +94,7 @@ def test_what_was_not_received_is_made_up_for() -> None:
 
 
 def test_a_job_that_ended_is_charged_for_what_it_was_granted() -> None:
-    made = town()
+    made = world()
     memo = Account(at=0.0, ideal={"ana": (2.0,)}, owed={}, jobs={"ana/0": Seen("ana", (5.0,), (1.5,))})
     made.remembers("rounding", Stage.REFINE, memo)
     _, after = refined(made, {"ana": [2.0], "bo": [1.0], "cy": [1.0]}, now=100.0)
@@ -122,12 +122,12 @@ def test_who_has_no_jobs_for_its_share_saves_nothing_up() -> None:
 
 
 def test_what_a_claim_keeps_outside_the_offer_counts() -> None:
-    made = town().holds("ana/1", 0, 1)
+    made = world().holds("ana/1", 0, 1)
     assert refined(made, {"ana": [2.0], "bo": [1.0], "cy": [1.0]})[0] == {"bo/1": 1, "cy/1": 1}
 
 
 def test_it_wants_device_shares() -> None:
-    made = town()
+    made = world()
     answer = users(made, {"ana": [1.0]})
     wrong = Allocation(claims=answer.claims, amount=Grants(gpus=np.array([1])), order=answer.order)
     menus = Range(RangeOptions()).eunomia_elasticity(made.snapshot())

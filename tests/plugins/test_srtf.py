@@ -12,11 +12,11 @@ from eunomia_plugins.orders.srtf import Srtf
 
 
 def ranked(
-    town: World, plugin: Srtf, *, now: float = 0.0, menus: Menus | None = None
+    world: World, plugin: Srtf, *, now: float = 0.0, menus: Menus | None = None
 ) -> tuple[list[str], dict[str, float]]:
-    snapshot = town.snapshot(now=now)
+    snapshot = world.snapshot(now=now)
     answer = plugin.eunomia_valuation(
-        snapshot, Fixed().eunomia_elasticity(snapshot) if menus is None else menus, town.offer(now)
+        snapshot, Fixed().eunomia_elasticity(snapshot) if menus is None else menus, world.offer(now)
     )
     scores = answer.form(Scores)
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
@@ -29,38 +29,38 @@ def srtf(**options: object) -> Srtf:
 
 def test_the_job_that_would_be_done_soonest_at_its_own_size_comes_first() -> None:
     # 100 iterations of 4 s on 4 GPUs: 100 s; 60 of 1 s on 1 GPU: 60 s, less 10 done: 50 s.
-    town = World().job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
-    town.job("b/1", gpus=1, iterations=60, seconds_per_iteration=1.0, done=10, arrived=5.0)
-    order, seconds = ranked(town, srtf(), now=7.0)
+    world = World().job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
+    world.job("b/1", gpus=1, iterations=60, seconds_per_iteration=1.0, done=10, arrived=5.0)
+    order, seconds = ranked(world, srtf(), now=7.0)
     assert order == ["b/1", "a/1"]
     assert seconds == {"a/1": 100.0, "b/1": 50.0}
 
 
 def test_ties_go_by_arrival_and_unknown_lengths_where_the_option_says() -> None:
-    town = World().job("late/1", iterations=5, seconds_per_iteration=1.0, arrived=3.0)
-    town.job("early/1", iterations=5, seconds_per_iteration=1.0, arrived=2.0).job("who/1", arrived=0.0)
-    assert ranked(town, srtf())[0] == ["early/1", "late/1", "who/1"]
-    assert ranked(town, srtf(unknown="first"))[0] == ["who/1", "early/1", "late/1"]
+    world = World().job("late/1", iterations=5, seconds_per_iteration=1.0, arrived=3.0)
+    world.job("early/1", iterations=5, seconds_per_iteration=1.0, arrived=2.0).job("who/1", arrived=0.0)
+    assert ranked(world, srtf())[0] == ["early/1", "late/1", "who/1"]
+    assert ranked(world, srtf(unknown="first"))[0] == ["who/1", "early/1", "late/1"]
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0, 4.0])
 def test_the_rate_at_which_a_job_runs_now_does_not_change_its_length(rate: float) -> None:
     """A job on one GPU of the four that it could use must not look four times as long."""
-    town = World("1x8 V100").job(
+    world = World("1x8 V100").job(
         "a/1", gpus=(1, 4), iterations=100, seconds_per_iteration=4.0, done=40.0, rate=rate, since=50.0
     )
-    menus = Range(RangeOptions()).eunomia_elasticity(town.snapshot(now=50.0))
-    assert ranked(town, srtf(), now=50.0, menus=menus)[1]["a/1"] == 60.0
+    menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot(now=50.0))
+    assert ranked(world, srtf(), now=50.0, menus=menus)[1]["a/1"] == 60.0
 
 
 def test_a_measured_rate_counts_where_it_was_measured_side_by_side() -> None:
     from eunomia import Locality
 
-    town = World("2x4 V100").job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
-    town.measures("a/1", 4, 0.1, locality=Locality.CLUSTER)
-    assert ranked(town, srtf())[1]["a/1"] == 100.0
-    town.measures("a/1", 4, 2.0)
-    assert ranked(town, srtf())[1]["a/1"] == 50.0
+    world = World("2x4 V100").job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
+    world.measures("a/1", 4, 0.1, locality=Locality.CLUSTER)
+    assert ranked(world, srtf())[1]["a/1"] == 100.0
+    world.measures("a/1", 4, 2.0)
+    assert ranked(world, srtf())[1]["a/1"] == 50.0
 
 
 _JOBS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 500), st.floats(0.1, 10.0)), min_size=1, max_size=15)
@@ -68,18 +68,18 @@ _JOBS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 500), st.floats(0.1
 
 @given(_JOBS)
 def test_whole_columns_equal_job_by_job(jobs: list[tuple[int, int, float]]) -> None:
-    town = World("1x8 V100")
+    world = World("1x8 V100")
     for number, (gpus, iterations, seconds) in enumerate(jobs):
-        town.job(
+        world.job(
             f"a/{number:02d}", gpus=gpus, iterations=iterations, seconds_per_iteration=seconds, arrived=float(number)
         )
-    order, seconds_left = ranked(town, srtf())
+    order, seconds_left = ranked(world, srtf())
     expected = [iterations * seconds / gpus for gpus, iterations, seconds in jobs]
     assert np.allclose([seconds_left[f"a/{number:02d}"] for number in range(len(jobs))], expected)
     assert order == sorted(order, key=lambda name: (seconds_left[name], name))
 
 
 def test_jobs_without_a_menu_are_unknown_and_no_jobs_are_no_scores() -> None:
-    town = World()
-    snapshot: Snapshot = town.snapshot()
-    assert srtf().eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), town.offer()).claims.rows.size == 0
+    world = World()
+    snapshot: Snapshot = world.snapshot()
+    assert srtf().eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer()).claims.rows.size == 0

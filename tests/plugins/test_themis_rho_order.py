@@ -7,10 +7,10 @@ from eunomia_plugins.orders.remaining import LengthOptions
 from eunomia_plugins.orders.themis_rho import ThemisRho
 
 
-def rho(town: World, *, now: float = 0.0) -> tuple[list[str], dict[str, float]]:
-    snapshot = town.snapshot(now=now)
+def rho(world: World, *, now: float = 0.0) -> tuple[list[str], dict[str, float]]:
+    snapshot = world.snapshot(now=now)
     answer = ThemisRho(LengthOptions()).eunomia_valuation(
-        snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now)
+        snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now)
     )
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     scores = answer.form(Scores)
@@ -19,28 +19,28 @@ def rho(town: World, *, now: float = 0.0) -> tuple[list[str], dict[str, float]]:
 
 def test_rho_is_the_shared_time_over_the_time_alone_times_the_contention() -> None:
     # a runs 100 s alone and came 300 s ago: (300 + 100) / (100 * 2) = 2; b runs 400 s: (300 + 400) / (400 * 2).
-    town = World().app("a", contention=2.0).app("b", contention=2.0)
-    town.job("a/1", iterations=100, seconds_per_iteration=1.0).job("b/1", iterations=400, seconds_per_iteration=1.0)
-    order, values = rho(town, now=300.0)
+    world = World().app("a", contention=2.0).app("b", contention=2.0)
+    world.job("a/1", iterations=100, seconds_per_iteration=1.0).job("b/1", iterations=400, seconds_per_iteration=1.0)
+    order, values = rho(world, now=300.0)
     assert order == ["a/1", "b/1"]
     assert values == {"a/1": 2.0, "b/1": pytest.approx(0.875)}
 
 
 def test_the_worst_off_app_of_a_crowd_comes_after_one_that_was_promised_more() -> None:
-    town = World().app("a", contention=4.0).app("b", contention=1.0)
+    world = World().app("a", contention=4.0).app("b", contention=1.0)
     for app in ("a", "b"):
-        town.job(f"{app}/1", iterations=100, seconds_per_iteration=1.0)
-    assert rho(town, now=50.0)[0] == ["b/1", "a/1"]
+        world.job(f"{app}/1", iterations=100, seconds_per_iteration=1.0)
+    assert rho(world, now=50.0)[0] == ["b/1", "a/1"]
 
 
 def test_of_two_jobs_that_waited_alike_the_short_one_suffers_more() -> None:
-    town = World().job("long/1", iterations=1000, seconds_per_iteration=1.0)
-    town.job("short/1", iterations=10, seconds_per_iteration=1.0)
-    assert rho(town, now=20.0)[0] == ["short/1", "long/1"]
+    world = World().job("long/1", iterations=1000, seconds_per_iteration=1.0)
+    world.job("short/1", iterations=10, seconds_per_iteration=1.0)
+    assert rho(world, now=20.0)[0] == ["short/1", "long/1"]
 
 
 def test_an_app_that_has_just_come_is_alone_and_unknown_lengths_come_last() -> None:
-    town = World().app("a", contention=float("nan")).job("a/1", iterations=10, seconds_per_iteration=1.0).job("b/1")
-    order, values = rho(town)
+    world = World().app("a", contention=float("nan")).job("a/1", iterations=10, seconds_per_iteration=1.0).job("b/1")
+    order, values = rho(world)
     assert values["a/1"] == 1.0
     assert order == ["a/1", "b/1"]

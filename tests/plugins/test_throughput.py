@@ -10,20 +10,20 @@ from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.throughput import Throughput, ThroughputOptions
 
 
-def menus(town: World, **options: object) -> Menus:
-    return Throughput(ThroughputOptions.model_validate(options)).eunomia_elasticity(town.snapshot())
+def menus(world: World, **options: object) -> Menus:
+    return Throughput(ThroughputOptions.model_validate(options)).eunomia_elasticity(world.snapshot())
 
 
-def rates(town: World, job: str, **options: object) -> dict[int, float]:
-    made = menus(town, **options)
-    row = town.row(job)
+def rates(world: World, job: str, **options: object) -> dict[int, float]:
+    made = menus(world, **options)
+    row = world.row(job)
     return {size: made.rate(row, size) for size in made.sizes(row).tolist()}
 
 
 def test_rates_follow_the_law_from_the_declared_time_of_an_iteration() -> None:
     # σ = 0.1, κ = 0: 2 GPUs 2 / 1.1, 4 GPUs 4 / 1.3 times the 0.5 iterations a second of one.
-    town = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=2.0)
-    got = rates(town, "a/1", contention=0.1, coherency=0.0)
+    world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=2.0)
+    got = rates(world, "a/1", contention=0.1, coherency=0.0)
     assert got[1] == 0.5
     assert got[2] == pytest.approx(1.0 / 1.1)
     assert got[4] == pytest.approx(2.0 / 1.3)
@@ -31,42 +31,42 @@ def test_rates_follow_the_law_from_the_declared_time_of_an_iteration() -> None:
 
 def test_sizes_beyond_the_peak_are_not_on_the_menu() -> None:
     # σ = 0, κ = 1/12: n / (1 + n (n - 1) / 12) peaks at sqrt(12) = 3.46: 3 gives 2, 4 gives 2 as well.
-    town = World("1x8 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0)
-    assert list(rates(town, "a/1", contention=0.0, coherency=1 / 12)) == [1, 2, 3]
+    world = World("1x8 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0)
+    assert list(rates(world, "a/1", contention=0.0, coherency=1 / 12)) == [1, 2, 3]
     assert list(rates(World("1x8 V100").job("a/1", gpus=(6, 8)), "a/1", contention=0.0, coherency=1 / 12)) == [6]
 
 
 def test_sizes_that_gain_too_little_are_left_out() -> None:
     # Amdahl with σ = 0.5: 1, 4/3, 3/2, 8/5, ...: speed 2n / (n + 1).
-    town = World("1x8 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0)
-    assert list(rates(town, "a/1", contention=0.5, coherency=0.0, least_gain=0.3)) == [1, 2, 7]
-    assert list(rates(town, "a/1", contention=0.5, coherency=0.0, least_gain=0.4)) == [1, 3]
+    world = World("1x8 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0)
+    assert list(rates(world, "a/1", contention=0.5, coherency=0.0, least_gain=0.3)) == [1, 2, 7]
+    assert list(rates(world, "a/1", contention=0.5, coherency=0.0, least_gain=0.4)) == [1, 3]
 
 
 def test_what_was_measured_comes_first_and_the_law_goes_through_it() -> None:
-    town = World("2x4 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0).measures("a/1", 4, 2.0)
-    got = rates(town, "a/1", contention=0.0, coherency=0.0)
+    world = World("2x4 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0).measures("a/1", 4, 2.0)
+    got = rates(world, "a/1", contention=0.0, coherency=0.0)
     assert got == {size: pytest.approx(size / 2) for size in range(1, 9)}
     # A second point at 8: 8 is slower than 7 by the first, so it is dropped from the menu.
-    town.measures("a/1", 8, 2.1)
-    got = rates(town, "a/1", contention=0.0, coherency=0.0)
+    world.measures("a/1", 8, 2.1)
+    got = rates(world, "a/1", contention=0.0, coherency=0.0)
     assert got[5] == pytest.approx(2.5)
     assert 8 not in got
 
 
 def test_rates_across_machines_do_not_bend_the_curve_but_are_told() -> None:
-    town = World("2x4 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=1.0)
-    town.measures("a/1", 4, 4.0).measures("a/1", 4, 1.0, locality=Locality.RACK)
-    made = menus(town, contention=0.0, coherency=0.0)
-    assert made.rate(town.row("a/1"), 2) == pytest.approx(2.0)
-    assert made.rate(town.row("a/1"), 4, Locality.RACK) == 1.0
+    world = World("2x4 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=1.0)
+    world.measures("a/1", 4, 4.0).measures("a/1", 4, 1.0, locality=Locality.RACK)
+    made = menus(world, contention=0.0, coherency=0.0)
+    assert made.rate(world.row("a/1"), 2) == pytest.approx(2.0)
+    assert made.rate(world.row("a/1"), 4, Locality.RACK) == 1.0
 
 
 def test_who_declared_nothing_has_sizes_without_rates_and_paused_jobs_none() -> None:
-    town = World("1x8 V100").job("a/1", gpus=(1, 4)).job("b/1", state=JobState.PAUSED)
-    assert all(np.isnan(rate) for rate in rates(town, "a/1").values())
-    assert list(rates(town, "a/1")) == [1, 2, 3, 4]
-    assert menus(town).curve[town.row("b/1")] == -1
+    world = World("1x8 V100").job("a/1", gpus=(1, 4)).job("b/1", state=JobState.PAUSED)
+    assert all(np.isnan(rate) for rate in rates(world, "a/1").values())
+    assert list(rates(world, "a/1")) == [1, 2, 3, 4]
+    assert menus(world).curve[world.row("b/1")] == -1
     assert menus(World()).points.gpus.size == 0
 
 
@@ -79,11 +79,11 @@ def test_who_declared_nothing_has_sizes_without_rates_and_paused_jobs_none() -> 
 def test_a_menu_starts_at_the_least_and_every_further_size_pays(
     jobs: list[tuple[int, int, float]], contention: float, coherency: float, least_gain: float
 ) -> None:
-    town = World("4x8 V100")
+    world = World("4x8 V100")
     for number, (least, more, seconds) in enumerate(jobs):
-        town.job(f"a/{number}", gpus=(least, least + more), seconds_per_iteration=seconds)
+        world.job(f"a/{number}", gpus=(least, least + more), seconds_per_iteration=seconds)
     for number, (least, more, _) in enumerate(jobs):
-        got = rates(town, f"a/{number}", contention=contention, coherency=coherency, least_gain=least_gain)
+        got = rates(world, f"a/{number}", contention=contention, coherency=coherency, least_gain=least_gain)
         sizes = list(got)
         assert sizes[0] == least
         assert sizes[-1] <= least + more

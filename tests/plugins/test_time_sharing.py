@@ -31,8 +31,8 @@ from eunomia_plugins.refine.solutions import Solution
 from eunomia_plugins.refine.time_sharing import TimeSharing, TimeSharingOptions
 
 
-def shares(town: World, wanted: dict[str, list[float]]) -> Allocation:
-    rows = np.array([town.row(name) for name in wanted], np.int32)
+def shares(world: World, wanted: dict[str, list[float]]) -> Allocation:
+    rows = np.array([world.row(name) for name in wanted], np.int32)
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
         amount=TimeShares(share=np.array(list(wanted.values()), float), since=Seconds(0.0)),
@@ -41,38 +41,38 @@ def shares(town: World, wanted: dict[str, list[float]]) -> Allocation:
 
 
 def refined(
-    town: World, wanted: dict[str, list[float]], *, now: float, **options: object
+    world: World, wanted: dict[str, list[float]], *, now: float, **options: object
 ) -> tuple[dict[str, tuple[int, str]], Allocation]:
-    snapshot = town.snapshot(now=now)
+    snapshot = world.snapshot(now=now)
     plugin = TimeSharing(TimeSharingOptions.model_validate({"round_length": "100s", **options}))
     answer = plugin.eunomia_refine(
-        snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now), shares(town, wanted)
+        snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now), shares(world, wanted)
     )
     assert isinstance(answer.amount, Grants)
     kinds = answer.amount.gpu_type
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
-    types = town.cluster.gpu_types
+    types = world.cluster.gpu_types
     return {
         names[claim]: (int(answer.amount.gpus[claim]), "" if kinds is None else types[kinds[claim]])
         for claim in answer.order.tolist()
     }, answer
 
 
-def remembering(town: World, at: float, wanted: dict[str, list[float]], received: dict[str, list[float]]) -> World:
+def remembering(world: World, at: float, wanted: dict[str, list[float]], received: dict[str, list[float]]) -> World:
     memo = Solution(
         at=at,
         shares={name: tuple(row) for name, row in wanted.items()},
         received={name: tuple(row) for name, row in received.items()},
     )
-    return town.remembers("time_sharing", Stage.REFINE, memo)
+    return world.remembers("time_sharing", Stage.REFINE, memo)
 
 
 def test_priority_is_the_share_over_what_was_received_since_the_solution() -> None:
     # Since 100, for 100 s: a had all of a gang of 2 (1.0), b half (0.5). a: 0.6 / 1.0, b: 0.4 / 0.5.
     wanted = {"a/1": [0.6], "b/1": [0.4]}
-    town = World("1x2 V100").job("a/1", gpus=2, received=1200.0).job("b/1", gpus=2, received=100.0)
-    remembering(town, 100.0, wanted, {"a/1": [1000.0], "b/1": [0.0]})
-    got, answer = refined(town, wanted, now=200.0)
+    world = World("1x2 V100").job("a/1", gpus=2, received=1200.0).job("b/1", gpus=2, received=100.0)
+    remembering(world, 100.0, wanted, {"a/1": [1000.0], "b/1": [0.0]})
+    got, answer = refined(world, wanted, now=200.0)
     assert got == {"b/1": (2, "")}
     assert answer.verdicts.reasons.tolist() == [Reason.SHARE_USED_UP]
     assert answer.memo is not None
@@ -81,29 +81,29 @@ def test_priority_is_the_share_over_what_was_received_since_the_solution() -> No
 
 def test_who_received_nothing_comes_first_the_greatest_share_of_them_before_the_others() -> None:
     wanted = {"a/1": [0.1], "b/1": [0.2], "c/1": [0.7]}
-    town = World("1x2 V100").job("a/1").job("b/1").job("c/1", received=10.0)
-    remembering(town, 0.0, wanted, {})
-    assert list(refined(town, wanted, now=100.0)[0]) == ["b/1", "a/1"]
+    world = World("1x2 V100").job("a/1").job("b/1").job("c/1", received=10.0)
+    remembering(world, 0.0, wanted, {})
+    assert list(refined(world, wanted, now=100.0)[0]) == ["b/1", "a/1"]
 
 
 def test_a_job_runs_on_one_type_at_a_time_and_never_where_its_share_is_nought() -> None:
     # GPU types are sorted: P100, V100. a would go first on V100, then has had its turn; b may only use P100.
     wanted = {"a/1": [0.3, 0.6], "b/1": [0.5, 0.0], "c/1": [0.2, 0.0]}
-    town = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("b/1", gpus=2).job("c/1", gpus=2)
-    assert refined(town, wanted, now=0.0)[0] == {"a/1": (2, "V100"), "b/1": (2, "P100")}
+    world = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("b/1", gpus=2).job("c/1", gpus=2)
+    assert refined(world, wanted, now=0.0)[0] == {"a/1": (2, "V100"), "b/1": (2, "P100")}
 
 
 def test_a_gang_that_does_not_fit_is_passed() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
-    town = World("1x4 V100").job("x/1").holds("x/1", 0).job("a/1", gpus=4).job("b/1", gpus=2)
-    assert list(refined(town, wanted, now=0.0)[0]) == ["b/1"]
+    world = World("1x4 V100").job("x/1").holds("x/1", 0).job("a/1", gpus=4).job("b/1", gpus=2)
+    assert list(refined(world, wanted, now=0.0)[0]) == ["b/1"]
 
 
 def test_grants_bind_until_the_round_ends_at_a_multiple_of_its_length() -> None:
-    town = World().job("a/1")
-    _, answer = refined(town, {"a/1": [1.0]}, now=230.0)
+    world = World().job("a/1")
+    _, answer = refined(world, {"a/1": [1.0]}, now=230.0)
     assert (answer.lease, answer.protected, answer.wake_at) == (70.0, 70.0, 300.0)
-    _, answer = refined(town, {"a/1": [1.0]}, now=np.nextafter(300.0, 0.0))
+    _, answer = refined(world, {"a/1": [1.0]}, now=np.nextafter(300.0, 0.0))
     assert answer.wake_at == 400.0
 
 
@@ -119,35 +119,35 @@ def test_leases_end_with_the_round_and_not_after_it(now: float, length: float) -
 
 def test_new_shares_wait_until_the_last_ones_are_old_enough() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
-    town = remembering(World("1x1 V100").job("a/1").job("b/1"), 0.0, {"a/1": [0.1], "b/1": [0.9]}, {})
-    got, answer = refined(town, wanted, now=100.0, least_between="101s")
+    world = remembering(World("1x1 V100").job("a/1").job("b/1"), 0.0, {"a/1": [0.1], "b/1": [0.9]}, {})
+    got, answer = refined(world, wanted, now=100.0, least_between="101s")
     assert list(got) == ["b/1"]
     assert answer.memo.at == 0.0  # type: ignore[union-attr]
-    got, answer = refined(town, wanted, now=101.0, least_between="101s")
+    got, answer = refined(world, wanted, now=101.0, least_between="101s")
     assert list(got) == ["a/1"]
     assert answer.memo.at == 101.0  # type: ignore[union-attr]
 
 
 def test_a_new_job_has_no_priority_or_that_of_an_equal_share() -> None:
-    town = World("1x1 V100").job("a/1", received=50.0).job("new/1", received=20.0)
-    remembering(town, 0.0, {"a/1": [1.0]}, {})
+    world = World("1x1 V100").job("a/1", received=50.0).job("new/1", received=20.0)
+    remembering(world, 0.0, {"a/1": [1.0]}, {})
     wanted = {"a/1": [0.5], "new/1": [0.5]}
     # a: 1.0 / 0.5; new: nothing, or 0.5 / 0.2.
-    assert list(refined(town, wanted, now=100.0, new_jobs="last")[0]) == ["a/1"]
-    assert list(refined(town, wanted, now=100.0, new_jobs="equal")[0]) == ["new/1"]
+    assert list(refined(world, wanted, now=100.0, new_jobs="last")[0]) == ["a/1"]
+    assert list(refined(world, wanted, now=100.0, new_jobs="equal")[0]) == ["new/1"]
 
 
 def test_it_wants_time_shares_of_jobs() -> None:
-    town = World().app("a").job("a/1")
-    answer = shares(town, {"a/1": [1.0]})
+    world = World().app("a").job("a/1")
+    answer = shares(world, {"a/1": [1.0]})
     plugin = TimeSharing(TimeSharingOptions())
-    menus = Fixed().eunomia_elasticity(town.snapshot())
+    menus = Fixed().eunomia_elasticity(world.snapshot())
     for wrong in (
         dataclasses.replace(answer, claims=Claims(unit=Unit.APP, rows=answer.claims.rows)),
         dataclasses.replace(answer, amount=Grants(gpus=np.array([1]))),
     ):
         with pytest.raises(PluginError, match="time_sharing must get time shares of jobs"):
-            plugin.eunomia_refine(town.snapshot(), menus, town.offer(), wrong)
+            plugin.eunomia_refine(world.snapshot(), menus, world.offer(), wrong)
 
 
 _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 1), st.floats(0, 1e9)), max_size=5)

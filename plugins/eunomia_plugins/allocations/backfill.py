@@ -1,7 +1,7 @@
-"""Backfilling: a job may pass those before it if none of them starts later for it, as far as ends are known.
+"""Backfilling: a job may pass jobs before it if none of these starts later for it, as far as ends are known.
 
-EASY (Lifka, 1995) holds GPUs for the first job that does not fit; conservative backfilling (Mu'alem and Feitelson,
-2001) for every one. Where an end is not known, a job is taken to run for ever.
+EASY (Lifka, 1995) reserves GPUs for the first job that does not fit; conservative backfilling (Mu'alem and Feitelson,
+2001) for every such job. A job whose end is not known counts as running for ever.
 """
 
 from typing import NamedTuple
@@ -14,21 +14,21 @@ from eunomia.units import NONE, Ints, Reals, Rows
 
 
 class Booked(NamedTuple):
-    """By ranked job."""
+    """The answer, by ranked job."""
 
     gpus: Ints
     """GPUs now; 0: it waits."""
     kinds: Rows
-    """The type that they are of; -1 with 0 GPUs."""
+    """The type of these GPUs; -1 with 0 GPUs."""
     starts_at: Reals
-    """When it is planned to start; NaN: no plan."""
+    """Planned start; NaN: none is planned."""
 
 
 class Outlook:
     """GPUs that will be free, by type, from now on.
 
     Attributes:
-        times: [step] when it changes; the first is now.
+        times: [step] when the number changes; the first is now.
         free: [step, type] GPUs free from then on.
     """
 
@@ -38,13 +38,13 @@ class Outlook:
         back = np.zeros((times.size, free.size), np.int64)
         np.add.at(back, at, given[known])
         if times.size and times[0] == now:
-            # What is overdue is not there yet: it comes at the next moment.
+            # GPUs of overdue jobs are not free yet: they count as free just after now.
             times[0] = np.nextafter(now, np.inf)
         self.times: Reals = np.concatenate([[now], times])
         self.free: Ints = free + np.concatenate([np.zeros((1, free.size), np.int64), np.cumsum(back, axis=0)])
 
     def earliest(self, gpus: int, kind: int, seconds: float) -> float:
-        """The first moment from which so many GPUs are free for so long; inf: none is known."""
+        """The first time from which ``gpus`` GPUs are free for ``seconds``; inf: none is known."""
         short = np.flatnonzero(self.free[:, kind] < gpus)
         next_short = np.append(short, self.times.size)[np.searchsorted(short, np.arange(self.times.size))]
         until = np.append(self.times, np.inf)[next_short]
@@ -52,7 +52,7 @@ class Outlook:
         return float(self.times[fits[0]]) if fits.size else np.inf
 
     def book(self, gpus: int, kind: int, start: float, seconds: float) -> None:
-        """Take GPUs from ``start`` on for so long."""
+        """Reserve GPUs from ``start`` on, for ``seconds``."""
         end = start + seconds
         for time in (start, end) if np.isfinite(end) else (start,):
             at = int(np.searchsorted(self.times, time))
@@ -63,7 +63,7 @@ class Outlook:
 
 
 def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlook:
-    """What becomes free when, by what running jobs have left at the rate of their size.
+    """When GPUs become free, from the work that running jobs have left and the rate at their sizes.
 
     Args:
         snapshot: the state of this moment.
@@ -86,7 +86,7 @@ def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlo
 
 
 def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Outlook, *, held_back: int) -> Booked:
-    """Serve jobs in turn: who fits starts, the first of those who do not get a time, and others pass if they may.
+    """Serve jobs in turn: a job that fits starts, the first jobs that do not fit get a start time, others may pass.
 
     Args:
         snapshot: the state of this moment.
@@ -94,7 +94,7 @@ def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Out
         jobs: ranked job rows.
         turn: indices of the jobs that can run at all, in order.
         plan: what will be free; bookings are written into it.
-        held_back: how many jobs get a time; 1 is EASY.
+        held_back: the number of jobs that get a start time; 1 is EASY.
     """
     booked = Booked(np.zeros(jobs.size, np.int64), np.full(jobs.size, NONE, np.int32), np.full(jobs.size, np.nan))
     left = snapshot.iterations_left(jobs)
@@ -118,24 +118,24 @@ def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Out
 
 
 class _Work:
-    """One job's sizes, and how long it runs at each."""
+    """One job's sizes, and its run time at each."""
 
     def __init__(self, menus: Menus, job: int, left: float) -> None:
         self.menus, self.job, self.left = menus, job, left
 
     def ends(self, limit: int) -> list[int]:
-        """The largest size of at most ``limit`` GPUs and the smallest one; none if that is too large."""
+        """The largest size of at most ``limit`` GPUs and the smallest size; empty if no size fits."""
         largest = self.menus.largest_at_most(self.job, limit)
         return sorted({largest, int(self.menus.sizes(self.job)[0])}, reverse=True) if largest else []
 
     def seconds(self, gpus: int) -> float:
-        """Seconds at that size; inf: not known."""
+        """Run time at that size; inf: not known."""
         rate = self.menus.rate(self.job, gpus)
         return self.left / rate if rate > 0.0 and self.left >= 0.0 else np.inf
 
 
 class _Failed:
-    """Demands that could not start now: nor can greater ones, since what is free only shrinks."""
+    """Demands that could not start now; nor can greater demands, since what is free only shrinks."""
 
     def __init__(self, types: int) -> None:
         self._shortest: list[dict[int, float]] = [{} for _ in range(types)]
@@ -147,12 +147,12 @@ class _Failed:
         self._shortest[kind][gpus] = min(seconds, self._shortest[kind].get(gpus, np.inf))
 
 
-_Slot = tuple[float, int, int]
-"""When, how many GPUs, of which type."""
+_Start = tuple[float, int, int]
+"""Start time, GPUs and their type."""
 
 
-def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Slot | None:
-    """The largest size that is free now, else the smallest, if it disturbs no booking."""
+def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Start | None:
+    """The largest size that is free now, else the smallest, if it delays no reserved start."""
     now = float(plan.times[0])
     for kind in sorted(kinds, key=lambda kind: -int(plan.free[0, kind])):
         for size in work.ends(int(plan.free[0, kind])):
@@ -164,8 +164,8 @@ def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _
     return None
 
 
-def _later(plan: Outlook, work: _Work, kinds: "range | list[int]", held_back: int) -> _Slot:
-    """The first time at which its smallest size can start, if one more job may be held GPUs for."""
+def _later(plan: Outlook, work: _Work, kinds: "range | list[int]", held_back: int) -> _Start:
+    """The first time at which the job's smallest size can start, if GPUs may be reserved for one more job."""
     if held_back == 0:
         return np.inf, 0, NONE
     size = int(work.menus.sizes(work.job)[0])

@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI'11): equal shares of what each needs most of."""
+"""Dominant resource fairness (Ghodsi et al., NSDI'11): equal shares of the resource that each owner needs most of."""
 
 import heapq
 from typing import ClassVar, Literal, NamedTuple
@@ -38,11 +38,11 @@ class DrfOptions(PluginOptions):
     """Options of ``drf``."""
 
     among: Literal["users", "apps"] = "users"
-    """Whose dominant shares are made equal; weights are those of users, or of apps."""
+    """Whether dominant shares of users or of apps are made equal; weights are those of users, or of apps."""
 
 
 class Drf:
-    """Progressive filling: the next job is of whoever has the smallest dominant share of GPUs, CPUs and memory."""
+    """Progressive filling: the owner with the smallest dominant share of GPUs, CPUs and memory is served next."""
 
     name = "drf"
     api = 1
@@ -60,12 +60,12 @@ class Drf:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return Triggers(on=EVENTS)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Fill up; an owner's jobs go by the order of the valuation, at the largest size that is left."""
+        """Serve owners by dominant share; their jobs go by the order of the valuation, at the largest size left."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         gpus = usable(snapshot, offer, claims)
@@ -84,7 +84,7 @@ class Drf:
 
 
 class Totals(NamedTuple):
-    """The cluster's GPUs, CPUs and memory; inf where they are not known, so that nobody has a share of them."""
+    """The cluster's GPUs, CPUs and memory; inf where they are not known, so that shares of them are 0."""
 
     amounts: Reals
 
@@ -95,14 +95,14 @@ class Totals(NamedTuple):
         sums = np.array([cluster.gpus, cluster.machine_cpus.sum(), cluster.machine_memory_gib.sum()])
         return cls(np.where(np.isnan(sums), np.inf, sums))
 
-    def each(self) -> Reals:
-        """What a GPU has beside it, in proportion; 0 where it is not known."""
-        beside = self.amounts / self.amounts[0]
-        return np.where(np.isfinite(beside), beside, 0.0)
+    def per_gpu(self) -> Reals:
+        """Amount of each resource per GPU of the cluster; 0 where it is not known."""
+        amounts = self.amounts / self.amounts[0]
+        return np.where(np.isfinite(amounts), amounts, 0.0)
 
 
 class _Filling:
-    """One round's filling in the making."""
+    """The filling of one round."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, jobs: Rows, gpus: Ints, *, among: str) -> None:
         cluster, table = snapshot.cluster, snapshot.jobs
@@ -112,7 +112,7 @@ class _Filling:
         asked = np.column_stack([np.ones(jobs.size), table.cpus[jobs], table.memory_gib[jobs]])
         named: Bools = ~np.isnan(asked)
         self.named: list[list[bool]] = named.tolist()
-        self.each: list[list[float]] = np.where(named, asked, totals.each()).tolist()
+        self.per_gpu: list[list[float]] = np.where(named, asked, totals.per_gpu()).tolist()
         self.kind = table.gpu_type[jobs].tolist()
         apps = table.app[jobs]
         of = (apps if among == "apps" else snapshot.apps.user[apps]) if jobs.size else apps
@@ -120,8 +120,9 @@ class _Filling:
         self.weight: list[float] = (snapshot.apps if among == "apps" else snapshot.users).weight.tolist()
         self.used: list[list[float]] = _held(snapshot, gpus, among).tolist()
         pool = Pool(snapshot, gpus)
-        here = pool.free > 0
-        self.beside = [np.inf, float(pool.cpus[here].sum()), float(pool.memory_gib[here].sum())]
+        usable_machines = pool.free > 0
+        cpus, memory_gib = pool.cpus[usable_machines], pool.memory_gib[usable_machines]
+        self.left = [np.inf, float(cpus.sum()), float(memory_gib.sum())]
         self.free = np.bincount(cluster.gpu_type[gpus], minlength=len(cluster.gpu_types)).tolist()
         self.sizes: Ints = np.zeros(jobs.size, np.int64)
         self.kinds: Rows = np.full(jobs.size, -1, np.int32)
@@ -129,7 +130,7 @@ class _Filling:
         self.refused: dict[int, Reason] = {}
 
     def run(self, able: Ints) -> None:
-        """Serve jobs, by index in order, each time one of the owner with the smallest share."""
+        """Serve jobs, given by index in order, always one of the owner with the smallest share."""
         queues: dict[int, list[int]] = {}
         for index in able.tolist()[::-1]:
             queues.setdefault(self.owner[index], []).append(index)
@@ -143,7 +144,7 @@ class _Filling:
                 heapq.heappush(heap, (self._share(owner), queues[owner][-1], owner))
 
     def _share(self, owner: int) -> float:
-        """The owner's dominant share, for its weight."""
+        """The owner's dominant share, divided by its weight."""
         return (
             max([used / total for used, total in zip(self.used[owner], self.total, strict=True)]) / self.weight[owner]
         )
@@ -160,24 +161,24 @@ class _Filling:
         self.sizes[index], self.kinds[index] = size, kind
         self.order.append(index)
         self.free[kind] -= size
-        used, each, named = self.used[owner], self.each[index], self.named[index]
-        for resource, amount in enumerate(each):
+        used, named = self.used[owner], self.named[index]
+        for resource, amount in enumerate(self.per_gpu[index]):
             used[resource] += size * amount
             if named[resource] and resource:
-                self.beside[resource] -= size * amount
+                self.left[resource] -= size * amount
 
     def _most(self, index: int) -> tuple[float, float]:
-        """How many GPUs CPUs and memory suffice for, counted over the whole cluster; only what a job names counts."""
-        each, named = self.each[index], self.named[index]
+        """GPUs that CPUs and that memory suffice for, over the whole cluster; only what the job names limits them."""
+        per_gpu, named = self.per_gpu[index], self.named[index]
         most = [
-            self.beside[resource] / each[resource] + SLACK if named[resource] and each[resource] > 0.0 else 1e9
+            self.left[resource] / per_gpu[resource] + SLACK if named[resource] and per_gpu[resource] > 0.0 else 1e9
             for resource in (1, 2)
         ]
         return min(most[0], 1e9), min(most[1], 1e9)
 
 
 def _held(snapshot: Snapshot, offered: Ints, among: str) -> Reals:
-    """[owner row, resource] what owners have outside of what is given out now."""
+    """[owner row, resource] what owners hold outside of the GPUs given out now."""
     held, cluster = snapshot.holdings, snapshot.cluster
     size = (snapshot.apps if among == "apps" else snapshot.users).weight.size
     used = np.zeros((size, 3))
@@ -185,6 +186,7 @@ def _held(snapshot: Snapshot, offered: Ints, among: str) -> Reals:
     kept[offered] = False
     gpus = np.flatnonzero(kept)
     owner = held.app[gpus] if among == "apps" else snapshot.apps.user[held.app[gpus]]
-    beside = [np.ones(gpus.size), np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus])]
-    np.add.at(used, owner, np.column_stack(beside))
+    amounts = [np.ones(gpus.size), np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus])]
+    np.add.at(used, owner, np.column_stack(amounts))
+
     return used

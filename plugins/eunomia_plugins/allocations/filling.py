@@ -1,4 +1,4 @@
-"""Progressive filling: raise whoever has least, by the smallest step that there is, until nothing can be raised."""
+"""Progressive filling: raise the job that has least by the smallest possible step, until no job can be raised."""
 
 import heapq
 
@@ -40,7 +40,7 @@ def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, we
 
 
 class _Steps:
-    """The sizes of each job, read once a curve."""
+    """The sizes of each job, read once per curve."""
 
     def __init__(self, menus: Menus, jobs: Rows) -> None:
         self._menus, self._jobs = menus, jobs.tolist()
@@ -56,12 +56,12 @@ class _Steps:
 
 
 def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> tuple[Ints, Rows]:
-    """Raise the job with the least GPUs for its weight by one step, again and again.
+    """Raise the job with the fewest GPUs for its weight by one step, repeatedly.
 
     Args:
         steps: sizes by index of job.
         able: indices of jobs that can run at all, in order.
-        kind: by job, the GPU type that it asks for; -1: any, and it gets the one with most free.
+        kind: by job, the GPU type that it asks for; -1: any, and it gets the type with most free GPUs.
         weight: by job.
         free: GPUs by type; used up.
 
@@ -71,16 +71,16 @@ def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> 
     sizes = np.zeros(kind.size, np.int64)
     kinds = np.full(kind.size, -1, np.int32)
     left = free.tolist()
-    queue = [(0.0, index, 0) for index in able.tolist()]  # as sorted as a heap must be
+    queue = [(0.0, index, 0) for index in able.tolist()]  # sorted, so already a heap
     while queue and any(left):
         _, index, step = heapq.heappop(queue)
         menu = steps.of(index)
-        has = int(sizes[index])
-        asked = int(kinds[index]) if has else int(kind[index])
+        held = int(sizes[index])
+        asked = int(kinds[index]) if held else int(kind[index])
         of = asked if asked >= 0 else left.index(max(left))
-        if menu[step] - has > left[of]:
+        if menu[step] - held > left[of]:
             continue
-        left[of] -= menu[step] - has
+        left[of] -= menu[step] - held
         sizes[index], kinds[index] = menu[step], of
         if step + 1 < len(menu):
             heapq.heappush(queue, (menu[step] / float(weight[index]), index, step + 1))
@@ -88,10 +88,10 @@ def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> 
 
 
 def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
-    """Part of the time for each job at its whole size, so that all have equally many GPUs on average.
+    """Give each job a part of the time at its whole size, so that all jobs have equally many GPUs on average.
 
-    A job cannot have more than all the time, so small gangs may have all of theirs. A job that runs on any GPU type
-    has its share of each type in proportion to what is there for it.
+    A job cannot have more than all the time, so small gangs may run all the time. A job that runs on any GPU type
+    gets its share of each type in proportion to the GPUs that are left of it.
 
     Args:
         snapshot: the state of this moment.
@@ -117,7 +117,7 @@ def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, wei
 
 
 def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
-    """[job, type] whether a job may use that type, and fits it."""
+    """[job, type] whether a job may use that type and fits on it."""
     types = np.arange(capacity.size)
     suits: Bools = (kind[:, None] == -1) | (kind[:, None] == types)
     found: Bools = suits & (most[:, None] <= capacity) & (most[:, None] > 0)
@@ -127,7 +127,7 @@ def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
 def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
     """[job, type] shares of time: raise a common level of GPUs, until a job has all the time or a type is used up.
 
-    What a job gets in a moment of filling it takes from the types that still have GPUs, in proportion to those.
+    In each step of filling, a job takes from the types that still have GPUs, in proportion to what is left of them.
     """
     share = np.zeros(able.shape)
     left = capacity.astype(float)

@@ -1,4 +1,4 @@
-"""Gandiva as Themis compares with it: who can be placed best comes first, and who is placed badly moves (§6.1)."""
+"""Gandiva as Themis compares with it (§6.1): the best-placed job is served first, and badly placed jobs move."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from eunomia import (
 )
 from eunomia.allocations import Grants, Pins
 from eunomia.pools import holders, usable
-from eunomia.units import NONE, Ints
+from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.allocations.nearness import Way, nearest, placement_score, way_of
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 
@@ -38,15 +38,15 @@ class GandivaOptions(PluginOptions):
     migrate: bool = True
     """Whether running jobs are moved when GPUs become free where they would run faster (Gandiva §3.2)."""
     least_gain: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.05
-    """By how much of its full speed a job must gain to be moved."""
+    """Least gain, as a part of its full speed, for which a job is moved."""
 
 
 class Gandiva:
     """Greedy packing by placement preference, with introspective migration (Xiao et al., OSDI 2018; Themis §6.1).
 
-    Of all waiting jobs, the one whose best placement in what is free is nearest to its full speed gets it; then again
-    with what is left. Between equal preferences the order of the valuation decides: with ``las`` by seconds and short
-    leases jobs take turns, Gandiva's time slicing. GPUs are not shared by two jobs at a time.
+    The waiting job whose best placement on free GPUs is nearest to its full speed is placed first; this repeats with
+    the GPUs that are left. The order of the valuation breaks ties: with ``las`` by seconds and short leases, jobs take
+    turns, which is Gandiva's time slicing. A GPU is never shared by two jobs at a time.
     """
 
     name = "gandiva"
@@ -64,13 +64,13 @@ class Gandiva:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round whenever something changes; where GPUs came back, running jobs may move."""
+        """Ask for a round whenever the allocation may change; running jobs may move where GPUs came back."""
         moves = frozenset({Cause.FREED, Cause.LEFT, Cause.CLUSTER_CHANGED}) if self.options.migrate else frozenset()
         return Triggers(on=EVENTS, all_on=moves)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Keep who runs, move who gains by it, then pack greedily."""
+        """Keep running jobs, move those that gain by it, then place waiting jobs greedily."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         packing = _Packing(snapshot, menus, offer, Claims(unit=Unit.JOB, rows=jobs))
         packing.keep()
@@ -81,7 +81,7 @@ class Gandiva:
 
 
 class _Packing:
-    """One round in the making."""
+    """The packing of one round."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> None:
         self.snapshot, self.menus, self.claims = snapshot, menus, claims
@@ -95,10 +95,10 @@ class _Packing:
         self.types: dict[int, int] = {}
         self.why = reasons(menus.span(claims.rows)[0], snapshot.jobs.gpu_type[claims.rows], offer.capacity)
 
-    # --- those who run ----------------------------------------------------------------------------------------------
+    # --- running jobs -----------------------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Let those stay whose lease has not ended, at a size that is still on their menus."""
+        """Keep jobs with a lease that has not ended and a size that is still on their menus."""
         for claim, gpus in self.held.items():
             on_menu = self.menus.largest_at_most(self.jobs[claim], gpus.size) == gpus.size
             lasts = (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all()
@@ -106,7 +106,7 @@ class _Packing:
                 self._settle(claim, way_of(self.snapshot.cluster, gpus), gpus)
 
     def migrate(self, least_gain: float) -> None:
-        """Move those who would run faster elsewhere, the greatest gain first, each once."""
+        """Move jobs that would run faster elsewhere, the greatest gain first, each at most once."""
         apart = [claim for claim, way in self.served.items() if len(way.parts) > 1]
         waiting = {claim: self._gain(claim) for claim in apart}
         while waiting:
@@ -114,14 +114,14 @@ class _Packing:
             gain, way = waiting.pop(claim)
             if way is None or gain < least_gain:
                 return
-            again, way = self._gain(claim)  # what is left has changed since
-            if way is None or again < least_gain:
+            gain, way = self._gain(claim)  # earlier moves changed what is left
+            if way is None or gain < least_gain:
                 continue
             self._free(claim)
             self._settle(claim, way, None)
 
     def _gain(self, claim: int) -> tuple[float, Way | None]:
-        """Speed that a running job would gain by the best move, as a part of its full speed; and the move."""
+        """The gain of a running job by its best move, as a part of its full speed, and the move."""
         here = self.served[claim]
         score = self._score(claim, here)
         if score >= 1.0:
@@ -131,23 +131,23 @@ class _Packing:
         return (0.0, None) if way is None else (self._score(claim, way) - score, way)
 
     def _free(self, claim: int) -> None:
-        """Put the GPUs of a job that moves back among those that are left."""
+        """Return the GPUs of a job that moves to the pool."""
         gpus = self.held[claim]
         machines = self.snapshot.cluster.machine[gpus]
         self.pool.give(gpus)
         np.add.at(self.pool.cpus, machines, self.snapshot.holdings.cpus[gpus])
         np.add.at(self.pool.memory_gib, machines, self.snapshot.holdings.memory_gib[gpus])
 
-    # --- those who wait ---------------------------------------------------------------------------------------------
+    # --- waiting jobs -----------------------------------------------------------------------------------------------
 
     def pack(self, least_gain: float) -> None:
-        """Serve the claim of the highest placement score, ties by rank; and again, until nothing fits anybody."""
+        """Repeatedly serve the claim with the highest placement score, ties by rank, until no claim fits."""
         queues = self._queues() if self.pool.gpus else {}
         while queues and self.pool.gpus:
             best: tuple[float, int, int, Way] | None = None
             for key, claim in sorted(((key, queue[-1]) for key, queue in queues.items()), key=lambda head: head[1]):
                 if best is not None and best[0] >= 1.0:
-                    break  # nobody scores more, and the rest ranks behind
+                    break  # no score is higher, and the rest ranks behind
                 way = self._best(claim, least_gain)
                 if way is None:
                     del queues[key]  # what is left only shrinks
@@ -158,14 +158,14 @@ class _Packing:
             if best is None:
                 return
             _, claim, key, way = best
-            stays = claim in self.held and self._is_here(claim, way)
+            stays = claim in self.held and self._is_current(claim, way)
             self._settle(claim, way, self.held[claim] if stays else None)
             queues[key].pop()
             if not queues[key]:
                 del queues[key]
 
     def _best(self, claim: int, least_gain: float) -> Way | None:
-        """The nearest way for a claim; one whose lease ended stays where it is if it can, and does not gain enough."""
+        """The nearest way for a claim; a job with an ended lease stays in place unless a move gains enough."""
         there = self._nearest(claim, self._size(claim))
         if claim in self.held and self.pool.holds(self.held[claim]).all():
             here = way_of(self.snapshot.cluster, self.held[claim])
@@ -177,9 +177,9 @@ class _Packing:
         return there
 
     def _queues(self) -> dict[int, list[int]]:
-        """Claims that are to be served, by what is alike to a packer; the last of each list is first in rank.
+        """Claims to serve, grouped by equal requirements; the last of each list has the best rank.
 
-        Claims of one app that want the same have the same best place, so one of each is looked at.
+        Claims of one app with equal requirements have the same best placement, so only one of a group is scored.
         """
         table, rows = self.snapshot.jobs, self.claims.rows
         able = np.flatnonzero(self.why == int(Reason.OUTRANKED))
@@ -202,7 +202,7 @@ class _Packing:
         return queues
 
     def _size(self, claim: int) -> int:
-        """The largest size on its menu that is left of one type."""
+        """The largest size on a claim's menu for which one type has enough GPUs left."""
         most = max(int(self._room(claim, kind).sum()) for kind in self._kinds(claim))
         return self.menus.largest_at_most(self.jobs[claim], most)
 
@@ -216,7 +216,7 @@ class _Packing:
         return self.pool.room(kind, float(table.cpus[job]), float(table.memory_gib[job]))
 
     def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> Way | None:
-        """The nearest way on one GPU type; ``own``: [machine] GPUs that it holds and would give back."""
+        """The nearest way on one GPU type; ``own``: [machine] GPUs that the job holds and would give back."""
         if gpus == 0:
             return None
         cluster, ways = self.snapshot.cluster, []
@@ -228,16 +228,16 @@ class _Packing:
             ways += [way] if way is not None else []
         return min(ways, key=lambda way: way.locality, default=None)
 
-    # --- both -------------------------------------------------------------------------------------------------------
+    # --- all jobs ---------------------------------------------------------------------------------------------------
 
     def _score(self, claim: int, way: Way) -> float:
         return placement_score(self.snapshot, self.menus, self.jobs[claim], way)
 
-    def _is_here(self, claim: int, way: Way) -> bool:
+    def _is_current(self, claim: int, way: Way) -> bool:
         return dict(way.parts) == dict(way_of(self.snapshot.cluster, self.held[claim]).parts)
 
     def _settle(self, claim: int, way: Way, gpus: Ints | None) -> None:
-        """Give a claim these GPUs, or such on these machines, with what stands beside them."""
+        """Give a claim these GPUs, or GPUs on the machines of ``way``, with CPUs and memory."""
         cluster, pool, held = self.snapshot.cluster, self.pool, self.snapshot.holdings
         stays = gpus is not None
         if gpus is None:
@@ -245,13 +245,13 @@ class _Packing:
         if stays:
             cpus, memory_gib = held.cpus[gpus], held.memory_gib[gpus]
         else:
-            cpus, memory_gib = self._beside(claim, gpus)
+            cpus, memory_gib = self._cpus_and_memory(claim, gpus)
         pool.spend(gpus, cpus, memory_gib)
         pool.take(gpus)
         self.served[claim] = way
         self.types[claim] = int(cluster.gpu_type[gpus[0]])
 
-    def _beside(self, claim: int, gpus: Ints) -> "tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], ...]":
+    def _cpus_and_memory(self, claim: int, gpus: Ints) -> tuple[Reals, ...]:
         """CPUs and memory by GPU: as the job asks, else in proportion to GPUs."""
         table, job, cluster, pool = self.snapshot.jobs, self.jobs[claim], self.snapshot.cluster, self.pool
         found = []
@@ -264,7 +264,7 @@ class _Packing:
         return tuple(found)
 
     def allocation(self, offer: Offer) -> Allocation:
-        """Write down who gets what where."""
+        """The allocation: sizes, types and machines by claim."""
         sizes = np.zeros(len(self.jobs), np.int64)
         kinds = np.full(len(self.jobs), NONE, np.int32)
         for claim, way in self.served.items():

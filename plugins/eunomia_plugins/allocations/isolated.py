@@ -1,4 +1,4 @@
-"""Isolated: the cluster cut into equal parts, one for each user or app; nobody lends and nobody borrows."""
+"""Isolated: the cluster is cut into equal parts, one for each user or app; parts neither lend nor borrow GPUs."""
 
 import dataclasses
 import json
@@ -41,14 +41,14 @@ class IsolatedOptions(PluginOptions):
     """Options of ``isolated``."""
 
     among: Literal["users", "apps"] = "users"
-    """Who has a part."""
+    """Whether each user or each app has a part."""
     parts: Annotated[int, Field(ge=0)] = 0
-    """Into how many parts the cluster is cut, once and for all; 0: as many as there are owners now."""
+    """Fixed number of parts that the cluster is cut into; 0: as many as there are owners now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tenants:
-    """Who has which part, by id."""
+    """The part of each owner, by id."""
 
     version: ClassVar[int] = 1
     part: dict[str, int]
@@ -59,11 +59,11 @@ class Tenants:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         return cls(json.loads(data))
 
     def settled(self, owners: list[str], parts: int) -> Self:
-        """Without those who are gone; newcomers, in order, each in the part with fewest owners."""
+        """Drop owners that have left and put each new owner, in order, into the part with the fewest owners."""
         part = {owner: self.part[owner] for owner in owners if self.part.get(owner, parts) < parts}
         crowd = np.bincount(list(part.values()), minlength=parts)
         for owner in owners:
@@ -74,7 +74,7 @@ class Tenants:
 
 
 class Isolated:
-    """Each owner's jobs run on the GPUs of its own part, pinned, whoever else waits: what sharing is compared with."""
+    """Jobs of an owner are pinned to its own part, whatever jobs wait elsewhere: the baseline without sharing."""
 
     name = "isolated"
     api = 1
@@ -92,12 +92,12 @@ class Isolated:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return Triggers(on=EVENTS)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve each part's jobs in the order of the valuation with what is free in it."""
+        """Serve each part's jobs, in the order of the valuation, with the free GPUs of that part."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         least, kind = menus.span(jobs)[0], snapshot.jobs.gpu_type[jobs]
@@ -118,7 +118,7 @@ class Isolated:
         )
 
     def _parts(self, snapshot: Snapshot, jobs: Rows) -> tuple[Ints, int, Tenants]:
-        """By job its part, how many parts there are, and who has which from now on."""
+        """By job its part, the number of parts, and the parts of all owners from now on."""
         apps = snapshot.active_apps
         among_apps = self.options.among == "apps"
         rows = apps if among_apps else snapshot.apps.user[apps]
@@ -135,7 +135,7 @@ class Isolated:
 
 
 def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: Ints, start: Ints) -> Rows:
-    """As for the whole cluster; and a job that its own part could never hold fits nowhere."""
+    """Reasons as for the whole cluster; a job too large for its own part has ``NO_SIZE_FITS``."""
     why = reasons(least, kind, offer.capacity)
     types = len(snapshot.cluster.gpu_types)
     spans = [np.bincount(snapshot.cluster.gpu_type[a:b], minlength=types) for a, b in pairwise(start.tolist())]
@@ -145,7 +145,7 @@ def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: In
 
 
 def _homes(cluster: Cluster, gpus: Ints, holder: Ints) -> dict[int, Counter[int]]:
-    """By claim that holds some of these GPUs, how many it has by machine."""
+    """By claim that holds some of these GPUs, their number by machine."""
     homes: dict[int, Counter[int]] = {}
     for claim, machine in zip(holder.tolist(), cluster.machine[gpus].tolist(), strict=True):
         if claim >= 0:
@@ -154,7 +154,7 @@ def _homes(cluster: Cluster, gpus: Ints, holder: Ints) -> dict[int, Counter[int]
 
 
 class _Serving:
-    """Sizes and machines of jobs, in the making."""
+    """Chooses sizes and machines of jobs."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, claims: Claims, gpus: Ints) -> None:
         self.cluster, self.menus, self.jobs = snapshot.cluster, menus, claims.rows
@@ -165,7 +165,7 @@ class _Serving:
         self.pinned: list[tuple[int, int, int]] = []
 
     def serve(self, mine: Ints, kind: Rows, start: int, end: int) -> None:
-        """Give jobs, by index in order, what is free of the GPUs from ``start`` to ``end``."""
+        """Give jobs, by index in order, free GPUs from ``start`` to ``end`` (exclusive)."""
         here = self.gpus[(self.gpus >= start) & (self.gpus < end)]
         free = Counter(self.cluster.machine[here].tolist())
         by_type = np.bincount(self.cluster.gpu_type[here], minlength=len(self.cluster.gpu_types)).tolist()
@@ -180,7 +180,7 @@ class _Serving:
                 self._pin(index, size, of, free)
 
     def _pin(self, index: int, size: int, kind: int, free: Counter[int]) -> None:
-        """Where it is, if it may stay there; else one machine, the fullest with room; else as few as can be."""
+        """Pin a job to its current machines if it can stay, else to the fullest that fits it, else to the fewest."""
         self.sizes[index] = size
         home: dict[int, int] = self.home.get(index, {})
         types = self.machine_type
@@ -198,7 +198,7 @@ class _Serving:
                 size -= part
 
     def pins(self) -> Pins | None:
-        """All of them; None: nobody got anything."""
+        """The pins of all served jobs; None: no job is served."""
         if not self.pinned:
             return None
         claim, machine, gpus = np.array(self.pinned, np.int64).T

@@ -1,4 +1,4 @@
-"""Greedy by marginal gain: one size more at a time, to the job that gains most from it for each GPU."""
+"""Greedy by marginal gain: raise, one size at a time, the job that gains most per additional GPU."""
 
 import heapq
 from typing import ClassVar
@@ -30,15 +30,14 @@ from eunomia.valuations import BySize
 from eunomia_plugins.allocations.ranking import EVENTS, reasons
 
 Ladder = list[tuple[int, float]]
-"""Sizes of a job, ascending, with what each is worth."""
+"""Sizes of a job, ascending, with the value of each."""
 
 
 class MarginalGain:
-    """What Optimus (EuroSys 2018, §4.1) and SLAQ (SoCC 2017, §4.1) do once they have valued sizes.
+    """The allocation of Optimus (EuroSys 2018, §4.1) and SLAQ (SoCC 2017, §4.1), given values of sizes.
 
-    A job whose valuation says nothing of holding no GPUs gets its smallest size before anybody is raised, in the order
-    of the claims. Then the job with the greatest gain per further GPU is raised by one size, until no GPU is left or
-    nobody gains.
+    A job with no value for holding 0 GPUs gets its smallest size before any job is raised, in the order of the claims.
+    Then the job with the greatest gain per additional GPU is raised by one size, until no GPU is left or no job gains.
     """
 
     name = "marginal_gain"
@@ -52,7 +51,7 @@ class MarginalGain:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free; sizes may change in each."""
+        """Ask for a round at every arrival and whenever GPUs become free; sizes may change in each."""
         return Triggers(on=EVENTS, all_on=frozenset(Cause))
 
     @hookimpl
@@ -77,7 +76,7 @@ class MarginalGain:
 
 
 def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> list[Ladder]:
-    """[claim] the sizes on its menu and their values, nothing at all among them if valued; empty if it cannot run."""
+    """[claim] the sizes on its menu with values, 0 GPUs included if it has a value; empty if the job cannot run."""
     worth: list[dict[int, float]] = [{} for _ in range(jobs.size)]
     for claim, gpus, each in zip(form.claim.tolist(), form.gpus.tolist(), form.value.tolist(), strict=True):
         worth[claim][gpus] = each
@@ -92,15 +91,15 @@ def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> list[Ladder]
 
 
 def _raise(ladders: list[Ladder], kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
-    """Raise by the greatest gain per GPU.
+    """Raise claims, the greatest gain per GPU first.
 
     Args:
         ladders: by claim; its first entry may be 0 GPUs.
-        kind: by claim, the GPU type that it asks for; -1: any, and it gets the one with most free.
+        kind: by claim, the GPU type that it asks for; -1: any, and it gets the type with most free GPUs.
         free: GPUs by type.
 
     Returns:
-        By claim GPUs and their type (-1 with 0 GPUs), and the claims served, first served first.
+        By claim, GPUs and their type (-1 with 0 GPUs), and the claims served, in order of service.
     """
     sizes = np.zeros(kind.size, np.int64)
     kinds = np.full(kind.size, -1, np.int32)
@@ -125,12 +124,12 @@ def _raise(ladders: list[Ladder], kind: Rows, free: Ints) -> tuple[Ints, Rows, R
 
 
 def _first(ladder: Ladder) -> int:
-    """Index of the smallest size that is not nothing."""
+    """Index of the smallest size that is not 0 GPUs."""
     return 1 if ladder and ladder[0][0] == 0 else 0
 
 
 def _entry(ladders: list[Ladder], claim: int, step: int) -> list[tuple[float, int, int]]:
-    """What to queue for the next size of a claim; nothing where it has none or gains nothing."""
+    """The queue entry for the next size of a claim; empty where it has none or gains nothing."""
     ladder = ladders[claim]
     if step >= len(ladder):
         return []

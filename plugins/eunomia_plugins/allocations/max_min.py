@@ -1,4 +1,4 @@
-"""Max-min fairness over sizes: raise the job that has least, as long as there is one that can be raised."""
+"""Max-min fairness over sizes: raise the job with the fewest GPUs while a job can be raised."""
 
 from typing import ClassVar
 
@@ -27,11 +27,11 @@ class MaxMinOptions(PluginOptions):
     """Options of ``max_min`` and ``max_min_time``."""
 
     weighted: bool = True
-    """Whether the weight of its app counts for a job; else every job weighs 1."""
+    """Whether a job has the weight of its app; else every job has weight 1."""
 
 
 class MaxMin:
-    """Nobody gets more GPUs while somebody who has fewer could have them (a baseline of AFS §2.2)."""
+    """No job gets more GPUs while a job that has fewer could have them (a baseline of AFS §2.2)."""
 
     name = "max_min"
     api = 1
@@ -49,11 +49,11 @@ class MaxMin:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free; sizes may change in each."""
+        """Ask for a round at every arrival and whenever GPUs become free; sizes may change in each."""
         return Triggers(on=EVENTS, all_on=frozenset(Cause))
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Fill up from below; ties go by the order that the valuation gives."""
+        """Raise the smallest sizes first; the order of the valuation breaks ties."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         return fill_sizes(snapshot, menus, offer, jobs, weighted=self.options.weighted)

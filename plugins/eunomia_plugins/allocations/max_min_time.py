@@ -1,4 +1,4 @@
-"""Max-min fairness over time: whole gangs that take turns, so that all have equally many GPUs on average."""
+"""Max-min fairness over time: whole gangs take turns, so that all jobs have equally many GPUs on average."""
 
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from eunomia_plugins.allocations.ranking import EVENTS, ranked
 
 
 class MaxMinTime:
-    """Nobody gets more GPU time while somebody who has less could have it; gangs stay whole (AFS §2.2, with turns)."""
+    """No job gets more GPU time while a job that has less could have it; gangs stay whole (AFS §2.2, with turns)."""
 
     name = "max_min_time"
     api = 1
@@ -38,11 +38,11 @@ class MaxMinTime:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return Triggers(on=EVENTS)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Share time among all jobs, running ones too; the order of the valuation breaks ties of turns."""
+        """Share time among all jobs, running ones too; the order of the valuation breaks ties between turns."""
         jobs = ranked(snapshot, snapshot.active, valuations.form(Scores), valuations.claims)
         return fill_time(snapshot, menus, offer, jobs, weighted=self.options.weighted)

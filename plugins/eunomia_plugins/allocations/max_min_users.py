@@ -1,4 +1,4 @@
-"""Max-min fairness among users, or apps: equally many GPUs each on average, as far as they can use them."""
+"""Max-min fairness among users or apps: each has equally many GPUs on average, as far as it can use them."""
 
 from typing import ClassVar, Literal
 
@@ -30,13 +30,13 @@ class MaxMinUsersOptions(PluginOptions):
     """Options of ``max_min_users``."""
 
     among: Literal["users", "apps"] = "users"
-    """Who has equal shares; weights are those of users, or of apps."""
+    """Whether users or apps have equal shares; weights are those of users, or of apps."""
 
 
 class MaxMinUsers:
-    """Nobody gets more GPUs while another, who has fewer for their weight, could use them (a baseline of OEF §6).
+    """No user gets more GPUs while a user with fewer for its weight could use them (a baseline of OEF §6).
 
-    It looks at nothing but how many GPUs each could use, and of which type: not at how fast a type is for whom.
+    It considers only how many GPUs of which types each user (or app) can use, not how fast a type is for its jobs.
     """
 
     name = "max_min_users"
@@ -49,12 +49,12 @@ class MaxMinUsers:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return Triggers(on=EVENTS)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share the whole cluster among all who have jobs, running ones too."""
+        """Share the whole cluster among all users (or apps) with jobs, running ones too."""
         jobs = snapshot.active
         claims, owner = self._claims(snapshot, jobs)
         most = menus.span(jobs)[1]
@@ -72,7 +72,7 @@ class MaxMinUsers:
         )
 
     def _claims(self, snapshot: Snapshot, jobs: Rows) -> tuple[Claims, Ints]:
-        """Who shares, and by job the index of its claim."""
+        """One claim per user or app, and by job the index of its claim."""
         apps = snapshot.jobs.app[jobs]
         if self.options.among == "apps":
             rows, owner = np.unique(apps, return_inverse=True)

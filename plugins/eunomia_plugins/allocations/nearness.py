@@ -1,4 +1,4 @@
-"""How near together GPUs can be had, and what distance costs a job: for allocations that choose machines themselves."""
+"""The nearest set of GPUs for a job, and what distance costs the job: for allocations that choose machines."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from eunomia.units import Ints, Locality
 
 
 class Way(NamedTuple):
-    """One way to have a number of GPUs."""
+    """Machines that hold a job's GPUs, and how near together these are."""
 
     parts: tuple[tuple[int, int], ...]
     """Machines, and GPUs on each."""
@@ -23,13 +23,13 @@ class Way(NamedTuple):
 
 
 def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
-    """The nearest way to have so many GPUs: one machine, the one that fits best; one rack; anywhere, on the fewest.
+    """The nearest way to have a number of GPUs: the best-fitting machine, else one rack, else the fewest machines.
 
     Args:
         cluster: machines and racks.
         pool: what is left.
-        room: [machine] GPUs of it that suit.
-        gpus: how many.
+        room: [machine] suitable GPUs.
+        gpus: the number wanted.
     """
     fits = np.flatnonzero(room >= gpus)
     if fits.size:
@@ -44,7 +44,7 @@ def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
 
 
 def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
-    """Machines with most room first; the last part goes where it fits best."""
+    """Take the machines with most room first; the last part goes to the best-fitting machine."""
     parts: list[tuple[int, int]] = []
     left = room.copy()
     while gpus > 0:
@@ -58,7 +58,7 @@ def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
 
 
 def way_of(cluster: Cluster, gpus: Ints) -> Way:
-    """How these GPUs lie."""
+    """The machines of these GPUs and their locality."""
     machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
     parts = tuple(zip(machines.tolist(), counts.tolist(), strict=True))
     if len(parts) <= 1:
@@ -68,13 +68,13 @@ def way_of(cluster: Cluster, gpus: Ints) -> Way:
 
 
 def placement_score(snapshot: Snapshot, menus: Menus, job: int, way: Way) -> float:
-    """1 / S(G), at most 1: as the job was measured there, else as its app forecasts it, else as Themis assumes it."""
+    """1 / S(G), at most 1: from the job's measurements, else from its app's forecast, else as Themis assumes it."""
     if way.locality is Locality.ISLAND:
         return 1.0
-    here = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}
-    if (way.gpus, way.locality) in here:
+    measured = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}
+    if (way.gpus, way.locality) in measured:
         return min(1.0, menus.rate(job, way.gpus, way.locality) / menus.rate(job, way.gpus))
     forecast = snapshot.forecasts.get(int(snapshot.jobs.app[job]))
     jobs = forecast.phases[0].jobs if forecast is not None and forecast.phases else ()
-    told = next((one.slowdown for one in jobs if one.slowdown is not None), ASSUMED_SLOWDOWN)
-    return 1.0 / max(1.0, told[way.locality])
+    slowdown = next((one.slowdown for one in jobs if one.slowdown is not None), ASSUMED_SLOWDOWN)
+    return 1.0 / max(1.0, slowdown[way.locality])

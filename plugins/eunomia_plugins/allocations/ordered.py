@@ -1,4 +1,4 @@
-"""Serve jobs in an order: each the largest size on its menu that is still free."""
+"""Serve jobs in an order: each job gets the largest size on its menu that is still free."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
@@ -34,8 +34,8 @@ from eunomia.pools import owners, usable
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
-from eunomia_plugins.allocations.contests import Room
-from eunomia_plugins.allocations.following import can_follow, follow
+from eunomia_plugins.allocations.incremental import can_be_incremental, schedule_incrementally
+from eunomia_plugins.allocations.preemption import Capacity
 from eunomia_plugins.allocations.queue import Queue
 from eunomia_plugins.allocations.ranking import EVENTS, in_turn, ranked, reasons
 
@@ -44,16 +44,16 @@ class OrderedOptions(PluginOptions):
     """Options of ``ordered``."""
 
     on_misfit: Literal["skip", "stop", "easy", "conservative"] = "skip"
-    """When a job's smallest size is not free: serve those behind it, let them wait with it, or hold GPUs for it (for
-    the first such job, or for all) and serve those behind it that do not delay it."""
+    """When a job's smallest size is not free: serve the jobs behind it, let them wait with it, or hold GPUs for it
+    (for the first such job, or for all) and serve the jobs behind it that do not delay it."""
     bookings: Annotated[int, Field(ge=1)] = 100
     """With ``conservative``, for how many jobs GPUs are held at most."""
     preemptive: bool = False
-    """Rank running jobs too, and stop those that others have overtaken; else only what is free is given out."""
+    """Rank running jobs too, and stop those that higher-ranked jobs displace; else only free GPUs are given out."""
 
 
 class Ordered:
-    """Any order goes with it: scores of jobs, or of apps or users, whose jobs then go by arrival."""
+    """Takes any order: scores of jobs, or of apps or users, whose jobs then go by arrival."""
 
     name = "ordered"
     api = 1
@@ -73,28 +73,28 @@ class Ordered:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         all_on = frozenset(Cause) if self.options.preemptive else frozenset()
-        books = self.options.on_misfit in ("easy", "conservative")
-        return Triggers(on=EVENTS, all_on=all_on, when_served=False, when_full=books)
+        reserves = self.options.on_misfit in ("easy", "conservative")
+        return Triggers(on=EVENTS, all_on=all_on, when_served=False, when_full=reserves)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Go down the order; who comes too late waits, outranked.
+        """Serve jobs in order; a job for which no GPUs are left waits, outranked.
 
-        Where jobs have one size each and the order gives keys, only what changes is answered, by jobs kept sorted;
-        the same comes out as of everybody ranked anew.
+        Where jobs have one size each and the order gives keys, the jobs are kept sorted and the answer names only
+        changes; the result is the same as when all jobs are ranked each round.
         """
         form, misfit = valuations.forms[0] if valuations.forms else None, self.options.on_misfit
         if not isinstance(form, Scores):
             form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
         keys, stop = None if form is None else form.keys, misfit == "stop"
-        if keys is not None and misfit in ("skip", "stop") and can_follow(snapshot, menus, offer, stop=stop):
-            return follow(self._queue, snapshot, offer, keys, stop=stop)
+        if keys is not None and misfit in ("skip", "stop") and can_be_incremental(snapshot, menus, offer, stop=stop):
+            return schedule_incrementally(self._queue, snapshot, offer, keys, stop=stop)
         return self._ranked(snapshot, menus, offer, valuations)
 
     def _ranked(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Everybody ranked anew: what it all means."""
+        """Rank all jobs from scratch: the reference for incremental scheduling."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         least, most = menus.span(jobs)
         kind = snapshot.jobs.gpu_type[jobs]
@@ -112,10 +112,10 @@ class Ordered:
             why[~np.isnan(starts_at)] = int(Reason.PLANNED_LATER)
         else:
             stop = self.options.on_misfit == "stop"
-            idle = np.bincount(snapshot.cluster.gpu_type[gpus[_nobodys(snapshot, gpus)]], minlength=types)
+            idle = np.bincount(snapshot.cluster.gpu_type[gpus[_idle(snapshot, gpus)]], minlength=types)
             home = _homes(snapshot, jobs) if types > 1 else np.full(jobs.size, NONE)
-            room = Room(free.tolist(), idle.tolist())
-            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind, home), room, stop=stop)
+            capacity = Capacity(free.tolist(), idle.tolist())
+            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind, home), capacity, stop=stop)
         late = np.flatnonzero(sizes == 0)
         return Allocation(
             claims=claims,
@@ -129,21 +129,21 @@ class Ordered:
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
-        """Tell the rules of the queue; the place in it is the order's to say."""
-        stays = "" if self.options.preemptive else " Who runs is not stopped for others before the end of a lease."
+        """State the rules of the queue; the order explains a job's place in it."""
+        stays = "" if self.options.preemptive else " A running job is not stopped for others before its lease ends."
         return Explanation(text=_RULES[self.options.on_misfit] + stays, numbers={})
 
 
 _RULES: Mapping[str, str] = {
-    "skip": "Who fits may pass those who do not.",
-    "stop": "Nobody passes those who are ahead and do not fit.",
-    "easy": "Who fits may pass those who do not, if the first of them starts no later for it.",
-    "conservative": "Who fits may pass those who do not, if they start no later for it.",
+    "skip": "A job that fits may pass jobs that do not.",
+    "stop": "No job passes a job ahead of it that does not fit.",
+    "easy": "A job that fits may pass jobs that do not, if the first of these starts no later for it.",
+    "conservative": "A job that fits may pass jobs that do not, if none of these starts later for it.",
 }
 
 
 def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:
-    """When the rank of a job that starts now changes first: the valuation's own ``wake_at`` knows running jobs only."""
+    """When the rank of a job that starts now first changes: the valuation's ``wake_at`` covers running jobs only."""
     if valuations.holds is None or valuations.claims.unit is not Unit.JOB:
         return NEVER
     starts = served[~np.isin(served, snapshot.holdings.job)]
@@ -152,7 +152,7 @@ def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> S
 
 
 class Wanted(NamedTuple):
-    """By ranked job: sizes on its menu, and the GPU types that it asks for and has (-1: any, and none)."""
+    """By ranked job: sizes on its menu, and the GPU types that it asks for (-1: any) and holds (-1: none)."""
 
     least: Ints
     most: Ints
@@ -160,13 +160,13 @@ class Wanted(NamedTuple):
     home: Ints
 
 
-def _nobodys(snapshot: Snapshot, gpus: Ints) -> Bools:
-    """Say of each GPU whether nobody has it."""
+def _idle(snapshot: Snapshot, gpus: Ints) -> Bools:
+    """Say of each GPU whether it is not leased."""
     return np.asarray(owners(snapshot, gpus, Unit.APP) == NONE)
 
 
 def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """By job the type of its GPUs; -1: it has none."""
+    """By job, the type of its GPUs; -1: it has none."""
     gpus = np.arange(snapshot.cluster.gpus)
     owner = owners(snapshot, gpus, Unit.JOB)
     home = np.full(1 + max(int(owner.max(initial=0)), int(jobs.max(initial=0))), NONE, np.int64)
@@ -174,15 +174,15 @@ def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
     return np.asarray(home[jobs])
 
 
-def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Room, *, stop: bool) -> tuple[Ints, Rows]:
-    """Give each job, in turn, the largest size that is free of one type; stop looking when nothing fits anybody.
+def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Capacity, *, stop: bool) -> tuple[Ints, Rows]:
+    """Give each job, in turn, the largest size that is free of one type, until no further job fits.
 
     Args:
         menus: sizes by job row.
         jobs: ranked job rows.
         turn: indices of the jobs that can run at all, in order.
         wanted: by ranked job.
-        room: by type, what there is for them; used up.
+        room: by type, GPUs for these jobs; used up.
         stop: whether the first job that does not fit ends the service.
 
     Returns:
@@ -209,12 +209,13 @@ def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Room, *, 
     return sizes, kinds
 
 
-def _serve_all(turn: Ints, wanted: Wanted, room: Room, sizes: Ints, kinds: Rows) -> int:
-    """Serve those at the head whose largest sizes fit all together; return how many they were."""
+def _serve_all(turn: Ints, wanted: Wanted, room: Capacity, sizes: Ints, kinds: Rows) -> int:
+    """Serve the first jobs whose largest sizes all fit together; return their number."""
     total = np.cumsum(wanted.most[turn])
     head = int(np.searchsorted(total, room.left[0], side="right"))
     served = turn[:head]
     sizes[served] = wanted.most[served]
     kinds[served] = 0
     room.left[0] -= int(total[head - 1]) if head else 0
+
     return head

@@ -1,7 +1,7 @@
-"""Jobs kept in their order from round to round: those that wait sorted by key, those that run as lines of time.
+"""Jobs kept in order from round to round: waiting jobs sorted by key, running jobs in slope buckets.
 
-What ``ordered`` would do with everybody ranked anew follows from few of them: of the jobs that wait from the first of
-each size and GPU type, of those that run from those behind the best one that waits.
+The result equals that of ranking all jobs each round, but only few are looked at: the first waiting job of each size
+and GPU type, and the running jobs behind the best waiting one.
 """
 
 import bisect
@@ -17,22 +17,23 @@ from eunomia import Snapshot
 from eunomia.units import NONE, Ints, Version
 from eunomia.valuations import Keys, Line, lines_of
 from eunomia.workload import Jobs, JobState
-from eunomia_plugins.allocations.contests import ColumnWalk, Contestants, Entry, Grant, P, Walk
-from eunomia_plugins.allocations.lanes import Lanes, UndecidedError, columns_of, held_by
+from eunomia_plugins.allocations.preemption import ColumnScan, Entry, Grant, P, Preemptible, PreemptionScan
+from eunomia_plugins.allocations.slope_buckets import SlopeBuckets, UndecidedError, columns_of, held_by
 
 Size = tuple[int, int]
 """GPU type (-1: any) and GPUs."""
 
 _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
-_ON = (_RUNNING, _STARTING)
+_HOLDING = (_RUNNING, _STARTING)
 
 
 class Queue:
-    """The sorted jobs of one arbiter; brought up to date by what was touched since the last round that asked.
+    """The sorted jobs of one arbiter, updated from the jobs that changed since the last update.
 
     Attributes:
         waiting: entries by size, each list sorted.
-        widest: the largest size that was ever among them; of a GPU type that is not there: infinite.
+        widest: the largest size ever among them; infinite once a job asked for a GPU type that does not exist.
+        running: jobs that run or start, where these are kept.
     """
 
     def __init__(self) -> None:
@@ -42,48 +43,48 @@ class Queue:
         self._jobs: Jobs | None = None
         self._owner: object = None
         self._version = Version(0)
-        self.running = Lanes()
+        self.running = SlopeBuckets()
         self._fits: tuple[Ints, Fits] | None = None
 
     def fits(self, capacity: Ints) -> "Fits":
-        """Which sizes can run in the cluster at all; looked at again when it is another one."""
+        """Which sizes can run in the cluster at all; recomputed when its capacity is another array."""
         if self._fits is None or self._fits[0] is not capacity:
             self._fits = capacity, Fits(capacity)
         return self._fits[1]
 
-    def follow(self, snapshot: Snapshot, keys: Keys, *, running: bool) -> None:
-        """Take in what was touched.
+    def update(self, snapshot: Snapshot, keys: Keys, *, running: bool) -> None:
+        """Apply the changes since the last update.
 
         Args:
-            snapshot: of an arbiter, with its sets.
+            snapshot: of an arbiter, with its live index.
             keys: of the order.
-            running: whether jobs that run are kept too.
+            running: whether running jobs are kept too.
         """
-        known = self._jobs is snapshot.jobs and self._owner is keys.owner and self.running.kept == running
+        known = self._jobs is snapshot.jobs and self._owner is keys.owner and self.running.enabled == running
         changes = snapshot.changed(self._version) if known else None
         if changes is None:
-            self._forget(running)
+            self._reset(running)
             states = snapshot.jobs.state
             rows = np.flatnonzero((states == _WAITING) | (states == _STARTING) | (states == _RUNNING)).tolist()
         else:
             rows = list(set(changes.touched))
         self._jobs, self._owner, self._version = snapshot.jobs, keys.owner, snapshot.version
-        self._take_in(snapshot, keys, rows)
+        self._update_rows(snapshot, keys, rows)
 
-    def _forget(self, running: bool) -> None:
+    def _reset(self, running: bool) -> None:
         self.waiting, self._entry = {}, {}
-        self.running = Lanes()
-        self.running.kept = running
+        self.running = SlopeBuckets()
+        self.running.enabled = running
 
-    def _take_in(self, snapshot: Snapshot, keys: Keys, rows: list[int]) -> None:
-        state, runs_too = snapshot.jobs.state.item, self.running.kept
+    def _update_rows(self, snapshot: Snapshot, keys: Keys, rows: list[int]) -> None:
+        state, runs_too = snapshot.jobs.state.item, self.running.enabled
         waits, runs = list[int](), list[int]()
         for row in rows:
             self._drop(row)
             now = state(row)
             if now == _WAITING:
                 waits.append(row)
-            elif runs_too and now in _ON:
+            elif runs_too and now in _HOLDING:
                 runs.append(row)
         if waits:
             self._sort_in(snapshot, waits, lines_of(keys, waits))
@@ -96,51 +97,51 @@ class Queue:
         known = self._entry.pop(row, None)
         if known is not None:
             size, entry = known
-            line = self.waiting[size]
-            del line[bisect.bisect_left(line, entry)]
-        elif self.running.kept:
+            entries = self.waiting[size]
+            del entries[bisect.bisect_left(entries, entry)]
+        elif self.running.enabled:
             self.running.drop(row)
 
     def _sort_in(self, snapshot: Snapshot, rows: list[int], lines: Sequence[Line]) -> None:
         kind, gpus, order = snapshot.jobs.gpu_type.item, snapshot.jobs.most.item, order_of(snapshot).item
-        fresh: dict[Size, list[Entry]] = {}
+        added: dict[Size, list[Entry]] = {}
         for row, (at_zero, _, _) in zip(rows, lines, strict=True):
             size, entry = (kind(row), gpus(row)), (at_zero, order(row), row)
             self._entry[row] = (size, entry)
-            fresh.setdefault(size, []).append(entry)
-        for size, entries in fresh.items():
-            line = self.waiting.setdefault(size, [])
+            added.setdefault(size, []).append(entry)
+        for size, entries in added.items():
+            known = self.waiting.setdefault(size, [])
             self.widest = max(self.widest, size[1] if size[0] >= NONE else math.inf)
             if len(entries) > 8:
-                line += entries
-                line.sort()
+                known += entries
+                known.sort()
                 continue
             for entry in entries:
-                bisect.insort(line, entry)
+                bisect.insort(known, entry)
 
 
 def order_of(snapshot: Snapshot) -> Ints:
     """By job row, its place in the order of arrival."""
     if snapshot.arrivals is None:
-        raise ValueError("a queue is kept for an arbiter's own snapshots only")
+        raise ValueError("a queue needs a snapshot that an arbiter made, but got one without the order of arrival")
     return snapshot.arrivals
 
 
-def contestants_of(snapshot: Snapshot, keys: Keys, rows: list[int]) -> Contestants:
-    """Columns of these jobs."""
+def preemptible(snapshot: Snapshot, keys: Keys, rows: list[int]) -> Preemptible:
+    """Columns of these running jobs."""
     order, kind, now = order_of(snapshot), snapshot.jobs.gpu_type, snapshot.now
-    made = []
-    for row, (at_zero, each, _) in zip(rows, lines_of(keys, rows), strict=True):
+    jobs = []
+    for row, (at_zero, slope, _) in zip(rows, lines_of(keys, rows), strict=True):
         gpus, home, _ = held_by(snapshot, row)
-        made.append((at_zero + each * now, order.item(row), row, gpus, home, kind.item(row) == NONE))
-    return columns_of(made)
+        jobs.append((at_zero + slope * now, order.item(row), row, gpus, home, kind.item(row) == NONE))
+    return columns_of(jobs)
 
 
 def serve(queue: Queue, free: list[int], *, stop: bool, fits: "Fits") -> list[Grant]:
-    """Serve jobs in their order with what is free; who does not fit is passed, or ends the service.
+    """Serve waiting jobs in order from free GPUs; a job that does not fit is passed over, or ends the service.
 
     Args:
-        queue: the jobs that wait.
+        queue: the waiting jobs.
         free: GPUs by type; used up.
         stop: whether the first job that does not fit ends the service.
         fits: which sizes can run in the cluster at all.
@@ -170,101 +171,103 @@ class Fits:
     def __init__(self, capacity: Ints) -> None:
         self._capacity: list[int] = capacity.tolist()
         self.everywhere = min(self._capacity)
-        """Sizes up to this one can run whatever type they ask for, if it is there."""
+        """Sizes up to this one fit each type of the cluster."""
 
     def limit(self, kind: int) -> int:
-        """GPUs of a type; of any type: of the largest. A type that is not there has none."""
+        """GPUs of a type; -1 (any): of the largest type; 0 for a type that the cluster does not have."""
         if kind == NONE:
             return max(self._capacity)
         return self._capacity[kind] if 0 <= kind < len(self._capacity) else 0
 
 
 Head = tuple[Entry, Size, int]
-"""The next job of a size: its entry, the size, and where it stands in its list."""
+"""The next job of a size: its entry, the size, and its index in the list of that size."""
 
 
 def _heads(queue: Queue, fits: Fits) -> list[Head]:
-    heads = [(line[0], size, 0) for size, line in queue.waiting.items() if line]
+    heads = [(entries[0], size, 0) for size, entries in queue.waiting.items() if entries]
     if queue.widest > fits.everywhere:
         heads = [head for head in heads if head[1][1] <= fits.limit(head[1][0])]
     heapq.heapify(heads)
     return heads
 
 
-def _advance(heads: list[Head], line: list[Entry], size: Size, at: int) -> None:
-    """The first head was served: the next job of its size takes its place."""
-    if at + 1 < len(line):
-        heapq.heapreplace(heads, (line[at + 1], size, at + 1))
+def _advance(heads: list[Head], entries: list[Entry], size: Size, at: int) -> None:
+    """Replace the first head, which was served, by the next job of its size."""
+    if at + 1 < len(entries):
+        heapq.heapreplace(heads, (entries[at + 1], size, at + 1))
+
     else:
         heapq.heappop(heads)
 
 
-class Outcome(NamedTuple):
-    """What a contest comes to."""
+class ScanResult(NamedTuple):
+    """The result of a preemption scan."""
 
     grants: list[Grant]
-    """Who starts, or goes on elsewhere, in order."""
-    losers: list[int]
-    """Rows of those who have to leave for them."""
+    """Jobs that start or change their GPU type, in order."""
+    evicted: list[int]
+    """Rows of the running jobs that lose their GPUs to them."""
 
 
-def contest_all(queue: Queue, snapshot: Snapshot, free: list[int], fits: Fits) -> Outcome:
-    """Serve jobs that wait and all that run and are not protected; see ``contest``."""
+def scan_all(queue: Queue, snapshot: Snapshot, free: list[int], fits: Fits) -> ScanResult:
+    """Scan all running jobs that are not protected; see ``scan_with``."""
     now = float(snapshot.now)
-    walk = queue.running.walk(now, free)
-    if walk is not None:
+    buckets = queue.running.scan(now, free)
+    if buckets is not None:
         with contextlib.suppress(UndecidedError):
-            return contest(queue, walk, free, fits)
-    return contest(queue, ColumnWalk(queue.running.contestants(now), free), free, fits)
+            return scan_with(queue, buckets, free, fits)
+    return scan_with(queue, ColumnScan(queue.running.preemptible(now), free), free, fits)
 
 
-def contest(queue: Queue, walk: Walk[P], free: list[int], fits: Fits) -> Outcome:
-    """Serve jobs that wait and jobs that run in one order, each whole or not at all, with what all of them could have.
+def scan_with(queue: Queue, scan: PreemptionScan[P], free: list[int], fits: Fits) -> ScanResult:
+    """Serve waiting and running jobs in one order, each whole or not at all, from free GPUs and those of running jobs.
 
-    Who runs stays where it is while there is room; if not, it goes on on another type where it may, or loses what it
-    has. Those who are passed are not tried again.
+    A running job stays where it is while it fits; if not, it continues on another type where it may, or is evicted.
+    A job that is passed over is not tried again.
 
     Args:
-        queue: the jobs that wait.
-        walk: down the jobs that run; together they hold what they are to be served with, beside what is free.
+        queue: the waiting jobs.
+        scan: over the running jobs; their GPUs and the free ones are given out.
         free: GPUs by type.
         fits: which sizes can run in the cluster at all.
     """
     heads = _heads(queue, fits)
-    if not heads or heads[0][0][0] > walk.last():
-        return Outcome(_served(queue, heads, free, stop=False), [])  # who runs, runs ahead of all that wait
-    _skip_to_first_that_fits(heads, walk)
+    if not heads or heads[0][0][0] > scan.last_key():
+        return ScanResult(_served(queue, heads, free, stop=False), [])  # all running jobs precede all waiting ones
+    _skip_to_first_that_fits(heads, scan)
+    capacity = scan.capacity
     while heads:
         entry, (kind, gpus), at = heads[0]
-        if gpus > _most(walk.room.left, kind):  # and less is left later
+        if gpus > _most(capacity.left, kind):  # and what is left only shrinks
             heapq.heappop(heads)
             continue
-        walk.up_to(entry)
-        of = walk.room.choose(gpus, kind)
-        if gpus > walk.room.left[of]:
+        scan.advance_to(entry)
+        of = capacity.choose(gpus, kind)
+        if gpus > capacity.left[of]:
             heapq.heappop(heads)
             continue
-        walk.room.take(gpus, of)
-        walk.grants.append(Grant(entry[2], of, gpus))
+        capacity.take(gpus, of)
+        scan.grants.append(Grant(entry[2], of, gpus))
         _advance(heads, queue.waiting[kind, gpus], (kind, gpus), at)
-    walk.to_the_end()
-    return Outcome(walk.grants, walk.losers)
+    scan.finish()
+    return ScanResult(scan.grants, scan.evicted)
 
 
-def _skip_to_first_that_fits(heads: list[Head], walk: Walk[P]) -> None:
-    """Pass the heads that could not be served even if nobody behind them kept anything; who runs ahead, stays."""
-    behind = walk.room.left
+def _skip_to_first_that_fits(heads: list[Head], scan: PreemptionScan[P]) -> None:
+    """Drop heads that do not fit even if all running jobs behind them left; the running jobs before the rest stay."""
+    left = scan.capacity.left
     while heads:
         entry, (kind, gpus), _ = heads[0]
-        if gpus <= _most(behind, kind):
-            place = walk.place(entry)
-            behind = walk.behind(place)  # behind later ones there is no more
-            if gpus <= _most(behind, kind):
-                walk.skip_to(place, behind)
+        if gpus <= _most(left, kind):
+            position = scan.position(entry)
+            left = scan.left_from(position)  # later heads have no more than this
+            if gpus <= _most(left, kind):
+                scan.skip_to(position, left)
                 return
         heapq.heappop(heads)
-    walk.skip_to(walk.end, walk.behind(walk.end))
+    scan.skip_to(scan.end, scan.left_from(scan.end))
 
 
-def _most(room: list[int], kind: int) -> int:
-    return max(room) if kind == NONE else room[kind]
+def _most(left: list[int], kind: int) -> int:
+    return max(left) if kind == NONE else left[kind]

@@ -1,4 +1,4 @@
-"""What allocations share: candidates in the order that a valuation gives, and why those wait who get nothing."""
+"""Shared by allocations: candidates in the order of a valuation, and the reasons of jobs that get no GPUs."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from eunomia.units import Ints, Rows
 from eunomia.workload import Jobs
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
-"""What changes who should have what."""
+"""Causes of rounds in which an allocation may change."""
 
 
 def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims) -> Rows:
-    """Candidates, first served first; those that the valuation does not name come last, by arrival.
+    """Candidates in order of service; those that the valuation does not name come last, by arrival.
 
     Claims of apps or users order their jobs, which then go by arrival.
     """
@@ -31,7 +31,7 @@ def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims)
 
 
 def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
-    """Why each job waits if it gets nothing: it cannot run in this cluster at all, or others came first.
+    """Why each job waits if it gets no GPUs: it cannot run in this cluster at all, or it is outranked.
 
     Args:
         least: [job] smallest size on its menu; 0: it has no menu.
@@ -39,7 +39,7 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
         capacity: [type] GPUs of the cluster.
     """
     limit = np.append(capacity, capacity.max(initial=0))[kind]
-    limit[kind < -1] = 0  # a type that is not there
+    limit[kind < -1] = 0  # a type that the cluster does not have
     why = np.full(least.size, int(Reason.OUTRANKED), np.int32)
     why[(least <= 0) | (least > limit)] = int(Reason.NO_SIZE_FITS)
     why[limit == 0] = int(Reason.NO_GPU_OF_TYPE)
@@ -47,17 +47,18 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
 
 
 def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: bool) -> Rows:
-    """In which order those who are served choose their GPUs.
+    """The order in which served jobs choose their GPUs.
 
-    Who is served is settled. So the biggest gangs choose first, then those who came first: whoever ranks them, they
-    are placed alike. Where CPUs or memory may run short, or the first who cannot be placed ends it all, rank counts.
+    The served jobs are settled, so the largest gangs choose first, ties by arrival: placement then does not depend on
+    their ranks. Ranks count where CPUs or memory may run short, or where the first job that cannot be placed ends
+    the service.
 
     Args:
         snapshot: the state of this moment.
         jobs: job rows.
         gpus: by job.
-        chosen: indices of jobs that get GPUs, first served first.
-        stop: whether the first who cannot be placed ends it all.
+        chosen: indices of jobs that get GPUs, in order of service.
+        stop: whether the first job that cannot be placed ends the service.
     """
     if chosen.size < 2:
         return chosen.astype(np.int32)
@@ -76,10 +77,10 @@ def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: b
 
 
 FEW: Final = 8
-"""Jobs for which columns cost more than they save."""
+"""Up to this number of jobs, a loop costs less than columns."""
 
 
 def _asks(table: Jobs, row: int) -> bool:
-    """Say whether a job asks for CPUs or memory of its own."""
+    """Say whether a job names the CPUs or memory that it needs."""
     cpus, memory_gib = table.cpus.item(row), table.memory_gib.item(row)
     return bool(cpus == cpus or memory_gib == memory_gib)  # NaN: it does not

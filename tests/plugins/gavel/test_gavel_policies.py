@@ -16,26 +16,26 @@ REGISTRY = Registry.find(installed=False)
 SHARING = ("max_min_fairness", "finish_time_fairness", "max_sum_throughput", "min_total_duration", "gandiva_fair")
 
 
-def asked(town: World, name: str, *, now: float = 0.0, **options: object) -> Allocation:
+def asked(world: World, name: str, *, now: float = 0.0, **options: object) -> Allocation:
     plugin = REGISTRY.make(name, options, alias=name, place=".".join)
-    snapshot = town.snapshot(now=now)
-    answer: Allocation = plugin.eunomia_allocation(snapshot, Fixed().eunomia_elasticity(snapshot), town.offer(now))
+    snapshot = world.snapshot(now=now)
+    answer: Allocation = plugin.eunomia_allocation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now))
     return answer
 
 
-def shares(town: World, name: str, *, now: float = 0.0, **options: object) -> dict[str, list[float]]:
-    answer = asked(town, name, now=now, **options)
+def shares(world: World, name: str, *, now: float = 0.0, **options: object) -> dict[str, list[float]]:
+    answer = asked(world, name, now=now, **options)
     assert isinstance(answer.amount, TimeShares)
-    names = [str(town.snapshot().jobs.id[row]) for row in answer.claims.rows]
+    names = [str(world.snapshot().jobs.id[row]) for row in answer.claims.rows]
     return dict(zip(names, answer.amount.share.tolist(), strict=True))
 
 
 def two_types() -> World:
     """P100 comes before V100: a is twice as fast on V100, b as fast on both."""
-    town = World("1x2 P100, 1x2 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
+    world = World("1x2 P100, 1x2 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
     for gpu_type, rate in (("P100", 1.0), ("V100", 2.0)):
-        town.measures("a/1", 1, rate, gpu_type=gpu_type).measures("b/1", 1, 1.0, gpu_type=gpu_type)
-    return town
+        world.measures("a/1", 1, rate, gpu_type=gpu_type).measures("b/1", 1, 1.0, gpu_type=gpu_type)
+    return world
 
 
 RATES = np.array([(1.0, 2.0), (1.0, 3.0), (1.0, 1.0), (2.0, 1.0), (0.5, 2.0)])
@@ -60,14 +60,14 @@ GOALS: dict[str, Callable[[Table], float]] = {
 
 @pytest.mark.parametrize("name", GOALS)
 def test_the_specification_reaches_the_same_goal(name: str) -> None:
-    town = World("1x2 P100, 1x2 V100")
+    world = World("1x2 P100, 1x2 V100")
     for number, (size, rates) in enumerate(zip(SIZES.tolist(), RATES.tolist(), strict=True)):
         job = f"j{number}/1"
-        town.job(job, gpus=size, iterations=LEFT[number])
+        world.job(job, gpus=size, iterations=LEFT[number])
         for gpu_type, rate in zip(("P100", "V100"), rates, strict=True):
-            town.measures(job, size, rate, gpu_type=gpu_type)
+            world.measures(job, size, rate, gpu_type=gpu_type)
     fast, slow = (
-        GOALS[name](np.array(list(shares(town, name, now=50.0, performance=True, solver=solver).values())))
+        GOALS[name](np.array(list(shares(world, name, now=50.0, performance=True, solver=solver).values())))
         for solver in ("fast", "reference")
     )
     assert fast == pytest.approx(slow, rel=1e-4)
@@ -79,75 +79,75 @@ def test_blind_to_speed_types_are_alike_and_jobs_have_the_same_of_each() -> None
 
 
 def test_with_performance_who_gains_from_a_type_has_it() -> None:
-    town = two_types().job("c/1").job("d/1")
+    world = two_types().job("c/1").job("d/1")
     for gpu_type in ("P100", "V100"):
-        town.measures("c/1", 1, 1.0, gpu_type=gpu_type)
-        town.measures("d/1", 1, 2.0 if gpu_type == "V100" else 1.0, gpu_type=gpu_type)
-    found = shares(town, "max_min_fairness", performance=True)
+        world.measures("c/1", 1, 1.0, gpu_type=gpu_type)
+        world.measures("d/1", 1, 2.0 if gpu_type == "V100" else 1.0, gpu_type=gpu_type)
+    found = shares(world, "max_min_fairness", performance=True)
     assert found["a/1"][1] > 0.7
     assert found["d/1"][1] > 0.7
     assert found["b/1"][0] > 0.7
 
 
 def test_a_type_on_which_a_job_does_not_run_is_not_shared_to_it() -> None:
-    town = World("1x1 P100, 1x1 V100").job("a/1").measures("a/1", 1, 2.0, gpu_type="V100")
-    town.measures("a/1", 1, 0.0, gpu_type="P100").job("b/1").measures("b/1", 1, 1.0, gpu_type="V100")
+    world = World("1x1 P100, 1x1 V100").job("a/1").measures("a/1", 1, 2.0, gpu_type="V100")
+    world.measures("a/1", 1, 0.0, gpu_type="P100").job("b/1").measures("b/1", 1, 1.0, gpu_type="V100")
     for name in SHARING:
-        assert shares(town, name, performance=True)["a/1"][0] == 0.0
+        assert shares(world, name, performance=True)["a/1"][0] == 0.0
 
 
 def test_a_weight_of_two_is_twice_the_share() -> None:
-    town = World("1x1 V100").app("a", weight=2.0).job("a/1").job("b/1")
-    assert shares(town, "max_min_fairness") == {"a/1": [pytest.approx(2 / 3)], "b/1": [pytest.approx(1 / 3)]}
-    assert shares(town, "max_min_fairness", weighted=False) == {"a/1": [0.5], "b/1": [0.5]}
-    assert shares(town, "gandiva_fair", among="apps")["a/1"] == [pytest.approx(2 / 3)]
+    world = World("1x1 V100").app("a", weight=2.0).job("a/1").job("b/1")
+    assert shares(world, "max_min_fairness") == {"a/1": [pytest.approx(2 / 3)], "b/1": [pytest.approx(1 / 3)]}
+    assert shares(world, "max_min_fairness", weighted=False) == {"a/1": [0.5], "b/1": [0.5]}
+    assert shares(world, "gandiva_fair", among="apps")["a/1"] == [pytest.approx(2 / 3)]
 
 
 def test_tickets_by_size_give_equal_time_instead_of_equal_gpus() -> None:
-    town = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=1).job("c/1", gpus=3)
-    assert shares(town, "gandiva_fair", tickets="size")["a/1"] == [pytest.approx(0.5)]
-    equal = shares(town, "gandiva_fair", tickets="equal")
+    world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=1).job("c/1", gpus=3)
+    assert shares(world, "gandiva_fair", tickets="size")["a/1"] == [pytest.approx(0.5)]
+    equal = shares(world, "gandiva_fair", tickets="equal")
     assert equal["b/1"] == [pytest.approx(1.0)]
     assert equal["a/1"] == [pytest.approx(1.5 / 4)]
 
 
 def test_users_have_equal_parts_whatever_their_jobs() -> None:
-    town = World("1x4 V100").app("a", user="ana").app("b", user="ben")
-    town.job("a/1", gpus=2).job("a/2", gpus=2).job("a/3", gpus=2).job("b/1", gpus=2).job("b/2", gpus=2)
-    found = shares(town, "gandiva_fair")
+    world = World("1x4 V100").app("a", user="ana").app("b", user="ben")
+    world.job("a/1", gpus=2).job("a/2", gpus=2).job("a/3", gpus=2).job("b/1", gpus=2).job("b/2", gpus=2)
+    found = shares(world, "gandiva_fair")
     assert [found[f"a/{number}"][0] for number in (1, 2, 3)] == [pytest.approx(1 / 3)] * 3
     assert [found[f"b/{number}"][0] for number in (1, 2)] == [pytest.approx(1 / 2)] * 2
 
 
 def test_minimum_makespan_shares_time_by_work() -> None:
-    town = World("1x1 V100").job("a/1", iterations=300.0, seconds_per_iteration=1.0)
-    town.job("b/1", iterations=100.0, seconds_per_iteration=1.0)
-    assert shares(town, "min_total_duration") == {"a/1": [pytest.approx(0.75)], "b/1": [pytest.approx(0.25)]}
+    world = World("1x1 V100").job("a/1", iterations=300.0, seconds_per_iteration=1.0)
+    world.job("b/1", iterations=100.0, seconds_per_iteration=1.0)
+    assert shares(world, "min_total_duration") == {"a/1": [pytest.approx(0.75)], "b/1": [pytest.approx(0.25)]}
 
 
 def test_the_greatest_throughput_starves_the_slow_unless_it_is_relative() -> None:
-    town = World("1x1 V100").job("a/1", seconds_per_iteration=1.0).job("b/1", seconds_per_iteration=0.1)
-    assert shares(town, "max_sum_throughput") == {"a/1": [0.0], "b/1": [1.0]}
-    assert sum(row[0] for row in shares(town, "max_sum_throughput", relative=True).values()) == pytest.approx(1.0)
+    world = World("1x1 V100").job("a/1", seconds_per_iteration=1.0).job("b/1", seconds_per_iteration=0.1)
+    assert shares(world, "max_sum_throughput") == {"a/1": [0.0], "b/1": [1.0]}
+    assert sum(row[0] for row in shares(world, "max_sum_throughput", relative=True).values()) == pytest.approx(1.0)
 
 
 def test_who_is_behind_its_own_part_gets_more() -> None:
-    town = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
-    town.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=90.0)
-    found = shares(town, "finish_time_fairness", now=100.0)
+    world = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
+    world.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=90.0)
+    found = shares(world, "finish_time_fairness", now=100.0)
     assert found["a/1"][0] > 0.6
     assert found["a/1"][0] + found["b/1"][0] == pytest.approx(1.0)
 
 
 def test_its_past_counts_at_the_speed_of_the_part_that_it_had_then() -> None:
-    town = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
-    memo = asked(town, "finish_time_fairness").memo
+    world = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
+    memo = asked(world, "finish_time_fairness").memo
     assert isinstance(memo, Shares)
     assert memo.notes == {"a/1": (0.0, 100.0, 1.0)}
-    town.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=40.0)
-    town._jobs.live.done[town.row("a/1")] = 40.0
-    town.remembers("finish_time_fairness", Stage.ALLOCATION, memo)
-    later = asked(town, "finish_time_fairness", now=40.0).memo
+    world.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=40.0)
+    world._jobs.live.done[world.row("a/1")] = 40.0
+    world.remembers("finish_time_fairness", Stage.ALLOCATION, memo)
+    later = asked(world, "finish_time_fairness", now=40.0).memo
     assert isinstance(later, Shares)
     assert later.notes["a/1"] == (40.0, 60.0, 0.5)
 
@@ -156,11 +156,11 @@ def test_its_past_counts_at_the_speed_of_the_part_that_it_had_then() -> None:
 
 
 def test_a_solution_stands_while_nobody_comes_or_leaves() -> None:
-    town = World("1x1 V100").job("a/1")
-    first = asked(town, "max_min_fairness", now=5.0)
+    world = World("1x1 V100").job("a/1")
+    first = asked(world, "max_min_fairness", now=5.0)
     assert isinstance(first.memo, Shares)
-    town.remembers("max_min_fairness", Stage.ALLOCATION, first.memo)
-    again = asked(town, "max_min_fairness", now=500.0)
+    world.remembers("max_min_fairness", Stage.ALLOCATION, first.memo)
+    again = asked(world, "max_min_fairness", now=500.0)
     assert again.memo is None
     assert isinstance(again.amount, TimeShares)
     assert again.amount.since == 5.0
@@ -168,33 +168,33 @@ def test_a_solution_stands_while_nobody_comes_or_leaves() -> None:
 
 @pytest.mark.parametrize(("now", "solved"), [(104.0, False), (105.0, True)])
 def test_a_newcomer_waits_until_the_solution_is_old_enough(now: float, solved: bool) -> None:
-    town = World("1x2 V100").job("a/1")
-    first = asked(town, "max_min_fairness", now=5.0).memo
+    world = World("1x2 V100").job("a/1")
+    first = asked(world, "max_min_fairness", now=5.0).memo
     assert first is not None
-    town.remembers("max_min_fairness", Stage.ALLOCATION, first).job("b/1")
-    answer = asked(town, "max_min_fairness", now=now, least_between="100s")
+    world.remembers("max_min_fairness", Stage.ALLOCATION, first).job("b/1")
+    answer = asked(world, "max_min_fairness", now=now, least_between="100s")
     assert (answer.memo is not None) is solved
-    assert answer.verdicts.rows.tolist() == ([] if solved else [town.row("b/1")])
+    assert answer.verdicts.rows.tolist() == ([] if solved else [world.row("b/1")])
     assert answer.verdicts.reasons.tolist() == ([] if solved else [Reason.AWAITING_ROUND])
 
 
 def test_a_solution_of_the_start_holds_nobody_up_nor_one_of_which_nobody_is_left() -> None:
-    town = World("1x2 V100").job("a/1")
-    start = asked(town, "max_min_fairness", now=0.0).memo
+    world = World("1x2 V100").job("a/1")
+    start = asked(world, "max_min_fairness", now=0.0).memo
     assert start is not None
-    town.remembers("max_min_fairness", Stage.ALLOCATION, start).job("b/1")
-    assert asked(town, "max_min_fairness", now=1.0, least_between="100s").memo is not None
+    world.remembers("max_min_fairness", Stage.ALLOCATION, start).job("b/1")
+    assert asked(world, "max_min_fairness", now=1.0, least_between="100s").memo is not None
     gone = Shares(at=5.0, capacity=(2,), jobs=("x/1",), share={"x/1": (1.0,)}, notes={})
-    town.remembers("max_min_fairness", Stage.ALLOCATION, gone)
-    assert asked(town, "max_min_fairness", now=6.0, least_between="100s").memo is not None
+    world.remembers("max_min_fairness", Stage.ALLOCATION, gone)
+    assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
 def test_another_capacity_is_another_solution() -> None:
-    town = World("2x1 V100").job("a/1")
-    first = asked(town, "max_min_fairness", now=5.0).memo
+    world = World("2x1 V100").job("a/1")
+    first = asked(world, "max_min_fairness", now=5.0).memo
     assert first is not None
-    town.remembers("max_min_fairness", Stage.ALLOCATION, first).down(1)
-    assert asked(town, "max_min_fairness", now=6.0, least_between="100s").memo is not None
+    world.remembers("max_min_fairness", Stage.ALLOCATION, first).down(1)
+    assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
 def test_the_memo_reads_back() -> None:
@@ -205,13 +205,13 @@ def test_the_memo_reads_back() -> None:
 # --- AlloX --------------------------------------------------------------------------------------------------------
 
 
-def served(town: World, **options: object) -> dict[str, tuple[int, int]]:
-    answer = asked(town, "allox", now=0.0, **options)
+def served(world: World, **options: object) -> dict[str, tuple[int, int]]:
+    answer = asked(world, "allox", now=0.0, **options)
     assert isinstance(answer.amount, Grants)
     kinds = answer.amount.gpu_type
     rows = answer.claims.rows
     return {
-        str(town.snapshot().jobs.id[rows[claim]]): (
+        str(world.snapshot().jobs.id[rows[claim]]): (
             int(answer.amount.gpus[claim]),
             -1 if kinds is None else int(kinds[claim]),
         )
@@ -220,27 +220,27 @@ def served(town: World, **options: object) -> dict[str, tuple[int, int]]:
 
 
 def test_on_one_type_the_shortest_work_goes_first_gangs_by_their_gpu_time() -> None:
-    town = World("1x4 V100").job("long/1", iterations=90.0, seconds_per_iteration=1.0)
-    town.job("wide/1", gpus=4, iterations=40.0, seconds_per_iteration=4.0)
-    town.job("short/1", iterations=10.0, seconds_per_iteration=1.0)
-    assert list(served(town)) == ["short/1", "long/1", "wide/1"]
+    world = World("1x4 V100").job("long/1", iterations=90.0, seconds_per_iteration=1.0)
+    world.job("wide/1", gpus=4, iterations=40.0, seconds_per_iteration=4.0)
+    world.job("short/1", iterations=10.0, seconds_per_iteration=1.0)
+    assert list(served(world)) == ["short/1", "long/1", "wide/1"]
 
 
 def test_who_gains_most_from_a_type_is_matched_to_it() -> None:
-    town = World("1x1 P100, 1x1 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
+    world = World("1x1 P100, 1x1 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
     for name, fast in (("a/1", 1.1), ("b/1", 4.0)):
-        town.measures(name, 1, 1.0, gpu_type="P100").measures(name, 1, fast, gpu_type="V100")
-    assert served(town) == {"a/1": (1, 0), "b/1": (1, 1)}
-    assert served(town, solver="reference") == served(town)
+        world.measures(name, 1, 1.0, gpu_type="P100").measures(name, 1, fast, gpu_type="V100")
+    assert served(world) == {"a/1": (1, 0), "b/1": (1, 1)}
+    assert served(world, solver="reference") == served(world)
 
 
 def test_who_runs_is_left_alone() -> None:
-    town = World("1x2 V100").job("a/1").holds("a/1", 0, ends_at=0.0).job("b/1", iterations=5.0)
-    assert list(served(town)) == ["b/1"]
+    world = World("1x2 V100").job("a/1").holds("a/1", 0, ends_at=0.0).job("b/1", iterations=5.0)
+    assert list(served(world)) == ["b/1"]
 
 
 def test_a_window_leaves_the_rest_behind() -> None:
-    town = World("1x1 V100")
+    world = World("1x1 V100")
     for number, work in enumerate((50.0, 40.0, 1.0)):
-        town.job(f"j{number}/1", iterations=work, seconds_per_iteration=1.0, arrived=float(number))
-    assert list(served(town, window=2)) == ["j1/1", "j0/1", "j2/1"]
+        world.job(f"j{number}/1", iterations=work, seconds_per_iteration=1.0, arrived=float(number))
+    assert list(served(world, window=2)) == ["j1/1", "j0/1", "j2/1"]

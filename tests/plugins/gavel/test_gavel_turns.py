@@ -14,8 +14,8 @@ from eunomia_plugins.gavel.rounds import GavelRounds, GavelRoundsOptions
 from eunomia_plugins.gavel.served import Served
 
 
-def shares(town: World, wanted: dict[str, list[float]], since: float) -> Allocation:
-    rows = np.array([town.row(name) for name in wanted], np.int32)
+def shares(world: World, wanted: dict[str, list[float]], since: float) -> Allocation:
+    rows = np.array([world.row(name) for name in wanted], np.int32)
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
         amount=TimeShares(share=np.array(list(wanted.values()), float), since=Seconds(since)),
@@ -24,16 +24,16 @@ def shares(town: World, wanted: dict[str, list[float]], since: float) -> Allocat
 
 
 def refined(
-    town: World, wanted: dict[str, list[float]], *, now: float, since: float = 0.0, **options: object
+    world: World, wanted: dict[str, list[float]], *, now: float, since: float = 0.0, **options: object
 ) -> tuple[dict[str, tuple[int, str]], Allocation]:
-    snapshot = town.snapshot(now=now)
+    snapshot = world.snapshot(now=now)
     plugin = GavelRounds(GavelRoundsOptions.model_validate({"round_length": "100s", **options}))
     menus = Fixed().eunomia_elasticity(snapshot)
-    answer = plugin.eunomia_refine(snapshot, menus, town.offer(now, scope=Scope.ALL), shares(town, wanted, since))
+    answer = plugin.eunomia_refine(snapshot, menus, world.offer(now, scope=Scope.ALL), shares(world, wanted, since))
     assert isinstance(answer.amount, Grants)
     kinds = answer.amount.gpu_type
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
-    types = town.cluster.gpu_types
+    types = world.cluster.gpu_types
     return {
         names[claim]: (int(answer.amount.gpus[claim]), "" if kinds is None else types[kinds[claim]])
         for claim in answer.order.tolist()
@@ -41,7 +41,7 @@ def refined(
 
 
 def serving(
-    town: World,
+    world: World,
     share: dict[str, list[float]],
     *,
     at: float = 0.0,
@@ -50,47 +50,47 @@ def serving(
 ) -> World:
     tables = [{name: tuple(row) for name, row in (table or {}).items()} for table in (share, received, deficit)]
     memo = Served(at=at, share=tables[0], received=tables[1], deficit=tables[2])
-    return town.remembers("gavel_rounds", Stage.REFINE, memo)
+    return world.remembers("gavel_rounds", Stage.REFINE, memo)
 
 
 def test_the_priority_is_share_over_time_with_half_a_round_credited() -> None:
     # b has run one round of 100 s: 0.9 / 150 comes after 0.4 / 50. Without credit it would be the other way round.
     wanted = {"a/1": [0.4], "b/1": [0.9]}
-    town = serving(World("1x1 V100").job("a/1").job("b/1", received=100.0), wanted)
-    assert list(refined(town, wanted, now=100.0)[0]) == ["a/1"]
-    town = serving(World("1x1 V100").job("a/1", received=50.0).job("b/1", received=100.0), wanted)
-    assert list(refined(town, wanted, now=100.0)[0]) == ["b/1"]
-    assert list(refined(town, {"a/1": [0.5], "b/1": [0.9]}, now=100.0, credit=1.0)[0]) == ["b/1"]
+    world = serving(World("1x1 V100").job("a/1").job("b/1", received=100.0), wanted)
+    assert list(refined(world, wanted, now=100.0)[0]) == ["a/1"]
+    world = serving(World("1x1 V100").job("a/1", received=50.0).job("b/1", received=100.0), wanted)
+    assert list(refined(world, wanted, now=100.0)[0]) == ["b/1"]
+    assert list(refined(world, {"a/1": [0.5], "b/1": [0.9]}, now=100.0, credit=1.0)[0]) == ["b/1"]
 
 
 def test_time_counts_once_a_job_and_not_by_gpu() -> None:
     wanted = {"a/1": [0.4], "b/1": [0.5]}
-    town = serving(World("1x4 V100").job("a/1", gpus=4, received=400.0).job("b/1", gpus=4, received=400.0), wanted)
-    assert list(refined(town, wanted, now=100.0)[0]) == ["b/1"]
+    world = serving(World("1x4 V100").job("a/1", gpus=4, received=400.0).job("b/1", gpus=4, received=400.0), wanted)
+    assert list(refined(world, wanted, now=100.0)[0]) == ["b/1"]
 
 
 def test_ties_go_by_deficit_then_share_then_arrival() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5], "c/1": [0.5]}
-    town = World("1x1 V100").job("a/1").job("b/1").job("c/1")
-    assert list(refined(town, wanted, now=0.0)[0]) == ["a/1"]
-    serving(town, wanted, deficit={"b/1": [3.0], "c/1": [2.0]})
-    assert list(refined(town, wanted, now=0.0)[0]) == ["b/1"]
+    world = World("1x1 V100").job("a/1").job("b/1").job("c/1")
+    assert list(refined(world, wanted, now=0.0)[0]) == ["a/1"]
+    serving(world, wanted, deficit={"b/1": [3.0], "c/1": [2.0]})
+    assert list(refined(world, wanted, now=0.0)[0]) == ["b/1"]
     wanted = {"a/1": [0.5], "b/1": [1.0]}
-    town = serving(World("1x1 V100").job("a/1", received=50.0).job("b/1", received=150.0), wanted)
-    assert list(refined(town, wanted, now=200.0)[0]) == ["b/1"]
+    world = serving(World("1x1 V100").job("a/1", received=50.0).job("b/1", received=150.0), wanted)
+    assert list(refined(world, wanted, now=200.0)[0]) == ["b/1"]
 
 
 def test_noise_of_sums_breaks_no_tie() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5]}
-    town = World("1x1 V100").job("a/1", received=120.0 + 1e-9).job("b/1", received=120.0)
-    assert list(refined(serving(town, wanted), wanted, now=0.0)[0]) == ["a/1"]
+    world = World("1x1 V100").job("a/1", received=120.0 + 1e-9).job("b/1", received=120.0)
+    assert list(refined(serving(world, wanted), wanted, now=0.0)[0]) == ["a/1"]
 
 
 def test_a_new_solution_adds_what_the_last_one_promised_and_was_not_received() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5]}
-    town = World("1x1 V100").job("a/1", received=130.0).job("b/1", received=20.0)
-    serving(town, {"a/1": [0.8], "b/1": [0.2]}, at=100.0, received={"a/1": [30.0]}, deficit={"a/1": [1.0]})
-    got, answer = refined(town, wanted, now=300.0, since=300.0)
+    world = World("1x1 V100").job("a/1", received=130.0).job("b/1", received=20.0)
+    serving(world, {"a/1": [0.8], "b/1": [0.2]}, at=100.0, received={"a/1": [30.0]}, deficit={"a/1": [1.0]})
+    got, answer = refined(world, wanted, now=300.0, since=300.0)
     memo = answer.memo
     assert isinstance(memo, Served)
     assert memo.at == 300.0
@@ -102,70 +102,72 @@ def test_a_new_solution_adds_what_the_last_one_promised_and_was_not_received() -
 
 def test_the_same_solution_leaves_the_memo_as_it_is() -> None:
     wanted = {"a/1": [1.0]}
-    town = serving(World("1x1 V100").job("a/1"), wanted, at=40.0)
-    assert refined(town, wanted, now=60.0, since=40.0)[1].memo is None
+    world = serving(World("1x1 V100").job("a/1"), wanted, at=40.0)
+    assert refined(world, wanted, now=60.0, since=40.0)[1].memo is None
 
 
 def test_types_are_filled_one_after_the_other_and_a_job_runs_on_one() -> None:
     # GPU types are sorted: K80, P100, V100; they are walked V100, P100, K80.
     wanted = {"a/1": [0.0, 0.2, 0.1], "b/1": [0.9, 0.0, 0.3], "c/1": [0.1, 0.1, 0.0]}
-    town = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1").job("b/1").job("c/1")
-    assert refined(town, wanted, now=0.0)[0] == {"b/1": (1, "V100"), "a/1": (1, "P100"), "c/1": (1, "K80")}
-    walked = refined(town, wanted, now=0.0, types=["K80"])[0]
+    world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1").job("b/1").job("c/1")
+    assert refined(world, wanted, now=0.0)[0] == {"b/1": (1, "V100"), "a/1": (1, "P100"), "c/1": (1, "K80")}
+    walked = refined(world, wanted, now=0.0, types=["K80"])[0]
     assert walked == {"b/1": (1, "K80"), "a/1": (1, "P100"), "c/1": (1, "V100")}
 
 
 def test_a_shuffled_walk_is_the_same_in_the_same_round_and_another_in_others() -> None:
     wanted = {"a/1": [0.3, 0.3, 0.3]}
-    town = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1")
+    world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1")
     plugin = GavelRounds(GavelRoundsOptions(walk="shuffled"))
-    walks = [plugin._walk(town.snapshot(round=number)) for number in range(100)]
-    assert walks == [plugin._walk(town.snapshot(round=number)) for number in range(100)]
+    walks = [plugin._walk(world.snapshot(round=number)) for number in range(100)]
+    assert walks == [plugin._walk(world.snapshot(round=number)) for number in range(100)]
     assert len({tuple(walk) for walk in walks}) == 6
-    assert list(refined(town, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
+    assert list(refined(world, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
 
 
 def test_a_job_without_a_share_of_a_type_comes_last_there_and_never_where_it_does_not_run() -> None:
     wanted = {"a/1": [0.0, 1.0], "b/1": [0.0, 0.5]}
-    town = World("1x1 V100, 1x1 P100").job("a/1", received=[0.0, 500.0]).job("b/1")
+    world = World("1x1 V100, 1x1 P100").job("a/1", received=[0.0, 500.0]).job("b/1")
     for name, rate in (("a/1", 1.0), ("b/1", 0.0)):
-        town.measures(name, 1, rate, gpu_type="P100").measures(name, 1, 1.0, gpu_type="V100")
-    serving(town, wanted)
-    assert refined(town, wanted, now=0.0)[0] == {"b/1": (1, "V100"), "a/1": (1, "P100")}
+        world.measures(name, 1, rate, gpu_type="P100").measures(name, 1, 1.0, gpu_type="V100")
+    serving(world, wanted)
+    assert refined(world, wanted, now=0.0)[0] == {"b/1": (1, "V100"), "a/1": (1, "P100")}
     serving(World("1x1 V100, 1x1 P100"), wanted)
-    town = serving(World("1x1 V100, 1x1 P100").job("b/1").measures("b/1", 1, 0.0, gpu_type="V100"), {"b/1": [0.0, 1.0]})
-    town.measures("b/1", 1, 2.0, gpu_type="P100")
-    assert refined(town, {"b/1": [0.0, 1.0]}, now=0.0)[0] == {"b/1": (1, "P100")}
+    world = serving(
+        World("1x1 V100, 1x1 P100").job("b/1").measures("b/1", 1, 0.0, gpu_type="V100"), {"b/1": [0.0, 1.0]}
+    )
+    world.measures("b/1", 1, 2.0, gpu_type="P100")
+    assert refined(world, {"b/1": [0.0, 1.0]}, now=0.0)[0] == {"b/1": (1, "P100")}
 
 
 def test_a_gang_that_does_not_fit_is_passed_and_waits_for_its_share() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
-    town = World("1x4 V100").job("x/1").holds("x/1", 0, protected_until=NEVER).job("a/1", gpus=4).job("b/1", gpus=2)
-    got, answer = refined(town, wanted, now=0.0)
+    world = World("1x4 V100").job("x/1").holds("x/1", 0, protected_until=NEVER).job("a/1", gpus=4).job("b/1", gpus=2)
+    got, answer = refined(world, wanted, now=0.0)
     assert list(got) == ["b/1"]
-    assert answer.verdicts.rows.tolist() == [town.row("a/1")]
+    assert answer.verdicts.rows.tolist() == [world.row("a/1")]
     assert answer.verdicts.reasons.tolist() == [Reason.SHARE_USED_UP]
 
 
 def test_rounds_end_by_the_clock_or_when_the_executor_says_so() -> None:
-    town = World().job("a/1")
-    _, answer = refined(town, {"a/1": [1.0]}, now=230.0)
+    world = World().job("a/1")
+    _, answer = refined(world, {"a/1": [1.0]}, now=230.0)
     assert (answer.lease, answer.protected, answer.wake_at) == (70.0, 70.0, 300.0)
-    _, answer = refined(town, {"a/1": [1.0]}, now=230.0, ends="executor")
+    _, answer = refined(world, {"a/1": [1.0]}, now=230.0, ends="executor")
     assert (answer.lease, answer.protected, answer.wake_at) == (None, 0.0, NEVER)
 
 
 def test_it_wants_time_shares_of_jobs() -> None:
-    town = World().app("a").job("a/1")
-    answer = shares(town, {"a/1": [1.0]}, 0.0)
+    world = World().app("a").job("a/1")
+    answer = shares(world, {"a/1": [1.0]}, 0.0)
     plugin = GavelRounds(GavelRoundsOptions())
-    menus = Fixed().eunomia_elasticity(town.snapshot())
+    menus = Fixed().eunomia_elasticity(world.snapshot())
     for wrong in (
         dataclasses.replace(answer, claims=Claims(unit=Unit.APP, rows=answer.claims.rows)),
         dataclasses.replace(answer, amount=Grants(gpus=np.array([1]))),
     ):
         with pytest.raises(PluginError, match="gavel_rounds must get time shares of jobs"):
-            plugin.eunomia_refine(town.snapshot(), menus, town.offer(), wrong)
+            plugin.eunomia_refine(world.snapshot(), menus, world.offer(), wrong)
 
 
 _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 1), st.floats(-1e9, 1e9)), max_size=5)

@@ -46,8 +46,8 @@ def searches(apps: int, jobs: int, seconds: float, *, most: int = 2) -> tuple[Sc
 def themis_arbiter(cluster: str, **settings: object) -> Arbiter:
     given = {"rounds.lease": "20s", "plugins.themis.fairness_knob": 0.25, "rounds.bid_deadline": "none", **settings}
     profile = Profile.load("themis", settings=given)
-    town = Cluster.parse(cluster)
-    return Arbiter(town, profile.stages(town), Profile.fallback().stages(town), seed=3)
+    world = Cluster.parse(cluster)
+    return Arbiter(world, profile.stages(world), Profile.fallback().stages(world), seed=3)
 
 
 def auctions(decisions: Iterable[Decision]) -> list[dict[str, list[object]]]:

@@ -1,4 +1,4 @@
-"""What follows only what changed decides as what ranks everybody anew: decision by decision, in random runs."""
+"""Incremental scheduling decides as ranking all jobs each round does: decision by decision, in random runs."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia.valuations import Keys, Line
-from eunomia_plugins.allocations import lanes, queue, ranking
+from eunomia_plugins.allocations import queue, ranking, slope_buckets
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.orders import remaining
 from eunomia_plugins.placement.packed import Packed
@@ -32,7 +32,7 @@ from eunomia_plugins.placement.planning import place
 
 
 class PlainFixed(Fixed):
-    """The menus of every row, made anew each round."""
+    """The menus of every row, rebuilt each round."""
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
@@ -40,7 +40,7 @@ class PlainFixed(Fixed):
 
 
 class PlainPacked(Packed):
-    """The packing rule on columns."""
+    """The packing rule, computed on columns."""
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
@@ -49,7 +49,7 @@ class PlainPacked(Packed):
 
 
 class PlainOrder:
-    """An order whose scores are columns, and no keys."""
+    """An order with columns of scores and without keys."""
 
     api = 1
 
@@ -110,20 +110,20 @@ def script(case: Case) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
     return events, work
 
 
-def plain_words(decision: Decision) -> tuple[object, ...]:
+def comparable(decision: Decision) -> tuple[object, ...]:
     orders = [
         (order.kind.value, order.job, tuple(order.gpus.tolist()), tuple(order.after.tolist()), order.lease, order.epoch)
         for order in decision.transitions
     ]
-    told = sorted((one.job, one.reason, one.plugin) for one in decision.waiting)
+    waiting = sorted((one.job, one.reason, one.plugin) for one in decision.waiting)
     renewed = sorted((one.lease, one.ends_at) for one in decision.renewals)
-    return decision.now, decision.round, orders, told, renewed, decision.wake_at, decision.faults
+    return decision.now, decision.round, orders, waiting, renewed, decision.wake_at, decision.faults
 
 
 def run(case: Case, *, plain: bool) -> list[tuple[object, ...]]:
     events, work = script(case)
     drive = Drive(arbiter(case, plain=plain), work=work, delays=case.delays, seed=3)
-    return [plain_words(decision) for decision in drive.run(events, until=4000.0).decisions]
+    return [comparable(decision) for decision in drive.run(events, until=4000.0).decisions]
 
 
 jobs = st.lists(
@@ -151,32 +151,34 @@ cases = st.builds(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
-def test_it_decides_as_what_ranks_everybody_anew(case: Case) -> None:
-    followed, anew = run(case, plain=False), run(case, plain=True)
-    for one, other in zip(followed, anew, strict=False):
+def test_incremental_scheduling_decides_as_ranking_all_jobs_does(case: Case) -> None:
+    incremental, ranked = run(case, plain=False), run(case, plain=True)
+    for one, other in zip(incremental, ranked, strict=False):
         assert one == other
-    assert len(followed) == len(anew)
+    assert len(incremental) == len(ranked)
 
 
 @pytest.mark.parametrize("order", ["fifo", "srtf", "las"])
-def test_it_does_follow(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs above would prove nothing if everybody were ranked anew in all of them."""
+def test_most_rounds_are_incremental(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs above would prove nothing if all jobs were ranked in each of their rounds."""
     from eunomia_plugins.allocations import ordered
 
-    followed, asked = [], []
-    follow, ranked = ordered.follow, ordered.Ordered._ranked
-    monkeypatch.setattr(ordered, "follow", lambda *a, **k: followed.append(1) or follow(*a, **k))
-    monkeypatch.setattr(ordered.Ordered, "_ranked", lambda *a: asked.append(1) or ranked(*a))
-    luck = np.random.default_rng(4)
-    crowd = tuple((float(n), int(luck.choice([1, 2, 4])), float(luck.integers(5, 60)), None) for n in range(40))
-    run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), crowd), plain=False)
-    assert len(followed) > 40
-    assert len(asked) < len(followed)
+    incremental_rounds, ranked_rounds = [], []
+    incremental, ranked = ordered.schedule_incrementally, ordered.Ordered._ranked
+    monkeypatch.setattr(
+        ordered, "schedule_incrementally", lambda *a, **k: incremental_rounds.append(1) or incremental(*a, **k)
+    )
+    monkeypatch.setattr(ordered.Ordered, "_ranked", lambda *a: ranked_rounds.append(1) or ranked(*a))
+    random = np.random.default_rng(4)
+    many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(40))
+    run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), many), plain=False)
+    assert len(incremental_rounds) > 40
+    assert len(ranked_rounds) < len(incremental_rounds)
 
 
 @pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
-def test_lines_one_by_one_are_those_of_columns(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whole runs, to the last bit; what jobs attained too."""
+def test_lines_of_single_jobs_equal_those_of_columns(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whole runs, to the last bit; the service that jobs attained too."""
     compared, attained = [], []
 
     def both(keys: Keys, rows: list[int]) -> list[Line]:
@@ -196,11 +198,11 @@ def test_lines_one_by_one_are_those_of_columns(order: str, monkeypatch: pytest.M
     plain = Books.service_of
     monkeypatch.setattr(Books, "service_of", service_of)
     monkeypatch.setattr(queue, "lines_of", both)
-    monkeypatch.setattr(lanes, "lines_of", both)
-    luck = np.random.default_rng(4)
-    crowd = tuple((float(n), int(luck.choice([1, 2, 4])), float(luck.integers(5, 60)), None) for n in range(60))
+    monkeypatch.setattr(slope_buckets, "lines_of", both)
+    random = np.random.default_rng(4)
+    many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(60))
     for cluster in ("2x4 V100", "2x4 V100, 1x4 P100"):
-        run(Case(order, True, "skip", None, None, cluster, Delays(start=1.5), crowd), plain=False)
+        run(Case(order, True, "skip", None, None, cluster, Delays(start=1.5), many), plain=False)
     assert len(compared) > 200
     assert (len(attained) > 200) == (order == "las")
 
@@ -210,16 +212,16 @@ speeds = st.sampled_from([0.0, math.nan]) | st.floats(0.01, 1e4)
 
 
 @given(st.lists(st.tuples(numbers, numbers, numbers, st.floats(0.0, 50.0), speeds), max_size=8), st.floats(0.0, 1e7))
-def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], now: float) -> None:
+def test_work_left_of_single_jobs_equals_that_of_columns(rows: list[tuple[float, ...]], now: float) -> None:
     columns = np.array(rows, dtype=float).reshape(-1, 5).T
-    town = SimpleNamespace(
+    world = SimpleNamespace(
         iterations=columns[0], done=columns[1], since=columns[2], rate=columns[3], now=Seconds(now), jobs=None
     )
-    town.jobs = town
+    world.jobs = world
     jobs = np.arange(len(rows), dtype=np.int32)
     for last in (math.inf, -math.inf):
-        one = [remaining._one(town, job, speed, last) for job, speed in enumerate(columns[4].tolist())]  # type: ignore[arg-type]
-        other = remaining._as_columns(town, jobs, columns[4], last)  # type: ignore[arg-type]
+        one = [remaining._one(world, job, speed, last) for job, speed in enumerate(columns[4].tolist())]  # type: ignore[arg-type]
+        other = remaining._as_columns(world, jobs, columns[4], last)  # type: ignore[arg-type]
         assert one == list(zip(*[column.tolist() for column in other], strict=True))
 
 
@@ -227,12 +229,12 @@ def test_work_left_one_by_one_is_that_of_columns(rows: list[tuple[float, ...]], 
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.sampled_from([math.nan] * 9 + [2.0])), max_size=6),
     st.booleans(),
 )
-def test_few_that_choose_do_so_in_the_turn_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
+def test_a_few_jobs_choose_gpus_in_the_order_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
     gpus, order, cpus = np.array(asks, dtype=float).reshape(-1, 3).T
     table = SimpleNamespace(cpus=cpus, memory_gib=np.full(len(asks), math.nan), arrived=order)
-    town: Any = SimpleNamespace(jobs=table, arrivals=None)
+    world: Any = SimpleNamespace(jobs=table, arrivals=None)
     rows, chosen = np.arange(len(asks), dtype=np.int32), np.arange(len(asks))
-    given = town, rows, gpus.astype(np.int64), chosen
+    given = world, rows, gpus.astype(np.int64), chosen
     one = ranking.in_turn(*given, stop=stop)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "FEW", 1)
@@ -242,7 +244,7 @@ def test_few_that_choose_do_so_in_the_turn_of_columns(asks: list[tuple[int, int,
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))
-def test_free_gpus_as_sets_are_what_was_given_and_taken(changes: list[tuple[bool, set[int]]]) -> None:
+def test_bit_sets_of_free_gpus_follow_what_is_given_and_taken(changes: list[tuple[bool, set[int]]]) -> None:
     cluster = Cluster.parse("2x2 V100, 2x8 V100")
     free = np.ones(cluster.gpus, dtype=bool)
     space = Space(cluster, free)
