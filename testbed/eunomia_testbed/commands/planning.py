@@ -4,17 +4,16 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from eunomia.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.errors import InputError
 from eunomia.profiles import Profile
-from eunomia.shapes import value
 from eunomia.units import parse_duration
 from eunomia.words import did_you_mean, shown
 from eunomia_testbed.commands.outages import check_machines, failures_of
 from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.commands.simulate_flags import Flags
 from eunomia_testbed.commands.source import Request, Source, read_source
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.running.peers import Peer
@@ -25,50 +24,6 @@ from eunomia_testbed.simulator.options import Knowledge
 SEGMENTS_UP_TO: Final = 2_000
 """Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
 KNOWLEDGE: Final[Mapping[str, Knowledge]] = {"declared": "declared", "measured": "measured", "oracle": "oracle"}
-
-
-@value
-class Flags:
-    """What was given on the command line; each is described where the command stands."""
-
-    trace: str | None
-    workload: str | None
-    cluster: str | None
-    policy: list[str] | None
-    settings: list[str] | None
-    seed: int
-    seeds: str | None
-    load: str
-    trace_format: str | None
-    throughputs: str | None
-    speeds: str | None
-    rules: str | None
-    rule: list[str] | None
-    cost: list[str] | None
-    failures: str | None
-    know: str | None
-    error: float
-    lie: list[str] | None
-    agents: bool
-    until: str | None
-    rho: str | None
-    unfair: float
-    out: Path | None
-    overwrite: bool
-    resume: bool
-    processes: int | None
-    csv: bool
-    report: bool
-    strict: bool
-    tolerate_faults: bool
-    progress: bool
-    as_json: bool
-    quiet: bool
-
-    @property
-    def owner(self) -> str:
-        """What settings of the reader or the generator begin with."""
-        return f"{self.workload or 'trace'}."
 
 
 def plan_of(flags: Flags) -> tuple[Plan, list[str]]:
@@ -163,6 +118,7 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
         failures=None if flags.failures is None else failures_of(flags.failures),
         reports=Reports(know=KNOWLEDGE[know], error=flags.error, lies=factors(flags.lie or [], "--lie")),
         agents=flags.agents,
+        plain=flags.plain,
         tolerate_faults=flags.tolerate_faults,
         keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
         until=float("inf") if flags.until is None else parse_duration(flags.until, name="until", place="--until"),
