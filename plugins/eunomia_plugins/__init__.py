@@ -1,1 +1,1 @@
-"""The policies that ship with Eunomia: one folder a family, each loaded by name like a stranger's."""
+"""The policies that ship with Eunomia: one folder per family, each loaded by name like a third-party plugin."""

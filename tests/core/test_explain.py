@@ -632,7 +632,7 @@ def test_the_order_of_service_is_told_by_the_plugin_behind_it() -> None:
     why = CASES["the lease of one who had more"].build().explain("b/0")
     assert why.said == (
         "A job that fits may pass jobs that do not. A running job is not stopped for others before its lease ends. "
-        "It has received 0 gpu-seconds; those that received less come first."
+        "It has received 0 gpu-seconds; jobs that received less come first."
     )
     assert why.text.endswith(why.said)
     assert why.numbers["attained"] == 0.0

@@ -1,1 +1,1 @@
-"""Elasticities that any profile can use: which sizes a job can run at, and how fast."""
+"""Elasticities that any profile can use: the sizes that a job can run at, and its rate at each."""

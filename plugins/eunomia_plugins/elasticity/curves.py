@@ -1,4 +1,4 @@
-"""Curves from what is declared and measured: iterations a second by number of GPUs."""
+"""Curves from declared and measured rates: iterations per second by number of GPUs."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from eunomia.units import Basis, Ints, Reals, Rows
 
 
 def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
-    """Iterations a second on one GPU: as declared, else from the smallest size measured; NaN: not known.
+    """Iterations per second on one GPU: as declared, else from the smallest size measured; NaN: not known.
 
-    A job is taken to be as many times faster as it has GPUs (Themis §4.3.1, S = 1) until it is measured.
+    Until a job is measured, its rate counts as proportional to its GPUs (Themis §4.3.1, S = 1).
     """
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
     if snapshot.measured:
@@ -23,11 +23,11 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
 
 
 def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals) -> tuple[Rows, Ints]:
-    """Sort active jobs into kinds that share a curve: equal least, most and rate; who was measured is of its own.
+    """Group active jobs that share a curve, by equal least, most and rate; a measured job has a curve of its own.
 
     Args:
         snapshot: the state of this moment.
-        one_gpu: by active job, iterations a second on one GPU.
+        one_gpu: by active job, iterations per second on one GPU.
 
     Returns:
         [job row] its curve (-1: not active), and by curve the index of one active job.
@@ -44,7 +44,7 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals) -> tuple[Rows, Ints]:
 
 
 def _alike(least: Ints, most: Ints, one_gpu: Reals) -> Ints:
-    """Numbers that are equal for jobs of equal least, most and rate."""
+    """A code per job, equal for jobs of equal least, most and rate."""
     rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
     span = int(most.max(initial=0)) + 1
     return ((rates * span + least) * span + most).astype(np.int64)
@@ -66,7 +66,7 @@ def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
 
 
 def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> CurvePoints:
-    """The points with the measured ones of those jobs before the declared ones of the same size.
+    """The declared points with measured points inserted before declared ones of the same size.
 
     Args:
         points: declared points; every measured job has a curve of its own.

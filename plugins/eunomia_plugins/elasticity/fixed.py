@@ -1,4 +1,4 @@
-"""One size a job: its whole gang."""
+"""One size per job: its whole gang."""
 
 import math
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from eunomia.units import Basis, Reals, Version
 from eunomia.workload import Jobs, JobState
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
 
-_AWAY = (int(JobState.EMPTY), int(JobState.PAUSED))
+_INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
 _ASSUMED, _DECLARED = int(Basis.ASSUMED), int(Basis.DECLARED)
 
 
 class Fixed:
-    """Every job runs at its most GPUs or not at all; what an elastic job could do with fewer is not used."""
+    """Every job runs at its most GPUs or not at all; smaller sizes of an elastic job are not used."""
 
     name = "fixed"
     api = 1
@@ -29,12 +29,12 @@ class Fixed:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each job row a curve of one size; rates are declared, or measured where they were."""
+        """Give each job row a curve of one size; rates are measured where they were measured, else declared."""
         return self._cache.menus(snapshot)
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
-    """The menus of every job row, made from nothing."""
+    """The menus of every job row, built from scratch."""
     rows = np.arange(snapshot.jobs.most.size, dtype=np.int32)
     declared = _linear(snapshot, one_gpu_rate(snapshot, rows))
     if not snapshot.measured:
@@ -43,7 +43,7 @@ def menus_of(snapshot: Snapshot) -> Menus:
 
 
 def declared_menus(snapshot: Snapshot) -> Menus:
-    """The same as if nothing had been measured."""
+    """The menus of every job row from declared rates only."""
     return _linear(snapshot, 1.0 / snapshot.jobs.seconds_per_iteration)
 
 
@@ -56,7 +56,7 @@ def _linear(snapshot: Snapshot, one_gpu: Reals) -> Menus:
 
 
 class _Cache:
-    """The menus of the last round, of which only rows that were touched are written anew."""
+    """The menus of the last round; only the rows that changed are rewritten."""
 
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
@@ -74,14 +74,14 @@ class _Cache:
         if changed or self._merged is None or self._measured != measured:
             if np.isnan(seconds[list(measured)]).any():
                 self._merged = None
-                return menus_of(snapshot)  # the rates of other sizes follow from what was measured
+                return menus_of(snapshot)  # rates at other sizes follow from measured ones
             points = with_measured(declared.points, snapshot, declared.curve)
             self._merged = Menus(curve=declared.curve.copy(), points=points)
             self._measured = dict(measured)
         return self._merged
 
     def _declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
-        """The menus as if nothing had been measured, and whether they are others than in the last round."""
+        """The menus from declared rates only, and whether they differ from those of the last round."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
         changes = snapshot.changed(self._version) if same else None
@@ -95,11 +95,11 @@ class _Cache:
 
 
 class _Cells:
-    """Menus and what they are made of, cell by cell: few rows at a time are written anew.
+    """Cell-wise access to menus and the columns they are built from, for rewriting few rows at a time.
 
     Args:
-        menus: of one size a job.
-        jobs: the table that they were made of; as long as it has no more rows, its columns stay where they are.
+        menus: of one size per job.
+        jobs: the table that they were built from; its columns stay in place in memory until it grows.
     """
 
     __slots__ = ("_basis", "_curve", "_gpus", "_most", "_rate", "_seconds", "_state")
@@ -112,12 +112,12 @@ class _Cells:
         self._seconds = _cells(jobs.seconds_per_iteration)
 
     def refresh(self, rows: list[int]) -> bool:
-        """Write the menus of these rows anew, as ``declared_menus`` writes them; say whether one is another now."""
+        """Rewrite the menus of these rows, as ``declared_menus`` would; return whether any of them changed."""
         changed = False
         for row in set(rows):
             gpus, seconds = self._most[row], self._seconds[row]
             rate = gpus * (1.0 / seconds if seconds else math.inf)
-            curve = -1 if self._state[row] in _AWAY else row
+            curve = -1 if self._state[row] in _INACTIVE else row
             if (curve, gpus, rate) == (self._curve[row], self._gpus[row], self._rate[row]):
                 continue
             changed = True

@@ -23,11 +23,11 @@ class RangeOptions(PluginOptions):
     """Options of ``range``."""
 
     sizes: Literal["all", "powers_of_two"] = "all"
-    """Which sizes between a job's least and most are on its menu; least and most always are."""
+    """Sizes between a job's least and most that are on its menu; its least and most always are."""
 
 
 class Range:
-    """Every size between a job's least and most GPUs; jobs alike share a curve."""
+    """Every size between a job's least and most GPUs; jobs with equal sizes and rates share a curve."""
 
     name = "range"
     api = 1
@@ -40,7 +40,7 @@ class Range:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its kind: sizes and, where something is known of it, rates."""
+        """Give each active job the curve of its group: sizes and, where rates are known, rates."""
         one_gpu = one_gpu_rate(snapshot, snapshot.active)
         if not self._cache.holds(snapshot, one_gpu):
             self._cache.keep(snapshot, one_gpu, self._menus(snapshot, one_gpu))
@@ -59,7 +59,7 @@ class Range:
 
 
 class _Cache:
-    """The menus of the last round, and all that they follow from."""
+    """The menus of the last round, with the inputs that they were built from."""
 
     def __init__(self) -> None:
         self.menus = Menus(
@@ -69,7 +69,7 @@ class _Cache:
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
 
     def holds(self, snapshot: Snapshot, one_gpu: Reals) -> bool:
-        """Say whether nothing has changed; a rate that is not known counts as changed."""
+        """Say whether the inputs are unchanged; a rate that is not known counts as changed."""
         if not self._columns or self._measured != snapshot.measured:
             return False
         jobs = snapshot.jobs
@@ -77,7 +77,7 @@ class _Cache:
         return all(np.array_equal(old, new) for old, new in zip(self._columns, now, strict=True))
 
     def keep(self, snapshot: Snapshot, one_gpu: Reals, menus: Menus) -> None:
-        """Take new menus over."""
+        """Keep new menus and their inputs."""
         jobs = snapshot.jobs
         self._columns = snapshot.active, jobs.least.copy(), jobs.most.copy(), one_gpu
         self._measured, self.menus = dict(snapshot.measured), menus

@@ -1,4 +1,4 @@
-"""Sizes that pay: rates by size from what was declared, a law of scaling, and what was measured."""
+"""Sizes that increase throughput: rates by size from declared rates, a scaling law, and measured rates."""
 
 from typing import Annotated, ClassVar
 
@@ -18,7 +18,7 @@ class ThroughputOptions(PluginOptions):
     contention: Share = 0.03
     """The part of an iteration that more GPUs do not shorten (σ of the scalability law; Amdahl's serial part)."""
     coherency: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.0005
-    """What each pair of GPUs costs, as a part of an iteration (κ): above 0, speed falls again beyond some size."""
+    """The cost of each pair of GPUs, as a part of an iteration (κ): above 0, speed falls again beyond some size."""
     least_gain: Share = 0.0
     """A size is on the menu only if it is faster by more than this part than every smaller one on it."""
 
@@ -26,8 +26,8 @@ class ThroughputOptions(PluginOptions):
 class Throughput:
     """Rates by the universal scalability law (Gunther, 2007): n / (1 + σ (n - 1) + κ n (n - 1)) times that of one GPU.
 
-    What was measured comes first: a job that was measured somewhere has the law drawn through the nearest size that
-    was. Sizes at which a job would be no faster are left out; its least always stays.
+    Measurements come first: the curve of a measured job is scaled to pass through the nearest measured size. Sizes at
+    which a job would be no faster are left out; its least size always stays.
     """
 
     name = "throughput"
@@ -40,7 +40,7 @@ class Throughput:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its like; who was measured has one of its own."""
+        """Give each active job the curve of its group; a measured job has a curve of its own."""
         jobs, active = snapshot.jobs, snapshot.active
         one_gpu = one_gpu_rate(snapshot, active)
         curve, first = kinds_of_curves(snapshot, one_gpu)
@@ -49,20 +49,20 @@ class Throughput:
         rate = one_gpu[first][owner] * speed
         for job in snapshot.measured:
             if job < curve.size and curve[job] >= 0:
-                here = owner == curve[job]
-                rate[here] = self._through_measured(snapshot, job, gpus[here], rate[here])
+                own = owner == curve[job]
+                rate[own] = self._through_measured(snapshot, job, gpus[own], rate[own])
         keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
         return Menus(curve=curve, points=with_measured(points, snapshot, curve) if snapshot.measured else points)
 
     def _speed(self, gpus: Ints) -> Reals:
-        """How many times faster than on one GPU."""
+        """Speedup over one GPU."""
         n = gpus.astype(float)
         speed: Reals = n / (1.0 + self.options.contention * (n - 1.0) + self.options.coherency * n * (n - 1.0))
         return speed
 
     def _through_measured(self, snapshot: Snapshot, job: int, gpus: Ints, declared: Reals) -> Reals:
-        """Rates at these sizes: the law through the nearest size that was measured side by side."""
+        """Rates at these sizes: the law, scaled to the nearest size that was measured on one machine."""
         points = [point for point in snapshot.measured[job] if point.rate > 0.0]
         near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
         if not near:
@@ -75,7 +75,7 @@ class Throughput:
 
 
 def _worth_it(owner: Rows, rate: Reals, least_gain: float) -> Bools:
-    """Say of each size, ascending curve by curve, whether it is faster than all that were kept before it."""
+    """Say of each size, ascending within its curve, whether it is faster than all kept sizes before it."""
     keep = np.ones(owner.size, dtype=bool)
     best, last = 0.0, -1
     for index, (curve, value) in enumerate(zip(owner.tolist(), rate.tolist(), strict=True)):

@@ -1,1 +1,1 @@
-"""Gavel's family (OSDI'20): policies as programmes over shares of time, and the rounds that serve them."""
+"""Gavel's family (OSDI'20): policies as optimization programmes over time shares, and the rounds that realize them."""

@@ -1,4 +1,4 @@
-"""AlloX (EuroSys'20): the least mean JCT on several GPU types, by a matching; who runs, runs to its end."""
+"""AlloX (EuroSys'20): the least mean JCT on several GPU types, by a matching; running jobs run to their end."""
 
 from typing import Annotated, ClassVar
 
@@ -36,18 +36,19 @@ class AlloxOptions(PluginOptions):
     """Options of ``allox``."""
 
     alpha: Share = 1.0
-    """Which part of the waiting jobs is matched, those that received least first: less is fairer, and slower."""
+    """The part of the waiting jobs that is matched, jobs that received least first: a smaller part is fairer, and
+    slower."""
     window: Annotated[int, Field(ge=1)] = 100
-    """The most jobs that are matched at once; the others stand behind them."""
+    """The most jobs that are matched at once; the other jobs come after them."""
     solver: SolverChoice = "fast"
     """``reference``: the specification in cvxpy, which is slow."""
 
 
 class Allox:
-    """Match waiting jobs to (GPU type, place in line), and start whoever is first in the lines of its type.
+    """Match waiting jobs to (GPU type, place in line), and start the jobs that are first in the lines of their types.
 
-    A gang of g GPUs stands in one line for g times as long. Where its type has no GPUs free now a job waits for them,
-    even if another type has some. On one type the matching is shortest work first.
+    A gang of g GPUs takes g times as long in one line. A job waits for GPUs of its matched type, even if GPUs of
+    another type are free. On one type the matching is shortest work first.
     """
 
     name = "allox"
@@ -60,18 +61,18 @@ class Allox:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
         """Grant each waiting job its gang on the type that it was matched to, the front of the lines first."""
-        everybody = instance_of(snapshot, menus, offer, weighted=False, speeds=True)
-        waits = among(offer.candidates, everybody.jobs) & ~among(_holding(snapshot), everybody.jobs)
-        found = everybody.only(waits)
+        active = instance_of(snapshot, menus, offer, weighted=False, speeds=True)
+        waits = among(offer.candidates, active.jobs) & ~among(_holding(snapshot), active.jobs)
+        found = active.only(waits)
         matched = _matched_first(snapshot, found, self.options)
         kinds, order = self._match(snapshot, found, matched)
-        rest, why = left_out(snapshot, menus, offer, everybody.jobs)
+        rest, why = left_out(snapshot, menus, offer, active.jobs)
         return Allocation(
             claims=Claims(unit=Unit.JOB, rows=found.jobs),
             amount=Grants(
@@ -82,35 +83,35 @@ class Allox:
         )
 
     def _match(self, snapshot: Snapshot, found: Instance, matched: Ints) -> tuple[Ints, Ints]:
-        """By job its type, and the jobs in order of service; those who are not matched come last, on their best."""
+        """By job its type, and the jobs in order of service; unmatched jobs come last, on their best types."""
         seconds = seconds_left(found, snapshot.iterations_left(found.jobs))
         best = found.rate.max(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             work = (seconds * found.gpus)[:, None] * np.where(found.able, best / found.rate, np.inf)
         kinds = work.argmin(axis=1)
         lines = found.capacity.astype(np.int64)
-        found_places = match(work[matched], lines, reference=self.options.solver == "reference")
-        kinds[matched] = found_places.gpu_type
-        ahead = _ahead(found_places.gpu_type, found_places.place, work[matched, found_places.gpu_type], lines)
+        matching = match(work[matched], lines, reference=self.options.solver == "reference")
+        kinds[matched] = matching.gpu_type
+        ahead = _ahead(matching.gpu_type, matching.place, work[matched, matching.gpu_type], lines)
         behind = np.setdiff1d(np.arange(found.jobs.size), matched)
         return kinds, np.concatenate([matched[np.argsort(ahead, kind="stable")], behind])
 
 
 def _holding(snapshot: Snapshot) -> Rows:
-    """Jobs that have GPUs, or are promised some."""
+    """Jobs that hold GPUs or are promised some."""
     held = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
     return held[held >= 0]
 
 
 def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -> Ints:
-    """Who is matched: those that received least, and among equals the oldest."""
+    """The jobs to match: those that received the least, ties by arrival."""
     received = snapshot.ledger.jobs.received[found.jobs].sum(axis=1)
     count = min(options.window, max(int(options.alpha * found.jobs.size), int(found.capacity.sum())))
     return np.sort(np.argsort(received, kind="stable")[:count])
 
 
 def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
-    """By job, the part of its type's lines that is before it; who has less work goes first within a place."""
+    """By job, the part of its type's lines that is before it; within a place, jobs with less work go first."""
     ahead = np.zeros(kind.size)
     for each in sorted(set(kind.tolist())):
         mine = np.flatnonzero(kind == each)

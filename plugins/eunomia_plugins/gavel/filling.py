@@ -1,4 +1,4 @@
-"""Water filling: after the least, the next least, until nobody can gain without another's loss (Gavel, §4.3)."""
+"""Water filling: raise the least gain, then the next, until no job can gain without another's loss (Gavel, §4.3)."""
 
 import numpy as np
 
@@ -8,20 +8,20 @@ from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import Classes, classes_of, cluster_rows
 
 SAME = 1e-5
-"""Levels that differ by less, relatively, are one."""
+"""Levels that differ by less, relatively, are equal."""
 ROOM = 1e-6
 """Part of a level that the next step may take back, so that it is feasible to a solver's tolerance."""
 
 
 def fill_up(instance: Instance, gain: Reals) -> Reals:
-    """[job, type] shares whose gains, sorted, are the greatest in order.
+    """[job, type] shares with the lexicographically greatest sorted gains.
 
-    Level by level: raise the least gain of all whose level is open, then close those who cannot have more, which
-    each of them tells by a programme of its own.
+    Level by level: raise the least gain of all open jobs, then close the jobs that cannot gain more, which is checked
+    by one programme for each.
 
     Args:
         instance: jobs and capacity.
-        gain: [job, type] what all the time on a type is worth to a job.
+        gain: [job, type] value to a job of all the time on a type.
     """
     if instance.gpus.size == 0:
         return np.zeros(gain.shape)
@@ -40,14 +40,14 @@ def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
     order = np.argsort(gain, kind="stable")
     whole = np.cumsum(gpus[order]) - gpus[order]
     rest = np.cumsum((gpus / gain)[order][::-1])[::-1]
-    levels = (total - whole) / rest  # where those before have all the time
+    levels = (total - whole) / rest  # if all jobs before have all the time
     first = int(np.argmax(levels <= gain[order]))
     found: Reals = np.minimum(1.0, levels[first] / gain)
     return found
 
 
 class _Filling:
-    """Levels of classes, in the making."""
+    """Raises the levels of classes."""
 
     def __init__(self, classes: Classes, capacity: Reals) -> None:
         self.classes, self.capacity = classes, capacity
@@ -55,7 +55,7 @@ class _Filling:
         self.closed: Bools = np.zeros(classes.gpus.size, dtype=bool)
 
     def run(self) -> Reals:
-        """Raise and close until all are closed."""
+        """Raise levels and close classes until all are closed."""
         share = np.zeros(self.classes.table.shape)
         while not self.closed.all():
             share, level = self._raise(np.flatnonzero(~self.closed))
@@ -68,15 +68,15 @@ class _Filling:
         _, level = self._raise(np.array([kind]))
         return level > float(self.floor[kind]) * (1.0 + SAME) + SAME
 
-    def _raise(self, who: Ints) -> tuple[Reals, float]:
-        """Raise these classes to the highest common level, with everybody else at least at their floor."""
+    def _raise(self, raised: Ints) -> tuple[Reals, float]:
+        """Raise these classes to the highest common level, with all others at least at their floors."""
         kinds, types = self.classes.table.shape
         cells, level = np.arange(kinds * types).reshape(kinds, types), kinds * types
         rows: list[tuple[Ints, Reals | float]] = [(cells[kind], self.classes.table[kind]) for kind in range(kinds)]
-        for kind in who.tolist():
+        for kind in raised.tolist():
             rows[kind] = (np.append(cells[kind], level), np.append(self.classes.table[kind], -1.0))
         lower = self.floor * (1.0 - ROOM)
-        lower[who] = 0.0
+        lower[raised] = 0.0
         cost = np.zeros(level + 1)
         cost[level] = 1.0
         programme = LinearProgram.of(

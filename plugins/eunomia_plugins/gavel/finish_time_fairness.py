@@ -1,4 +1,4 @@
-"""Finish-time fairness as Gavel writes Themis' goal: nobody finishes much later than with its own part (§4.1)."""
+"""Finish-time fairness as Gavel states Themis' goal: no job finishes much later than with its own part (§4.1)."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -22,16 +22,15 @@ class FinishTimeFairnessOptions(SharingOptions):
     """Options of ``finish_time_fairness``."""
 
     beyond: Literal["spread", "nothing"] = "spread"
-    """What becomes of capacity that the least rho leaves: all get the same part of the time more, or nothing is
-    promised of it and the rounds give it to whoever is next."""
+    """Use of the capacity that the least rho leaves: every job gets the same additional part of the time, or none is
+    promised and the rounds give it to the next jobs."""
 
 
 class FinishTimeFairness:
-    """Minimise the greatest rho: a job's time in all over what it would have taken with 1/n of the cluster.
+    """Minimise the greatest rho: a job's total time over the time that it would take with 1/n of the cluster.
 
-    What it would have taken is what it has done so far, at the speed that its part had then, and what is left, at the
-    speed that its part has now; n is the number of jobs. A job that does not tell its work counts as having as much as
-    the mean of those who do.
+    The latter is the work done so far at the speed of its part at that time, plus the work left at the speed of its
+    part now; n is the number of jobs. A job of unknown work counts as having the mean work of the others.
     """
 
     name = "finish_time_fairness"
@@ -45,7 +44,7 @@ class FinishTimeFairness:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl
@@ -53,9 +52,9 @@ class FinishTimeFairness:
         """Share time among all jobs, running ones too."""
 
         def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
-            told = snapshot.iterations_left(instance.jobs)
+            known = snapshot.iterations_left(instance.jobs)
             since = float(snapshot.now) - snapshot.jobs.arrived[instance.jobs]
-            return self._solve(instance, names, notes, iterations_left(instance, told), since)
+            return self._solve(instance, names, notes, iterations_left(instance, known), since)
 
         return share_time(self.name, self.options, snapshot, menus, offer, solve)
 
@@ -76,17 +75,17 @@ class FinishTimeFairness:
 
 
 def own_part(instance: Instance) -> Reals:
-    """[job] iterations a second with 1/n of each type's GPUs: part of the time at the gang's size, at most all."""
+    """[job] iterations per second with 1/n of each type's GPUs: part of the time at the gang's size, at most all."""
     part = instance.capacity / (max(1, instance.gpus.size) * instance.gpus[:, None])
     part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     rate: Reals = (instance.rate * part).sum(axis=1)
     return np.maximum(rate, LITTLE)
 
 
-def iterations_left(instance: Instance, told: Reals) -> Reals:
-    """[job] iterations; of those that do not tell, what takes as long as the mean of the others."""
+def iterations_left(instance: Instance, reported: Reals) -> Reals:
+    """[job] iterations left; jobs of unknown work (NaN) get as many as take the mean time of the others."""
     best = instance.rate.max(axis=1)
-    known = ~np.isnan(told)
-    mean = float((told[known] / best[known]).mean()) if known.any() else 1.0
-    found: Reals = np.maximum(np.where(known, told, mean * best), LITTLE)
+    known = ~np.isnan(reported)
+    mean = float((reported[known] / best[known]).mean()) if known.any() else 1.0
+    found: Reals = np.maximum(np.where(known, reported, mean * best), LITTLE)
     return found

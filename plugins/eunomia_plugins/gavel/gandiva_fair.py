@@ -1,4 +1,4 @@
-"""Gandiva-fair (EuroSys'20): users have tickets for a part of each GPU type, and trade what they gain little from."""
+"""Gandiva-fair (EuroSys'20): users have tickets for a part of each GPU type, and trade types that speed them little."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -20,20 +20,20 @@ class GandivaFairOptions(SharingOptions):
     """Options of ``gandiva_fair``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else nobody has a reason to trade."""
+    """Whether a job's rates on the GPU types count; else no user has a reason to trade."""
     tickets: Literal["equal", "size"] = "equal"
-    """How many tickets a user has: as many as every other, or as many as its jobs ask for GPUs; and so within it."""
+    """Tickets of a user: as many as every other, or as many as its jobs ask for GPUs; the same among its jobs."""
     trading: Literal["on", "off"] = "on"
     """Whether users trade GPUs of different types."""
     among: Literal["users", "apps"] = "users"
-    """Who has tickets."""
+    """Whether users or apps have tickets."""
 
 
 class GandivaFair:
-    """Tickets in proportion to weights, then trades at second prices, then each owner's GPUs among its jobs.
+    """Tickets in proportion to weights, then trades at second prices, then a division of each owner's GPUs by jobs.
 
-    Owners who cannot use all of their part leave it to the others. What is left after that, for want of jobs that are
-    able to use it, is spread. It is no programme: ``solver`` changes nothing.
+    An owner that cannot use all of its part leaves the rest to the others. GPUs that are then left for want of jobs
+    that can use them are spread. No programme is solved, so ``solver`` has no effect.
     """
 
     name = "gandiva_fair"
@@ -47,7 +47,7 @@ class GandivaFair:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl
@@ -83,7 +83,7 @@ class GandivaFair:
 
 
 def parts(demand: Reals, tickets: Reals, total: float) -> Reals:
-    """[owner] its part of every type: by tickets, but no more GPUs in all than it can use; others have the rest."""
+    """[owner] its part of every type: by tickets, but no more GPUs in all than it can use; others get the rest."""
     if float(demand.sum()) <= total:
         return demand / total
     return pooled_level(demand, demand / tickets, total) * demand / total
@@ -99,7 +99,7 @@ def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
 
 
 def _among_jobs(sizes: Reals, gpus: Reals, *, sized: bool) -> Reals:
-    """[job, type] shares of an owner's jobs of its GPUs: equally many GPUs on average, or equally much of the time."""
+    """[job, type] shares of an owner's jobs: equally many GPUs on average, or equal parts of the time."""
     total = float(gpus.sum())
     if total <= 0.0:
         return np.zeros((sizes.size, gpus.size))

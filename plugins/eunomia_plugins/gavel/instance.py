@@ -1,4 +1,4 @@
-"""What a programme is about: who shares, how fast each would be on each GPU type, and what there is to share."""
+"""The input of a programme: the jobs that share, the rate of each on each GPU type, and the GPUs to share."""
 
 import dataclasses
 
@@ -9,37 +9,37 @@ from eunomia.units import Bools, Ints, Reals, Rows
 
 NO_REASONS: Rows = np.empty(0, np.int32)
 NOWHERE = 1e-6
-"""A rate below this part of the job's best counts as none: that is how a type on which it does not run is told."""
+"""A rate below this part of the job's best rate counts as 0: the job does not run on that type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instance:
-    """Jobs and GPU types of one moment, a row a job. Gangs run whole, on one type at a time."""
+    """Jobs and GPU types at one time, one row per job. Gangs run whole, on one type at a time."""
 
     jobs: Rows
     gpus: Reals
     """Size of the gang."""
     able: Bools
-    """[job, type] whether the job may run there and fits."""
+    """[job, type] whether the job may run on the type and fits."""
     rate: Reals
-    """[job, type] iterations a second of the whole gang; 0: not there; 1 everywhere where nothing is known."""
+    """[job, type] iterations per second of the whole gang; 0: does not run there; 1 on all types if none is known."""
     weight: Reals
     capacity: Reals
     """GPUs by type."""
 
     @property
     def equal_rate(self) -> Reals:
-        """By job: its rate with its time spread over the types in proportion to their GPUs (Gavel §4.1, X_equal)."""
+        """By job, its rate with its time spread over the types in proportion to their GPUs (Gavel §4.1, X_equal)."""
         found: Reals = self.rate @ (self.capacity / max(float(self.capacity.sum()), 1.0))
         return found
 
     @property
     def pooled(self) -> bool:
-        """Whether all types are one to everybody: one type, or every job able and equally fast on each."""
+        """Whether all GPUs are one pool: one type, or every job can run on each type and is equally fast on each."""
         return self.capacity.size == 1 or bool(self.able.all() and (self.rate == self.rate[:, :1]).all())
 
     def only(self, kept: Bools) -> "Instance":
-        """The same with some of the jobs."""
+        """The instance restricted to some of the jobs."""
         return Instance(
             jobs=self.jobs[kept],
             gpus=self.gpus[kept],
@@ -50,7 +50,7 @@ class Instance:
         )
 
     def blind(self) -> "Instance":
-        """The same as a policy without performance sees it: types differ in nothing but who may run there."""
+        """The instance without performance: types differ only in the jobs that may run on them."""
         best = self.rate.max(axis=1, keepdims=True)
         return dataclasses.replace(self, rate=np.where(self.able, np.where(best > 0.0, best, 1.0), 0.0))
 
@@ -62,8 +62,8 @@ def instance_of(snapshot: Snapshot, menus: Menus, offer: Offer, *, weighted: boo
         snapshot: the state of this moment.
         menus: sizes and rates by job.
         offer: with the cluster's GPUs by type.
-        weighted: whether the weight of its app counts for a job.
-        speeds: whether a job is able only where its menu says that it runs.
+        weighted: whether a job has the weight of its app.
+        speeds: whether a job can run only on types for which its menu has a rate.
     """
     jobs = snapshot.active
     gpus = menus.span(jobs)[1]
@@ -83,10 +83,10 @@ def instance_of(snapshot: Snapshot, menus: Menus, offer: Offer, *, weighted: boo
 
 
 def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
-    """[job, type] iterations a second at that size, side by side; 1 on every type where nothing is known.
+    """[job, type] iterations per second at that size at the nearest locality; 1 on every type where none is known.
 
-    A point of the type itself comes before one that holds for any type. Where the menu knows some types, and nothing
-    that holds for any, the others count as ones on which the job does not run.
+    A rate for the type itself comes before a rate for any type. Where the menu has rates for some types and none for
+    any type, the job does not run on the other types.
     """
     points = menus.points
     found = np.full((jobs.size, types), np.nan)
@@ -97,10 +97,10 @@ def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
     curves = int(points.start.size) - 1
     curve = menus.curve[jobs]
     largest = np.zeros(curves + 1, np.int64)
-    largest[curve] = gpus  # the last row is of jobs that are on no menu
-    here = order[(points.gpus[order] == largest[points.curve[order]]) & ~np.isnan(points.rate[order])]
+    largest[curve] = gpus  # the last row is for jobs without a menu
+    used = order[(points.gpus[order] == largest[points.curve[order]]) & ~np.isnan(points.rate[order])]
     table = np.full((curves + 1, types + 1), np.nan)
-    table[points.curve[here], points.gpu_type[here]] = points.rate[here]  # -1, any type, is the last column
+    table[points.curve[used], points.gpu_type[used]] = points.rate[used]  # -1, any type, is the last column
     by_job = table[curve]
     found = np.where(np.isnan(by_job[:, :types]), by_job[:, types:], by_job[:, :types])
     unknown = np.isnan(found).all(axis=1)
@@ -111,7 +111,7 @@ def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
 
 
 def among(chosen: Rows, rows: Rows) -> Bools:
-    """By row, whether it is one of those chosen."""
+    """By row, whether it is among the chosen rows."""
     mask: Bools = np.zeros(1 + max(int(chosen.max(initial=0)), int(rows.max(initial=0))), dtype=bool)
     mask[chosen] = True
     found: Bools = mask[rows]
@@ -119,13 +119,13 @@ def among(chosen: Rows, rows: Rows) -> Bools:
 
 
 def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
-    """Active jobs that have no share, and why: they can run nowhere in this cluster, or came after the solution.
+    """Active jobs with no share, and why: they cannot run in this cluster, or arrived after the solution.
 
     Args:
         snapshot: the state of this moment.
         menus: sizes by job.
         offer: with the cluster's GPUs by type.
-        shares: active jobs that have one, each once.
+        shares: active jobs that have a share, each once.
     """
     if shares.size == snapshot.active.size:
         return shares[:0], NO_REASONS

@@ -1,4 +1,4 @@
-"""Max-min fairness over effective throughput: the job that gains least gains as much as can be (Gavel, §4.1)."""
+"""Max-min fairness over effective throughput: the least gain of a job is as great as possible (Gavel, §4.1)."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -18,15 +18,15 @@ class MaxMinFairnessOptions(SharingOptions):
     """Options of ``max_min_fairness``."""
 
     beyond: Literal["spread", "filled", "nothing"] = "spread"
-    """What becomes of capacity that the level leaves: all get the same part of the time more; water filling, level by
-    level; or nothing."""
+    """Use of the capacity that the level leaves: every job gets the same additional part of the time; water filling,
+    level by level; or none."""
 
 
 class MaxMinFairness:
-    """Maximise the least effective throughput of a job, by what it would have with an equal share of everything.
+    """Maximise the least effective throughput of a job, relative to its throughput with an equal share of each type.
 
-    The programme's optimum is not unique. Every job gets the level, and ``beyond`` says which of the optima with it
-    is taken; jobs that are alike have equal shares.
+    The programme's optimum is not unique. Every job gets the level, and ``beyond`` selects among the optima with that
+    level; equal jobs have equal shares.
     """
 
     name = "max_min_fairness"
@@ -40,7 +40,7 @@ class MaxMinFairness:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl
@@ -59,7 +59,7 @@ class MaxMinFairness:
 
 
 def gains(instance: Instance) -> Reals:
-    """[job, type] rate over that of an equal share, times the gang's size, over the job's weight."""
+    """[job, type] rate over the rate with an equal share, times the gang's size, over the job's weight."""
     per_gpu = instance.gpus / (instance.weight * instance.equal_rate)
     found: Reals = instance.rate * per_gpu[:, None]
     return found

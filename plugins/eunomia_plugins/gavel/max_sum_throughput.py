@@ -1,4 +1,4 @@
-"""Greatest throughput in all, whoever has it (Gavel, §4.1)."""
+"""The greatest total throughput, however it is divided among jobs (Gavel, §4.1)."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -18,14 +18,14 @@ class MaxSumThroughputOptions(SharingOptions):
     """Options of ``max_sum_throughput``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else it is as fast on all as on its best."""
+    """Whether a job's rates on the GPU types count; else it counts as equally fast on all types."""
     relative: bool = False
-    """Whether a job's throughput counts as a part of that on its best type; else in iterations a second, as in the
-    paper, so that whose iterations are short is preferred."""
+    """Whether a job's throughput is measured relative to its best type; else in iterations per second, as in the
+    paper, so that jobs with short iterations are preferred."""
 
 
 class MaxSumThroughput:
-    """Maximise the sum over jobs of throughput(m, X), each times its weight. Nobody is owed anything: jobs starve."""
+    """Maximise the weighted sum over jobs of throughput(m, X). No job is guaranteed a share: jobs can starve."""
 
     name = "max_sum_throughput"
     api = 1
@@ -38,7 +38,7 @@ class MaxSumThroughput:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl

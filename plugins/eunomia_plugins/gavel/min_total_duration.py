@@ -1,4 +1,4 @@
-"""Minimum makespan: all present jobs are done as soon as can be (Gavel, §4.1; open shop scheduling, OSSP)."""
+"""Minimum makespan: all present jobs finish as soon as possible (Gavel, §4.1; open shop scheduling, OSSP)."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,22 +15,22 @@ from eunomia_plugins.gavel.programmes import highest_level, spread
 from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
 
 NEARLY_DONE = 1e-9
-"""Iterations that count as some: a job with none left must not ask for infinite speed."""
+"""Iterations that a job has left at least, so that a job with none left does not ask for infinite speed."""
 
 
 class MinTotalDurationOptions(SharingOptions):
     """Options of ``min_total_duration``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else it is as fast on all as on its best."""
+    """Whether a job's rates on the GPU types count; else it counts as equally fast on all types."""
 
 
 class MinTotalDuration:
-    """Minimise T so that every job m does what it has left by then: throughput(m, X) T >= iterations left.
+    """Minimise T so that every job m finishes its work by then: throughput(m, X) T >= iterations left.
 
-    With s = 1 / T that is one linear programme, the highest common level of throughput over work; where jobs may be
-    preempted and move between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). What T leaves is
-    spread. A job that does not tell its work counts as having as much as the mean of those who do.
+    With s = 1 / T this is one linear programme, the highest common level of throughput over work; where jobs may be
+    preempted and move between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). Capacity that T
+    leaves is spread. A job of unknown work counts as having the mean work of the others.
     """
 
     name = "min_total_duration"
@@ -44,7 +44,7 @@ class MinTotalDuration:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever something becomes free."""
+        """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl
@@ -65,7 +65,7 @@ class MinTotalDuration:
 
 
 def seconds_left(instance: Instance, iterations: Reals) -> Reals:
-    """[job] seconds that what is left takes on its best type; of those that do not tell, the mean of the others."""
+    """[job] seconds that its work left takes on its best type; jobs of unknown work get the mean of the others."""
     seconds = iterations / np.where(instance.rate.max(axis=1) > 0.0, instance.rate.max(axis=1), 1.0)
     known = ~np.isnan(seconds)
     mean = float(seconds[known].mean()) if known.any() else 1.0

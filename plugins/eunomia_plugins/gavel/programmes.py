@@ -1,4 +1,4 @@
-"""The linear programmes of the family, solved fast: jobs alike are one class, one pool of GPUs needs no solver.
+"""The linear programmes of the family, solved fast: equal jobs form one class, and one pool of GPUs needs no solver.
 
 ``reference`` states the same programmes in cvxpy, job by job.
 """
@@ -13,19 +13,20 @@ from eunomia_plugins.gavel.instance import Instance
 
 
 class Classes(NamedTuple):
-    """Jobs that are alike in all that a programme looks at; it is convex, so they may have equal shares."""
+    """Classes of jobs with equal inputs to a programme; it is convex, so jobs of a class may have equal shares."""
 
     of: Ints
     """[job] its class."""
     jobs: Reals
-    """[class] how many."""
+    """[class] number of jobs."""
     gpus: Reals
+    """[class] size of the gang."""
     table: Reals
-    """[class, column] what the programme looks at."""
+    """[class, column] inputs of the programme."""
 
 
 def classes_of(instance: Instance, table: Reals) -> Classes:
-    """Sort jobs by their gangs and rows of a table."""
+    """Group jobs by their gangs and their rows of a table."""
     keys = np.column_stack([instance.gpus, table])
     distinct, of, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     return Classes(of.ravel(), count.astype(float), distinct[:, 0], distinct[:, 1:])
@@ -36,16 +37,16 @@ def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
 
     Args:
         instance: jobs and capacity.
-        gain: [job, type] what all the time on a type is worth to a job; every job gains somewhere.
+        gain: [job, type] value to a job of all the time on a type; every job gains on some type.
 
     Returns:
-        [job, type] shares, at which every job has the level and nothing beyond it, and the level.
+        [job, type] shares at which every job has exactly the level, and the level.
     """
     if instance.gpus.size == 0:
         return np.zeros(gain.shape), 0.0
     if instance.pooled and (gain == gain[:, :1]).all():
         return _pooled_level(instance, gain[:, 0])
-    most = float(gain.max(axis=1).min())  # what the least could gain alone: the level is at most that
+    most = float(gain.max(axis=1).min())  # the least gain of a job alone: the level cannot exceed it
     classes = classes_of(instance, gain / most)
     share, level = _level_of_classes(classes, instance.capacity)
     reached = (classes.table * share).sum(axis=1)
@@ -54,7 +55,7 @@ def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
 
 
 def _pooled_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
-    """In closed form: all GPUs are one pool, of which every type is the same part of everybody's time."""
+    """In closed form: all GPUs are one pool, and each type is the same part of the time of every job."""
     total = float(instance.capacity.sum())
     level = min(float(gain.min()), total / float((instance.gpus / gain).sum()))
     return (level / gain)[:, None] * (instance.capacity / total), level
@@ -73,12 +74,12 @@ def _level_of_classes(classes: Classes, capacity: Reals) -> tuple[Reals, float]:
     programme = LinearProgram.of(
         cost, rows=SparseRows.of(rows), row_lower=lower, row_upper=upper, upper=most, maximise=True
     )
-    solution = _in_the_middle(programme, "gavel, the highest level")
+    solution = _central_optimum(programme, "gavel, the highest level")
     return solution.x[:level].reshape(kinds, types), float(solution.x[level])
 
 
-def _in_the_middle(programme: LinearProgram, place: str) -> Solution:
-    """An optimum near the middle of all of them; a corner where the interior point is not exact enough."""
+def _central_optimum(programme: LinearProgram, place: str) -> Solution:
+    """An optimum near the centre of all optima; a corner where the interior point is not exact enough."""
     try:
         return solve_linear(programme, limits=Limits(corner=False), place=place)
     except SolveError:
@@ -86,7 +87,7 @@ def _in_the_middle(programme: LinearProgram, place: str) -> Solution:
 
 
 def _above(cells: Ints, gain: Reals, level: int) -> tuple[Ints, Reals | float]:
-    """A row that is at least 0 where what these cells gain is at least the variable ``level``."""
+    """A row that is at least 0 where the gain of these cells is at least the variable ``level``."""
     return np.append(cells, level), np.append(gain, -1.0)
 
 
@@ -116,7 +117,7 @@ def greatest_sum(instance: Instance, value: Reals) -> tuple[Reals, float]:
 
 
 def _fractional_knapsack(instance: Instance, value: Reals) -> tuple[Reals, float]:
-    """On one type: the most valuable by GPU first; those alike share what the last of them can have."""
+    """On one type: jobs in order of value per GPU; equal jobs share what is left for their class."""
     classes = classes_of(instance, value)
     share = np.zeros(classes.gpus.size)
     left = float(instance.capacity[0])
@@ -128,17 +129,17 @@ def _fractional_knapsack(instance: Instance, value: Reals) -> tuple[Reals, float
 
 
 def cluster_rows(cells: Ints, classes: Classes) -> list[tuple[Ints, Reals | float]]:
-    """Nobody has more than all the time; the gangs on a type have no more than its GPUs."""
+    """Constraints: no job has more than all the time, and the gangs on a type use no more than its GPUs."""
     demand = classes.jobs * classes.gpus
     time: list[tuple[Ints, Reals | float]] = [(row, 1.0) for row in cells]
     return time + [(cells[:, kind], demand) for kind in range(cells.shape[1])]
 
 
 def spread(instance: Instance, share: Reals) -> Reals:
-    """Hand on what a solution leaves: all jobs get the same part of the time more, as much as there is for all.
+    """Divide what a solution leaves: every job gets the same additional part of the time, as much as fits for all.
 
-    Each takes it from the types that it is able to use in proportion to what is left of them; a job that comes to all
-    the time stops there.
+    Each job takes it from the types that it can use, in proportion to what is left of them; a job that reaches all
+    the time gets no more.
     """
     left = np.maximum(instance.capacity - instance.gpus @ share, 0.0)
     takes = np.where(instance.able, left, 0.0)

@@ -1,7 +1,7 @@
-"""The programmes as the paper states them, in cvxpy, job by job: the specification of the fast paths.
+"""The programmes as the paper states them, in cvxpy, job by job: the specification of the fast solvers.
 
-Chosen with ``solver = "reference"``; slow, and read beside Gavel (OSDI'20), §3.1 and §4. ``X[m, j]`` is the part of
-the time that job m runs on GPU type j, at the size of its gang.
+Selected by ``solver = "reference"``; slow, and to be read together with Gavel (OSDI'20), §3.1 and §4. ``X[m, j]`` is
+the part of the time that job m runs on GPU type j, at the size of its gang.
 """
 
 import importlib
@@ -40,8 +40,8 @@ def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tu
     Args:
         instance: jobs and capacity.
         left: [job] iterations.
-        alone: [job] seconds that it would take in all with its own part of the cluster.
-        since: [job] seconds since it came.
+        alone: [job] total seconds that it would take with its own part of the cluster.
+        since: [job] seconds since its arrival.
     """
     if instance.gpus.size == 0:
         return np.zeros(instance.rate.shape), 0.0
@@ -54,13 +54,13 @@ def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tu
 
 
 def _stated(instance: Instance) -> tuple[Any, Any, list[Any]]:
-    """X and what every allocation must keep (§3.1): X >= 0, rows of at most 1, no more GPUs of a type than exist."""
+    """X and the constraints of all allocations (§3.1): X >= 0, rows of at most 1, no more GPUs of a type than exist."""
     cp: Any = importlib.import_module("cvxpy")
     share = cp.Variable(instance.rate.shape, nonneg=True)
     fits = [cp.sum(share, axis=1) <= 1.0, instance.gpus @ share <= instance.capacity]
-    barred = np.where(instance.able & (instance.rate > 0.0), 0.0, 1.0)
-    if barred.any():
-        fits.append(cp.multiply(barred, share) == 0.0)
+    excluded = np.where(instance.able & (instance.rate > 0.0), 0.0, 1.0)
+    if excluded.any():
+        fits.append(cp.multiply(excluded, share) == 0.0)
     return cp, share, fits
 
 

@@ -1,4 +1,4 @@
-"""The programme of finish-time fairness: the least rho of the job that is worst off."""
+"""The programme of finish-time fairness: the least worst rho."""
 
 import numpy as np
 
@@ -13,18 +13,18 @@ STEPS = 50
 def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tuple[Reals, float]:
     """Minimise max over m of (since_m + left_m / throughput(m, X)) / alone_m.
 
-    For a rho the job needs the throughput left / (rho alone - since). So a rho can be had if the highest common level
-    of throughput over need is at least 1; and the solution at any level has a worst rho of its own, from which the
-    next step goes on. Each step's rho is lower, until the level is 1 (Newton's method on the level).
+    For a given rho a job needs the throughput left / (rho alone - since). So a rho is feasible if the highest common
+    level of throughput over need is at least 1; the solution at any level has a worst rho, and the next step starts
+    from it. Each step lowers rho, until the level is 1 (Newton's method on the level).
 
     Args:
         instance: jobs and capacity.
         left: [job] iterations.
-        alone: [job] seconds that it would take in all with its own part of the cluster.
-        since: [job] seconds since it came.
+        alone: [job] total seconds that it would take with its own part of the cluster.
+        since: [job] seconds since its arrival.
 
     Returns:
-        [job, type] shares at which every job has that rho and nobody a lower one, and the rho.
+        [job, type] shares at which every job has exactly that rho, and the rho.
     """
     if instance.gpus.size == 0:
         return np.zeros(instance.rate.shape), 0.0
@@ -50,16 +50,16 @@ def _worst(instance: Instance, share: Reals, left: Reals, alone: Reals, since: R
 
 
 def _on_one_pool(gpus: Reals, seconds: Reals, alone: Reals, since: Reals, total: float) -> tuple[Reals, float]:
-    """By bisection: the part of the time that a rho takes of each job falls as rho rises.
+    """By bisection: the part of the time that each job needs falls as rho rises.
 
     Args:
-        gpus: [job].
-        seconds: [job] that its work takes with all the time.
+        gpus: [job] size of its gang.
+        seconds: [job] that its work left takes with all the time.
         alone: as above.
         since: as above.
         total: GPUs.
     """
-    low = float(((since + seconds) / alone).max())  # where somebody has all the time
+    low = float(((since + seconds) / alone).max())  # at which a job needs all the time
     part = seconds / (low * alone - since)
     if float(gpus @ part) <= total:
         return np.minimum(part, 1.0), low

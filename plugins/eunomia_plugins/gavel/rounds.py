@@ -1,4 +1,4 @@
-"""Gavel's rounds as its own simulator has them: priorities with credit and deficits, GPU types one after the other."""
+"""The rounds of Gavel's own simulator: priorities with credit and deficits, GPU types filled one after the other."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -35,7 +35,7 @@ from eunomia_plugins.gavel.instance import among, rates_by_type
 from eunomia_plugins.gavel.served import Served
 
 GRAIN = 1e-6
-"""Times that differ by less, in seconds, are equal: jobs alike must not be ranked by the noise of sums."""
+"""Times, in seconds, that differ by less are equal: equal jobs must not be ranked by rounding errors."""
 SHARE_GRAIN = 1e-9
 
 
@@ -43,23 +43,24 @@ class GavelRoundsOptions(PluginOptions):
     """Options of ``gavel_rounds``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
-    """How long a round lasts at most."""
+    """The longest duration of a round."""
     ends: Literal["clock", "executor"] = "clock"
-    """Who ends rounds: they end at multiples of their length, or when the executor says so (``RoundEnded``)."""
+    """Whether rounds end at multiples of their length, or when the executor says so (``RoundEnded``)."""
     credit: Share = 0.5
     """The part of a round that every job is credited with at each solution: less makes first turns weigh more."""
     types: tuple[str, ...] = ("V100", "P100", "K80")
-    """GPU types in the order in which they are filled; those that are not named follow."""
+    """GPU types in the order in which they are filled; types that are not named follow."""
     walk: Literal["named", "shuffled"] = "named"
-    """Whether types are filled in that order, or in a random one in each round."""
+    """Whether types are filled in that order, or in a random order in each round."""
 
 
 class GavelRounds:
     """Fill one GPU type after the other with gangs by priority = share / time received since the solution.
 
-    Ties go by deficit (what former solutions promised and was not received), then by share, then by arrival. Gangs
-    that do not fit are passed over, a job runs on one type at a time, and one without a share of a type comes last
-    there. As in the public simulator of Gavel (OSDI'20, §5), which counts a job's time once, not by GPU.
+    Ties go by deficit (time that former solutions promised and the job did not receive), then by share, then by
+    arrival. Gangs that do not fit are passed over, a job runs on one type at a time, and a job without a share of a
+    type comes last there. As in the public simulator of Gavel (OSDI'20, §5), which counts a job's time once, not by
+    GPU.
     """
 
     name = "gavel_rounds"
@@ -74,7 +75,7 @@ class GavelRounds:
 
     def __init__(self, options: GavelRoundsOptions) -> None:
         self.options = options
-        self._ledgers = _Ledgers()
+        self._tables = _TableCache()
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
@@ -84,16 +85,16 @@ class GavelRounds:
             given = f"{type(shares).__name__} of {allocation.claims.unit.value}s"
             raise PluginError(f"{self.name} must get time shares of jobs", value=given)
         last = snapshot.memos.of(self.name, Stage.REFINE)
-        book = _read(snapshot, menus, allocation.claims.rows, shares)
-        served = last if isinstance(last, Served) and last.at == float(shares.since) else _anew(last, book)
-        claims = np.flatnonzero(among(offer.candidates, book.jobs))
-        gpus, kinds, order = self._serve(snapshot, menus, offer, book, served, claims)
-        jobs = book.jobs[claims]
+        state = _state(snapshot, menus, allocation.claims.rows, shares)
+        served = last if isinstance(last, Served) and last.at == float(shares.since) else _new_solution(last, state)
+        claims = np.flatnonzero(among(offer.candidates, state.jobs))
+        gpus, kinds, order = self._serve(snapshot, offer, state, served, claims)
+        jobs = state.jobs[claims]
         lease, ends_at = self._round(float(snapshot.now))
         return dataclasses.replace(
             allocation,
             claims=Claims(unit=Unit.JOB, rows=jobs),
-            amount=Grants(gpus=gpus, gpu_type=kinds if book.share.shape[1] > 1 else None),
+            amount=Grants(gpus=gpus, gpu_type=kinds if state.share.shape[1] > 1 else None),
             order=order,
             standby=None,
             lease=lease,
@@ -106,7 +107,7 @@ class GavelRounds:
         )
 
     def _round(self, now: float) -> tuple[Seconds | None, float]:
-        """Length of the leases of this round, None if nobody knows it, and when it ends."""
+        """Length of the leases of this round, None if it is not known, and the end of the round."""
         if self.options.ends == "executor":
             return None, np.inf
         length = float(self.options.round_length)
@@ -117,16 +118,16 @@ class GavelRounds:
         return Seconds(float(lease)), float(end)
 
     def _serve(
-        self, snapshot: Snapshot, menus: Menus, offer: Offer, book: "_Book", served: Served, claims: Ints
+        self, snapshot: Snapshot, offer: Offer, state: "_ClaimState", served: Served, claims: Ints
     ) -> tuple[Ints, Rows, Rows]:
-        """By candidate GPUs and their type (-1 with 0 GPUs), and the candidates served, first served first."""
-        share, time, deficit = self._ranks(book, served, claims)
+        """By candidate, GPUs and their type (-1 with 0 GPUs), and the candidates served, in order of service."""
+        share, time, deficit = self._ranks(state, served, claims)
         priority = np.divide(share, time, out=share * 1e9, where=time > 0.0)
-        sizes, able = book.gpus[claims].tolist(), book.able[claims]
-        free = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=book.jobs[claims]))
+        sizes, able = state.gpus[claims].tolist(), state.able[claims]
+        free = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=state.jobs[claims]))
         left = np.bincount(snapshot.cluster.gpu_type[free], minlength=share.shape[1]).tolist()
         served_on: dict[int, int] = {}
-        for kind in self._walk(snapshot):
+        for kind in self._type_order(snapshot):
             ranked = np.lexsort((-share[:, kind], -deficit[:, kind], -priority[:, kind]))
             for job in ranked[able[ranked, kind]].tolist():
                 if sizes[job] <= left[kind] and job not in served_on:
@@ -139,14 +140,14 @@ class GavelRounds:
         gpus[order], kinds[order] = [sizes[job] for job in served_on], list(served_on.values())
         return gpus, kinds, order
 
-    def _ranks(self, book: "_Book", served: Served, claims: Ints) -> tuple[Reals, Reals, Reals]:
-        """[candidate, type] share, time since the solution with the credit, and deficit."""
-        ledger = self._ledgers.of(served, book)
+    def _ranks(self, state: "_ClaimState", served: Served, claims: Ints) -> tuple[Reals, Reals, Reals]:
+        """[candidate, type] share, time received since the solution plus the credit, and deficit."""
+        tables = self._tables.of(served, state)
         credit = self.options.credit * float(self.options.round_length)
-        time = np.maximum(book.time[claims] - ledger.received[claims], 0.0) + credit
-        return ledger.share[claims], _rounded(time, GRAIN), ledger.deficit[claims]
+        time = np.maximum(state.time[claims] - tables.received[claims], 0.0) + credit
+        return tables.share[claims], _rounded(time, GRAIN), tables.deficit[claims]
 
-    def _walk(self, snapshot: Snapshot) -> list[int]:
+    def _type_order(self, snapshot: Snapshot) -> list[int]:
         types = snapshot.cluster.gpu_types
         if len(types) == 1:
             return [0]
@@ -156,23 +157,23 @@ class GavelRounds:
         return named + [kind for kind in range(len(types)) if kind not in named]
 
 
-class _Book(NamedTuple):
-    """Claims as they stand."""
+class _ClaimState(NamedTuple):
+    """The present state of the claims."""
 
     at: float
-    """When their solution was found."""
+    """When their solution was found, in seconds since the start."""
     jobs: Rows
     names: list[str]
     gpus: Ints
     able: Bools
-    """[claim, type] whether it runs there, as far as its menu tells where there are several types."""
+    """[claim, type] whether the job runs on the type; with several types, only where its menu has a rate."""
     share: Reals
     time: Reals
-    """[claim, type] seconds received at the gang's size since the job came."""
+    """[claim, type] seconds received at the gang's size since the job arrived."""
 
 
-class _Ledger(NamedTuple):
-    """What a solution promised to these claims, as tables: it is the same until another is found or another comes."""
+class _SolutionTables(NamedTuple):
+    """A solution as tables by claim; they are valid until the solution or the claims change."""
 
     served: Served
     names: list[str]
@@ -181,40 +182,40 @@ class _Ledger(NamedTuple):
     deficit: Reals
 
     @classmethod
-    def of(cls, served: Served, book: _Book) -> "_Ledger":
-        """Sort by claim what is kept by name."""
-        types = book.share.shape[1]
+    def of(cls, served: Served, state: _ClaimState) -> "_SolutionTables":
+        """Tables by claim from values by job id."""
+        types = state.share.shape[1]
         return cls(
             served=served,
-            names=book.names,
-            share=_rounded(book.share, SHARE_GRAIN),
-            received=_table(served.received, book.names, types),
-            deficit=_rounded(_table(served.deficit, book.names, types), GRAIN),
+            names=state.names,
+            share=_rounded(state.share, SHARE_GRAIN),
+            received=_table(served.received, state.names, types),
+            deficit=_rounded(_table(served.deficit, state.names, types), GRAIN),
         )
 
 
-class _Ledgers:
-    """The last ledger, which serves until its solution or its claims are others."""
+class _TableCache:
+    """The last tables, reused until the solution or the claims change."""
 
     def __init__(self) -> None:
-        self._last: _Ledger | None = None
+        self._last: _SolutionTables | None = None
 
-    def of(self, served: Served, book: _Book) -> _Ledger:
-        """The ledger of a solution and these claims."""
+    def of(self, served: Served, state: _ClaimState) -> _SolutionTables:
+        """The tables of a solution and these claims."""
         last = self._last
-        if last is None or last.served is not served or last.names != book.names:
-            last = self._last = _Ledger.of(served, book)
+        if last is None or last.served is not served or last.names != state.names:
+            last = self._last = _SolutionTables.of(served, state)
         return last
 
 
-def _read(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _Book:
+def _state(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _ClaimState:
     gpus = menus.span(jobs)[1]
     kind = snapshot.jobs.gpu_type[jobs]
     types = np.arange(shares.share.shape[1])
     able: Bools = ((kind[:, None] == -1) | (kind[:, None] == types)) & (gpus[:, None] > 0)
     if types.size > 1:
         able &= rates_by_type(menus, jobs, gpus, types.size) > 0.0
-    return _Book(
+    return _ClaimState(
         at=float(shares.since),
         jobs=jobs,
         names=snapshot.jobs.id[jobs].tolist(),
@@ -225,19 +226,19 @@ def _read(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> _
     )
 
 
-def _anew(last: Memo | None, book: _Book) -> Served:
-    """Take a solution over: what the last one promised since, and was not received, is added to deficits."""
-    deficit = np.zeros(book.share.shape)
+def _new_solution(last: Memo | None, state: _ClaimState) -> Served:
+    """Adopt a solution: time that the last one promised since and jobs did not receive is added to deficits."""
+    deficit = np.zeros(state.share.shape)
     if isinstance(last, Served):
-        types = book.share.shape[1]
-        promised = _table(last.share, book.names, types) * max(book.at - last.at, 0.0)
-        received = book.time - _table(last.received, book.names, types)
-        deficit = _table(last.deficit, book.names, types) + promised - received
+        types = state.share.shape[1]
+        promised = _table(last.share, state.names, types) * max(state.at - last.at, 0.0)
+        received = state.time - _table(last.received, state.names, types)
+        deficit = _table(last.deficit, state.names, types) + promised - received
     return Served(
-        at=book.at,
-        share=_by_name(book.names, book.share),
-        received=_by_name(book.names, book.time),
-        deficit=_by_name(book.names, deficit),
+        at=state.at,
+        share=_by_name(state.names, state.share),
+        received=_by_name(state.names, state.time),
+        deficit=_by_name(state.names, deficit),
     )
 
 
@@ -256,7 +257,7 @@ def _rounded(table: Reals, grain: float) -> Reals:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """Those of the allocation, and of the others that they had their share for now."""
+    """The verdicts of the allocation; other jobs that wait have used up their shares for now."""
     rest = late if given.rows.size == 0 else late[~among(given.rows, late)]
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

@@ -1,4 +1,4 @@
-"""What ``gavel_rounds`` remembers: the shares that it serves, what was received by then, and what is owed."""
+"""The memo of ``gavel_rounds``: the shares that it serves, the time received before, and the deficits."""
 
 import dataclasses
 import json
@@ -10,16 +10,16 @@ Row = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """All by id of job, in seconds of time at the gang's size."""
+    """Values by id of job, in seconds at the gang's size."""
 
     version: ClassVar[int] = 1
     at: float
     """When the solution was found, in seconds since the start."""
     share: dict[str, Row]
     received: dict[str, Row]
-    """Since the job came, by the time of the solution."""
+    """Received between the job's arrival and the solution."""
     deficit: dict[str, Row]
-    """What former solutions promised and it did not receive; below 0: it received more."""
+    """Promised by former solutions and not received; below 0: the job received more."""
 
     def to_bytes(self) -> bytes:
         """As JSON, sorted by id."""
@@ -27,7 +27,7 @@ class Served:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         at, *tables = json.loads(data)
         share, received, deficit = ({job: tuple(row) for job, row in table.items()} for table in tables)
         return cls(at=at, share=share, received=received, deficit=deficit)

@@ -1,4 +1,4 @@
-"""What the policies of the family share: when a solution is found anew, what is remembered of it, and its answer."""
+"""Shared by the policies of the family: when a new solution is due, its memo, and the allocation from it."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ from eunomia.units import Reals
 from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
-"""When a policy of the family asks for a round; found anew is the solution only when a job came or left."""
+"""When a policy of the family asks for a round; a new solution is found only after a job arrives or leaves."""
 GIVES_TIME: Contracts = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}))}
 Row = tuple[float, ...]
 
@@ -40,25 +40,25 @@ class SharingOptions(PluginOptions):
     """Options that all policies of the family have."""
 
     performance: bool = False
-    """Whether a job's rates on the GPU types count; else all types are alike to it."""
+    """Whether a job's rates on the GPU types count; else all types count as equally fast."""
     weighted: bool = True
-    """Whether the weight of its app counts for a job; else every job weighs 1."""
+    """Whether a job has the weight of its app; else every job has weight 1."""
     least_between: Duration = Seconds(0.0)
-    """The least time between two solutions: a job that comes sooner waits for the next one."""
+    """The least time between two solutions: a job that arrives sooner waits for the next one."""
     solver: SolverChoice = "fast"
     """``reference``: the specification in cvxpy, which is slow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """A solution by id of job, and what its policy notes beside it."""
+    """A solution by id of job, with the notes of its policy."""
 
     version: ClassVar[int] = 1
     at: float
     """When it was found, in seconds since the start."""
     capacity: tuple[int, ...]
     jobs: tuple[str, ...]
-    """All who were there, with a share or without."""
+    """All jobs present, with or without a share."""
     share: dict[str, Row]
     """By GPU type."""
     notes: dict[str, Row]
@@ -69,13 +69,13 @@ class Shares:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         at, capacity, jobs, share, notes = json.loads(data)
         return cls(at=at, capacity=tuple(capacity), jobs=tuple(jobs), share=_rows(share), notes=_rows(notes))
 
 
 class Solved(NamedTuple):
-    """What a policy makes of an instance."""
+    """The answer of a policy to an instance."""
 
     share: Reals
     """[job, type]."""
@@ -97,7 +97,7 @@ def share_time(
         snapshot: the state of this moment.
         menus: sizes and rates by job.
         offer: with the cluster's GPUs by type.
-        solve: what the policy does.
+        solve: the policy's solver.
     """
     last = snapshot.memos.of(name, Stage.ALLOCATION)
     names: list[str] = snapshot.jobs.id[snapshot.active].tolist()
@@ -121,9 +121,9 @@ def share_time(
 
 
 def _due(last: Shares, now: float, names: list[str], offer: Offer, least_between: float) -> bool:
-    """Whether a new solution is to be found.
+    """Whether a new solution is due.
 
-    One of the very start holds nobody up, and neither does one of which nobody is left.
+    A solution found at time 0, or one with no job left, does not delay the next.
     """
     if last.capacity != tuple(offer.capacity.tolist()):
         return True

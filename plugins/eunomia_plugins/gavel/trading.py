@@ -1,4 +1,4 @@
-"""Gandiva-fair's trade (EuroSys'20): who gains little from fast GPUs sells them to who gains much, for slow ones."""
+"""The trades of Gandiva-fair (EuroSys'20): users that fast GPUs speed little sell them for slow ones."""
 
 from itertools import combinations
 
@@ -10,18 +10,18 @@ NOTHING = 1e-12
 
 
 def trade(gpus: Reals, speed: Reals) -> Reals:
-    """Trade GPUs of each two types until nobody gains by another trade.
+    """Trade GPUs of each pair of types until no owner gains by another trade.
 
-    Of those with slow GPUs left, the one with the highest speedup buys; the one with the lowest sells. A fast GPU costs
-    as many slow ones as the next buyer would give, the second-highest speedup; where there is no other buyer, the mean
-    of the two speedups (so the tables of OEF's equation (1) come out, which a pure second price does not reproduce).
+    Of the owners with slow GPUs, the one with the highest speedup buys; of those with fast GPUs, the one with the
+    lowest sells. A fast GPU costs the second-highest speedup of a buyer, in slow GPUs; with no other buyer, the mean of
+    the two speedups (this reproduces the tables of OEF's equation (1), which a pure second price does not).
 
     Args:
-        gpus: [owner, type] what each begins with.
-        speed: [owner, type] how fast its jobs are.
+        gpus: [owner, type] GPUs at the start.
+        speed: [owner, type] speed of its jobs.
 
     Returns:
-        [owner, type] what each has in the end; the sums by type are the same.
+        [owner, type] GPUs at the end; the sums by type are the same.
     """
     found = gpus.astype(float).copy()
     by_speed = np.argsort(-speed.mean(axis=0), kind="stable").tolist()
@@ -31,7 +31,7 @@ def trade(gpus: Reals, speed: Reals) -> Reals:
 
 
 def _trade_pair(gpus: Reals, fast: int, slow: int, speedup: Reals) -> None:
-    """Trade two types; ``gpus`` is changed in place. Each trade ends what a seller or a buyer has."""
+    """Trade two types; ``gpus`` is changed in place. Each trade uses up the GPUs of a seller or a buyer."""
     for _ in range(2 * speedup.size):
         sellers = np.flatnonzero(gpus[:, fast] > NOTHING)
         buyers = np.flatnonzero(gpus[:, slow] > NOTHING)

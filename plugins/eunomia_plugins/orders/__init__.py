@@ -1,1 +1,1 @@
-"""Orders of service: valuations that give one number a job, lower served first."""
+"""Orders of service: valuations that give each job one number; lower numbers are served first."""

@@ -1,4 +1,4 @@
-"""When the first running job enters its next queue: kept sorted, and only those looked at whose rows were touched."""
+"""When the first running job enters its next queue: the times are kept sorted and updated for changed rows only."""
 
 import heapq
 from typing import Protocol
@@ -11,19 +11,19 @@ from eunomia.valuations import Lines
 from eunomia.workload import Jobs, JobState
 
 SOON = 1e-3
-"""Seconds: rounding must not ask for this very moment again."""
+"""Seconds: rounding must not ask for a round at the present time again."""
 
 
 class Ranked(Protocol):
-    """Gives ranks that stand for a while."""
+    """Gives ranks that are valid for some time."""
 
     def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
-        """By job its rank, and until when that stands."""
+        """By job its rank, and the end of its validity."""
         ...
 
 
 class Crossings:
-    """Times at which ranks of running jobs end."""
+    """Times at which ranks of running jobs change."""
 
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
@@ -32,7 +32,7 @@ class Crossings:
         self._until: dict[int, float] = {}
 
     def first(self, snapshot: Snapshot, ranks: Ranked) -> Seconds:
-        """The first of them after now; NEVER: none comes."""
+        """The first such time after now; NEVER: no rank changes."""
         changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
         if changes is None:
             self._heap, self._until = [], {}
@@ -41,26 +41,26 @@ class Crossings:
         else:
             rows = changes.jobs
         self._jobs, self._version = snapshot.jobs, snapshot.version
-        self._note(snapshot, ranks, rows)
+        self._update(snapshot, ranks, rows)
         while self._heap and self._passed(float(snapshot.now)):
             row = heapq.heappop(self._heap)[1]
             if row in self._until and self._until[row] <= snapshot.now:
-                self._note(snapshot, ranks, np.array([row], np.int32))
+                self._update(snapshot, ranks, np.array([row], np.int32))
                 if self._until.get(row, np.inf) <= snapshot.now:
-                    return Seconds(snapshot.now + SOON)  # by rounding it stands where it stood
+                    return Seconds(snapshot.now + SOON)  # rounding left it in the same queue
         return Seconds(max(self._heap[0][0], snapshot.now + SOON)) if self._heap else NEVER
 
     def _passed(self, now: float) -> bool:
         time, row = self._heap[0]
         return self._until.get(row) != time or time <= now
 
-    def _note(self, snapshot: Snapshot, ranks: Ranked, rows: Rows) -> None:
+    def _update(self, snapshot: Snapshot, ranks: Ranked, rows: Rows) -> None:
         for row in rows.tolist():
             self._until.pop(row, None)
-        runs = rows[snapshot.jobs.state[rows] == JobState.RUNNING]
-        if runs.size == 0:
+        running = rows[snapshot.jobs.state[rows] == JobState.RUNNING]
+        if running.size == 0:
             return
-        for row, until in zip(runs.tolist(), ranks.lines(snapshot, runs).until.tolist(), strict=True):
+        for row, until in zip(running.tolist(), ranks.lines(snapshot, running).until.tolist(), strict=True):
             if until < np.inf:
                 self._until[row] = until
                 heapq.heappush(self._heap, (until, row))

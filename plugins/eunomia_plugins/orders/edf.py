@@ -28,13 +28,13 @@ class EdfOptions(PluginOptions):
     """Options of ``edf``."""
 
     slack: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 2.0
-    """A job is due this many times its declared run time after it came."""
+    """A job's deadline is this many times its declared run time after its arrival."""
     otherwise: Duration = Seconds(86400.0)
-    """When a job is due, after it came, that did not declare its work or its rate."""
+    """Time from arrival to deadline of a job that declares no work or no rate."""
 
 
 class Edf:
-    """Jobs whose deadline is nearest come first; deadlines follow from what was declared and never move."""
+    """Jobs with the nearest deadline come first; deadlines follow from declared values and never change."""
 
     name = "edf"
     api = 1

@@ -9,7 +9,7 @@ from eunomia.valuations import Keys, still
 
 
 class Fifo:
-    """Jobs in order of arrival; jobs that came together keep the order of the snapshot."""
+    """Jobs in order of arrival; jobs that arrive together keep the order of the snapshot."""
 
     name = "fifo"
     api = 1

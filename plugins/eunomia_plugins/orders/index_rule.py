@@ -1,4 +1,4 @@
-"""An index rule of four terms: short first, on the critical path, near its deadline, stay where you are."""
+"""An index rule of four terms: short jobs, jobs on the critical path, jobs near their deadlines, and running jobs."""
 
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -18,25 +18,25 @@ class IndexRuleOptions(PluginOptions):
     """Options of ``index_rule``."""
 
     short: Weight = 1.0
-    """Weight of being short: mean time left over the sum of it and the job's own."""
+    """Weight of being short: mean time left over the sum of that mean and the job's own time left."""
     critical: Weight = 0.5
-    """Weight of the critical path: time left over the least time in which all that is here can be done."""
+    """Weight of the critical path: time left over the least time in which all present jobs can finish."""
     deadline: Weight = 2.0
     """Weight of the deadline at which the job's ρ would be 1: time left over the time until then."""
     stay: Weight = 0.1
-    """Weight of running already: what a change is taken to cost."""
+    """Weight of running already: the assumed cost of a change."""
     critical_power: Power = 4.0
-    """How sharply the second term rises: at 1 evenly, the higher the later."""
+    """Exponent of the second term: 1 is linear, larger values raise the term later."""
     deadline_power: Power = 4.0
-    """How sharply the third term rises."""
+    """Exponent of the third term."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """How many times its own run time a fair share would give a job; 0: apps per GPU over the life of its app."""
+    """A job's run time under a fair share, over its own run time; 0: apps per GPU over the life of its app."""
     unknown: Literal["last", "first"] = "last"
-    """Where jobs go whose work or rate is not known."""
+    """Whether jobs of unknown work or rate come last or first."""
 
 
 class Terms(NamedTuple):
-    """By job, before weights: each from 0 to 1."""
+    """By job, before weights: each term is from 0 to 1."""
 
     short: Reals
     critical: Reals
@@ -47,8 +47,8 @@ class Terms(NamedTuple):
 class IndexRule:
     """Jobs by a weighted sum of four terms, greatest first; no solver, no plan, no forecast of other jobs.
 
-    On Shockwave's own trace it does better than published Shockwave in makespan, mean completion time and worst ρ: the
-    yardstick for policies that plan. Terms are fractions of times, so the weights have no units.
+    On Shockwave's own trace it is better than published Shockwave in makespan, mean completion time and worst ρ, so
+    policies that plan are compared with it. Terms are fractions of times, so the weights have no units.
     """
 
     name = "index_rule"
@@ -78,17 +78,17 @@ class IndexRule:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
-        """Tell what counts."""
+        """State the four terms."""
         text = "Short jobs, jobs on the critical path, jobs near their deadline and jobs that run come first."
         return Explanation(text=text, numbers={})
 
     def _terms(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows) -> Terms:
-        everybody = lengths(snapshot, menus, snapshot.active)
+        active = lengths(snapshot, menus, snapshot.active)
         own = lengths(snapshot, menus, jobs)
-        mean = float(np.nanmean(everybody.left)) if np.isfinite(everybody.left).any() else 0.0
+        mean = float(np.nanmean(active.left)) if np.isfinite(active.left).any() else 0.0
         gpus = max(1, int(offer.capacity.sum()))
-        # The least time in which all can be done: the longest alone, or all work on all GPUs.
-        path = max(np.nanmax(everybody.left, initial=0.0), np.nansum(everybody.left * everybody.gpus) / gpus)
+        # The least time in which all jobs can finish: the longest job alone, or all work on all GPUs.
+        path = max(np.nanmax(active.left, initial=0.0), np.nansum(active.left * active.gpus) / gpus)
         due = snapshot.jobs.arrived[jobs] + own.total * self._stretch(snapshot, offer, jobs, gpus)
         until = due - snapshot.now
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -100,7 +100,7 @@ class IndexRule:
             )
 
     def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows, gpus: int) -> Reals:
-        """By job, T_id over its run time: N apps on M GPUs leave each M / N of them (at least 1)."""
+        """By job, T_id over its run time: the option, else the number of apps per GPU, at least 1."""
         if self.options.contention > 0.0:
             return np.full(jobs.size, self.options.contention)
         apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)

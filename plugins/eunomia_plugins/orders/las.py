@@ -1,4 +1,4 @@
-"""Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of the starved."""
+"""Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of starved jobs."""
 
 import bisect
 import math
@@ -36,13 +36,13 @@ class LasOptions(PluginOptions):
     """Options of ``las``."""
 
     attained: Literal["gpu_seconds", "seconds"] = "gpu_seconds"
-    """What counts as service: GPUs times seconds (Tiresias' 2D-LAS), or seconds alone."""
+    """The measure of service: GPUs times seconds (Tiresias' 2D-LAS), or seconds alone."""
     queues: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = ()
     """Ascending thresholds of service between queues; within a queue jobs go by arrival. None: no queues."""
     promote: bool = False
-    """Whether a job that has waited too long goes back to the first queue, with nothing attained."""
+    """Whether a job that has waited too long returns to the first queue, with no service attained."""
     promote_knob: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 8.0
-    """How many times as long as it has run a job may wait before it is promoted (Tiresias' PROMOTEKNOB)."""
+    """A job is promoted once it has waited this many times as long as it has run (Tiresias' PROMOTEKNOB)."""
 
     @field_validator("queues")
     @classmethod
@@ -53,7 +53,7 @@ class LasOptions(PluginOptions):
 
 
 class Las:
-    """The jobs that received least come first, so that short jobs finish early without knowing how long they are."""
+    """Jobs that received the least service come first, so that short jobs finish early though lengths are unknown."""
 
     name = "las"
     api = 1
@@ -72,7 +72,7 @@ class Las:
         if self.options.promote:
             return self._with_promotions(snapshot, offer)
         waits: Any = NEVER
-        if self.options.queues and offer.contended:  # else whoever waits is served, and no rank matters
+        if self.options.queues and offer.contended:  # else all waiting jobs are served, and no rank matters
             waits = Later(lambda: self._next_crossing(snapshot))
         keys = Keys(
             owner=self,
@@ -117,7 +117,7 @@ class Las:
         )
 
     def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
-        """Service attained as lines of time, or the queue that it makes and when the next one begins."""
+        """Attained service as lines of time, or the queue that follows from it and when the next one begins."""
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         if not self.options.queues:
             return Lines(attained, each, np.full(jobs.size, np.inf))
@@ -137,33 +137,33 @@ class Las:
         return float(queue), 0.0, until
 
     def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
-        """Seconds that the queue of each job stands once it runs on all its GPUs."""
+        """Seconds that each job stays in its queue once it runs on all its GPUs."""
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         left = self._until_threshold(attained + each * snapshot.now)
         return np.asarray(left / self._speed(snapshot.jobs.most[jobs]))
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
-        """Tell what the job has received: those that received less come first."""
+        """State the service that the job has received: jobs that received less come first."""
         row = np.flatnonzero(snapshot.jobs.id == job).astype(np.int32)
         memo = snapshot.memos.of(self.name, Stage.VALUATION)
         attained = float(self._attained(snapshot, row, memo if isinstance(memo, Promotions) else None)[0])
         unit = self.options.attained.replace("_", "-")
-        text = f"It has received {attained:.0f} {unit}; those that received less come first."
+        text = f"It has received {attained:.0f} {unit}; jobs that received less come first."
         return Explanation(text=text, numbers={"attained": attained})
 
     def _attained(self, snapshot: Snapshot, jobs: Rows, memo: Promotions | None) -> Reals:
-        """Service since the job came, or since it was last promoted."""
+        """Service since the job arrived, or since it was last promoted."""
         ledger = snapshot.ledger.jobs
-        two = self.options.attained == "gpu_seconds"
-        attained: Reals = ledger.received[jobs].sum(axis=1) if two else ledger.attained[jobs]
+        by_gpus = self.options.attained == "gpu_seconds"
+        attained: Reals = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
         if memo is None or not memo.jobs:
             return attained
         before = memo.columns(snapshot, jobs)
-        return np.maximum(attained - (before.received if two else before.seconds), 0.0)
+        return np.maximum(attained - (before.received if by_gpus else before.seconds), 0.0)
 
     def _speed(self, gpus: Ints) -> Reals:
-        """Service a second of jobs on so many GPUs."""
+        """Service per second of jobs on these numbers of GPUs."""
         return np.maximum(gpus, 1).astype(float) if self.options.attained == "gpu_seconds" else np.ones(gpus.size)
 
     def _until_threshold(self, attained: Reals) -> Reals:
@@ -183,13 +183,13 @@ class Las:
         if jobs.size == 0:
             return NEVER
         wait = self._until_threshold(self._attained(snapshot, jobs, memo)) / self._speed(gpus)
-        # A job at its threshold belongs to the next queue already.
+        # A job at its threshold is already in the next queue.
         return Seconds(snapshot.now + max(float(wait.min()), SOON))
 
     # --- starvation ------------------------------------------------------------------------------------------------
 
     def _promoted(self, snapshot: Snapshot, offer: Offer) -> tuple[Promotions, Seconds]:
-        """The promotions up to now, those of this moment among them, and when the next one is due."""
+        """The promotions up to and including now, and when the next one is due."""
         old = snapshot.memos.of(self.name, Stage.VALUATION)
         memo = old if isinstance(old, Promotions) else Promotions.none()
         jobs = offer.candidates[~np.isin(offer.candidates, snapshot.holdings.job)]

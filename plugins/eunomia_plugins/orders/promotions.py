@@ -1,4 +1,4 @@
-"""What ``las`` remembers: which jobs it promoted, when, and what they had received by then."""
+"""The memo of ``las``: the jobs that it promoted, when, and the service that they had received by then."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from eunomia.units import Reals, Rows
 
 
 class Before(NamedTuple):
-    """By job: what it had when it was last promoted; 0 where it never was."""
+    """By job, its service at its last promotion; 0 for a job that was never promoted."""
 
     received: Reals
     """GPU-seconds."""
@@ -30,7 +30,7 @@ class Promotions:
 
     @classmethod
     def none(cls) -> Self:
-        """Nobody was promoted."""
+        """No job was promoted."""
         return cls({})
 
     def to_bytes(self) -> bytes:
@@ -39,7 +39,7 @@ class Promotions:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         return cls({str(job): tuple(values) for job, values in json.loads(data).items()})
 
     def columns(self, snapshot: Snapshot, jobs: Rows) -> Before:
@@ -52,10 +52,10 @@ class Promotions:
         return Before(*found)
 
     def with_promoted(self, snapshot: Snapshot, jobs: Rows) -> Self:
-        """The memo with these jobs promoted now, and without jobs that are gone."""
-        here = set(snapshot.jobs.id.tolist()) if self.jobs else set()
+        """The memo with these jobs promoted now, and without jobs that have left."""
+        present = set(snapshot.jobs.id.tolist()) if self.jobs else set()
         ledger = snapshot.ledger.jobs
-        fresh = {
+        added = {
             str(snapshot.jobs.id[job]): (
                 float(ledger.received[job].sum()),
                 float(ledger.attained[job]),
@@ -63,4 +63,4 @@ class Promotions:
             )
             for job in jobs.tolist()
         }
-        return type(self)({name: before for name, before in self.jobs.items() if name in here} | fresh)
+        return type(self)({name: before for name, before in self.jobs.items() if name in present} | added)

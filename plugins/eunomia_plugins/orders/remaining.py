@@ -1,7 +1,7 @@
-"""What orders by length share: how long a job would still run at its own size, wherever it runs now.
+"""Shared by orders by length: the time that a job has left at its own size, wherever it runs now.
 
-The rate that a job runs at now says nothing of that: a job that was given fewer GPUs, or worse ones, would look longer,
-lose its turn, and take it back at the next round.
+The rate that a job has now is not used: a job with fewer or slower GPUs would look longer, lose its turn, and get it
+back in the next round.
 """
 
 import math
@@ -16,29 +16,25 @@ from eunomia.valuations import Keys, Line, Lines
 
 
 class LengthOptions(PluginOptions):
-    """Options of orders that must know how long a job is."""
+    """Options of orders that need the length of a job."""
 
     unknown: Literal["last", "first"] = "last"
-    """Where jobs go whose work or rate is not known."""
+    """Whether jobs of unknown work or rate come last or first."""
 
 
 class Lengths(NamedTuple):
-    """By job."""
+    """Lengths by job."""
 
     left: Reals
-    """Seconds that it would still run; NaN: not known."""
+    """Seconds that it has left; NaN: not known."""
     total: Reals
-    """Seconds that it runs in all."""
+    """Seconds that it runs in all; NaN: not known."""
     gpus: Ints
     """Its own size: the largest on its menu."""
 
 
 def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
-    """Seconds left and in all at the job's own size.
-
-    The rate that a job runs at now says nothing here: a job that was given fewer GPUs, or worse ones, would look
-    longer, lose its turn, and take it back at the next round.
-    """
+    """Seconds left and in all at the job's own size."""
     rate = menus.full_rate(jobs)
     rate[rate <= 0.0] = np.nan
     left, total = snapshot.iterations_left(jobs) / rate, snapshot.jobs.iterations[jobs] / rate
@@ -46,7 +42,7 @@ def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
 
 
 def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> Valuations:
-    """Candidates by score and arrival; NaN goes where the option says."""
+    """Candidates by score and arrival; jobs with score NaN come first or last, as ``unknown`` says."""
     jobs = offer.candidates
     known = np.where(np.isnan(score), np.inf if unknown == "last" else -np.inf, score)
     return Valuations(
@@ -58,7 +54,7 @@ def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> V
 def by_work_left(
     owner: object, snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *, by_gpus: bool
 ) -> Valuations:
-    """Candidates by what they have left, and arrival; where it is not known they go where the option says.
+    """Candidates by the work that they have left, and arrival; jobs of unknown work come first or last.
 
     Args:
         owner: the plugin.
@@ -88,7 +84,7 @@ def by_work_left(
 
 
 def _lines(snapshot: Snapshot, menus: Menus, jobs: Rows, unknown: str, *, by_gpus: bool) -> Lines:
-    """What jobs have left as lines of time, which end where nothing is left."""
+    """The work that jobs have left as lines of time, which end where no work is left."""
     full = menus.full_rate(jobs)
     if by_gpus:
         full = full / np.maximum(menus.span(jobs)[1], 1)
@@ -96,7 +92,7 @@ def _lines(snapshot: Snapshot, menus: Menus, jobs: Rows, unknown: str, *, by_gpu
 
 
 def _line(snapshot: Snapshot, menus: Menus, job: int, unknown: str, *, by_gpus: bool) -> Line:
-    """As ``_lines``, of one job."""
+    """As ``_lines``, for one job."""
     known = menus.only(job)
     if known is None:
         at_zero, each, until = _lines(snapshot, menus, np.array([job]), unknown, by_gpus=by_gpus)
@@ -110,7 +106,7 @@ def _last(unknown: str) -> float:
 
 
 def _one(snapshot: Snapshot, job: int, speed: float, last: float) -> Line:
-    """As ``_as_columns``, to the last bit, of one job."""
+    """As ``_as_columns`` to the last bit, for one job."""
     if not speed > 0.0:
         return last, 0.0, math.inf
     table = snapshot.jobs
@@ -134,8 +130,8 @@ def _as_columns(snapshot: Snapshot, jobs: Rows, full: Reals, last: float) -> Lin
     each = np.where(runs, -rate / full, 0.0)
     over = at_zero + each * snapshot.now <= 0.0
     at_zero, each = np.where(over, 0.0, at_zero), np.where(over, 0.0, each)
-    vague = at_zero != at_zero
-    at_zero, each = np.where(vague, last, at_zero), np.where(vague, 0.0, each)
+    not_known = at_zero != at_zero
+    at_zero, each = np.where(not_known, last, at_zero), np.where(not_known, 0.0, each)
     until = np.full(jobs.size, np.inf)
     falls = each < 0.0
     until[falls] = at_zero[falls] / -each[falls]

@@ -8,7 +8,7 @@ from eunomia_plugins.orders.remaining import LengthOptions, by_work_left
 
 
 class Srtf:
-    """Jobs that would be done soonest at their own size come first (Themis §6, AFS §2.2)."""
+    """Jobs with the least time left at their own size come first (Themis §6, AFS §2.2)."""
 
     name = "srtf"
     api = 1

@@ -1,4 +1,4 @@
-"""Finish-time fairness as an order (FTF): those who are treated worst come first."""
+"""Finish-time fairness as an order (FTF): jobs with the worst ρ come first."""
 
 from typing import ClassVar
 
@@ -12,8 +12,8 @@ from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
 class ThemisRho:
     """Jobs with the greatest ρ = T_sh / T_id come first (Themis §4.2.1, equation 1), without an auction.
 
-    T_sh is the time since the job came and what it has left at its own size; T_id is its whole time at that size,
-    times N_avg, the mean number of apps over the life of its app.
+    T_sh is the time since the job arrived plus the time that it has left at its own size; T_id is its whole time at
+    that size, times N_avg, the mean number of apps over the life of its app.
     """
 
     name = "themis_rho"

@@ -1,4 +1,4 @@
-"""Consolidated: gangs that suffer from distance wait for as few machines as can be (Tiresias)."""
+"""Consolidated: gangs that distance slows wait for the fewest machines that can hold them (Tiresias)."""
 
 from typing import Annotated, Literal
 
@@ -31,21 +31,21 @@ class ConsolidatedOptions(PluginOptions):
     """Options of ``consolidated``."""
 
     needs: Literal["all", "slowed"] = "all"
-    """Which gangs wait: all, or those that were measured to be slower across machines than ``tolerated``."""
+    """Gangs that wait: all, or those with measured rates across machines below ``tolerated``."""
     tolerated: Share = 0.9
     """With ``slowed``: the part of its speed on one machine that a job must keep across machines."""
     above: Annotated[int, Field(ge=1)] = 1
     """Gangs of at most this many GPUs never wait."""
     patience: Duration = Seconds(3600.0)
-    """A job that has not run for so long takes what there is; Tiresias' own waits for ever."""
+    """A job that has not run for this time takes any placement; in Tiresias itself it waits for ever."""
 
 
 class Consolidated:
     """As ``packed``, but a gang for which distance matters starts on the fewest machines that could hold it, or waits.
 
-    Tiresias (NSDI'19, §3.3) tells such jobs by the skew of their tensors, which no user declares; here it is all
-    gangs, or those whose measured rates say so. It goes with no allocation that pins GPUs to machines: who is told
-    where a gang runs cannot wait for a better place.
+    Tiresias (NSDI'19, §3.3) finds such jobs by the skew of their tensors, which no user declares; here all gangs
+    wait, or those that measured rates show to be slower across machines. An allocation that pins GPUs to machines
+    cannot be combined with it: a pinned gang cannot wait for a better placement.
     """
 
     name = "consolidated"
@@ -62,7 +62,7 @@ class Consolidated:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; who may stay, stays."""
+        """Place claims in order of service; a claim that can stay stays."""
         cluster = snapshot.cluster
         largest = _largest_machines(snapshot)
 
@@ -76,7 +76,7 @@ class Consolidated:
         return place(snapshot, menus, offer, allocation, rule, pins=False)
 
     def _waits(self, snapshot: Snapshot, menus: Menus, ask: Ask) -> bool:
-        """Say whether a claim would rather wait than be torn apart."""
+        """Say whether a claim waits rather than run on more machines than needed."""
         if ask.job == NONE or ask.gpus <= self.options.above:
             return False
         ran = float(snapshot.ledger.jobs.last_ran[ask.job])
@@ -92,7 +92,7 @@ class Consolidated:
 
 
 def _largest_machines(snapshot: Snapshot) -> list[Ints]:
-    """By GPU type, the cumulative GPUs of its machines, largest first."""
+    """By GPU type, the cumulative GPUs of its machines, largest machine first."""
     cluster = snapshot.cluster
     sizes = np.diff(cluster.machine_start)
     of = [np.sort(sizes[cluster.machine_type == kind])[::-1] for kind in range(len(cluster.gpu_types))]
@@ -100,5 +100,5 @@ def _largest_machines(snapshot: Snapshot) -> list[Ints]:
 
 
 def _fewest(largest: Ints, gpus: int) -> int:
-    """How many machines a gang takes at least, in an empty cluster."""
+    """The least number of machines for a gang, in an empty cluster."""
     return int(np.searchsorted(largest, gpus)) + 1

@@ -1,4 +1,4 @@
-"""The packing rule on bit sets of free GPUs, where claims stay, leave or start: the same places, found at once."""
+"""The packing rule on bit sets of free GPUs, for claims that stay, leave or start: the same placements, faster."""
 
 import functools
 import itertools
@@ -14,23 +14,23 @@ from eunomia.verdicts import NO_VERDICTS
 from eunomia_plugins.placement.packing import fewest_machines, from_home
 
 NO_GPUS: Ints = np.empty(0, np.int64)
-NOBODY: Final = np.empty(0, np.int32)
+NO_CLAIMS: Final = np.empty(0, np.int32)
 
 
-class _Room(NamedTuple):
-    """By machine, GPUs that are free: what the packing rule asks of a pool."""
+class _FreeGpus(NamedTuple):
+    """By machine, free GPUs: the part of a pool that the packing rule reads."""
 
     free: Ints
 
 
 def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
-    """Pack claims on what is free, and on what those leave who are named with none, or with some of another type.
+    """Pack claims on free GPUs and on those of claims that get none, or that get GPUs of another type.
 
-    Who holds as many GPUs as it is granted, of the type that it gets, stays where it is.
+    A claim that holds as many GPUs as it is granted, of the granted type, stays where it is.
 
     Returns:
-        None, where more has to be looked at: CPUs or memory asked for, pins, islands, claims that get other GPUs of
-        the type that they hold, GPU types to choose from, an offer of which something was left out.
+        None, where the general way is needed: CPUs or memory asked for, pins, islands, claims that get other GPUs of
+        the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
     """
     sets, grants = snapshot.sets, allocation.amount
     if sets is None or not offer.whole or not sets.proportional or not isinstance(grants, Grants):
@@ -46,14 +46,14 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return None
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), sets.waiting
     if not rows:
-        return Placement(claim=NOBODY, gpus=NO_GPUS, start=_all(0)[:1])
+        return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
     if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE:
         only = _only(snapshot, rows[0], grants)
         if only is not None:
             return only
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := sets.gpus_of(row)).size}
     if (held or offer.scope is not Scope.FREE) and not sets.plain:
-        return None  # GPUs that are being left are on offer too
+        return None  # GPUs that jobs are leaving are offered too
     kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
@@ -70,16 +70,16 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
 def _staying(
     snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, Ints]
 ) -> dict[int, list[int]] | None:
-    """Of the claims that hold something those that keep it, as they are served; None: one is to hold other GPUs."""
+    """The claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
     grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
-    alike, stay = len(snapshot.cluster.gpu_types) == 1, set[int]()
+    one_type, stay = len(snapshot.cluster.gpu_types) == 1, set[int]()
     for claim, gpus in held.items():
         if not grants[claim]:
             continue
-        right = [] if alike else (types[gpus] == kinds[claim]).tolist()
-        if gpus.size == grants[claim] and all(right):
+        of_kind = [] if one_type else (types[gpus] == kinds[claim]).tolist()
+        if gpus.size == grants[claim] and all(of_kind):
             stay.add(claim)
-        elif alike or any(right):
+        elif one_type or any(of_kind):
             return None
     if not stay:
         return {}
@@ -92,7 +92,7 @@ def _staying(
 
 
 def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
-    """As ``_packed`` of one claim that holds nothing, where there is no other; None: it is not so, or has no room."""
+    """As ``_packed`` for a single claim that holds no GPUs; None: the claim is not such, or does not fit."""
     sets, kind, size = snapshot.sets, _kind(snapshot, grants, row), grants.gpus.item(0)
     if sets is None or kind < 0 or size <= 0 or sets.gpus_of(row).size:
         return None
@@ -122,12 +122,12 @@ def _packed(
 ) -> Placement | None:
     grants, chosen, refused = allocation.amount.gpus.tolist(), dict(stay), dict[int, Reason]()  # type: ignore[union-attr]
     order = [claim for claim in allocation.order.tolist() if grants[claim] > 0 and claim not in stay]
-    losers = [claim for claim in leave if not grants[claim]]
+    evicted = [claim for claim in leave if not grants[claim]]
     for turn, claim in enumerate(order):
         if claim in leave:
             gpus = _near(cluster, space, kinds[claim], grants[claim], leave[claim])
             if gpus is None:
-                return None  # it may stay where it is
+                return None  # the general way may let it stay
         else:
             gpus = _choose(cluster, space, kinds[claim], grants[claim])
         if gpus is not None:
@@ -138,8 +138,8 @@ def _packed(
         if allocation.on_misfit is Misfit.STOP:
             refused |= dict.fromkeys(order[turn + 1 :], Reason.OUTRANKED)
             break
-    claims = [*chosen, *losers]
-    sizes = [len(gpus) for gpus in chosen.values()] + [0] * len(losers)
+    claims = [*chosen, *evicted]
+    sizes = [len(gpus) for gpus in chosen.values()] + [0] * len(evicted)
     verdicts = NO_VERDICTS
     if refused:
         rows = allocation.claims.rows[list(refused)]
@@ -153,28 +153,28 @@ def _packed(
 
 
 def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
-    """One machine, the one with least room; else one rack, and as few machines as can be; None: there are too few."""
+    """GPUs on the fullest machine that fits, else in one rack on the fewest machines; None: there are too few GPUs."""
     machine = space.best(kind, gpus)
     if machine >= 0:
         return space.first(machine, gpus)
     if space.free[kind] < gpus:
         return None
     if len(cluster.racks) == 1:
-        return _gathered(space, kind, gpus)
-    free, room = _rooms(cluster, space, kind)
-    counts = fewest_machines(cluster, _Room(free), room, gpus)
+        return _in_one_rack(space, kind, gpus)
+    free, room = _room(cluster, space, kind)
+    counts = fewest_machines(cluster, _FreeGpus(free), room, gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)]
 
 
-def _gathered(space: Space, kind: int, gpus: int) -> list[int]:
-    """As ``fewest_machines`` has it where all are in one rack: most room first, the rest where it fits best."""
+def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
+    """As ``fewest_machines`` for a single rack: most room first, the last part on the best-fitting machine."""
     by_count, found, used = space.machines[kind], list[int](), 0
     for count in range(len(by_count) - 1, 0, -1):
         machines = by_count[count]
         while machines and gpus > count:
-            mark = machines & -machines
-            found += space.first(mark.bit_length() - 1, count)
-            machines, used, gpus = machines ^ mark, used | mark, gpus - count
+            lowest = machines & -machines
+            found += space.first(lowest.bit_length() - 1, count)
+            machines, used, gpus = machines ^ lowest, used | lowest, gpus - count
         if machines:
             break
     for count in range(gpus, len(by_count)):
@@ -185,22 +185,22 @@ def _gathered(space: Space, kind: int, gpus: int) -> list[int]:
 
 
 def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: Ints) -> list[int] | None:
-    """GPUs of another type than it has, in the racks where it is if they have room."""
-    counts = from_home(cluster, _rooms(cluster, space, kind)[1], held, gpus)
+    """GPUs of another type than the claim holds, in its current racks if these have room."""
+    counts = from_home(cluster, _room(cluster, space, kind)[1], held, gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
 
 
-def _rooms(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
-    """By machine, what is free, and what is free of a type."""
+def _room(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
+    """By machine, free GPUs, and free GPUs of a type."""
     free = np.array([bits.bit_count() for bits in space.bits], np.int64)
     return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
 
 
 def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
-    """By claim, the GPU type that it gets; negative: it is to be chosen, or there is none."""
+    """By claim, the GPU type that it gets; negative: not chosen yet, or the cluster does not have it."""
     wanted = snapshot.jobs.gpu_type[rows].tolist()
     if len(snapshot.cluster.gpu_types) == 1:
-        return [kind + 1 if kind < NONE else 0 for kind in wanted]  # any, or the one that there is
+        return [kind + 1 if kind < NONE else 0 for kind in wanted]  # any, or the only type
     wanted = [kind if kind >= 0 else NONE for kind in wanted]
     if grants.gpu_type is None:
         return wanted
@@ -209,7 +209,7 @@ def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
 
 
 def _kind(snapshot: Snapshot, grants: Grants, row: int) -> int:
-    """The same of the only claim."""
+    """As ``_kinds``, for the only claim."""
     wanted: int = snapshot.jobs.gpu_type.item(row)
     if len(snapshot.cluster.gpu_types) == 1:
         return wanted + 1 if wanted < NONE else 0
@@ -218,10 +218,10 @@ def _kind(snapshot: Snapshot, grants: Grants, row: int) -> int:
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
-    """Why a claim cannot be placed: without CPUs, memory or islands to look at there are too few GPUs."""
+    """Why a claim cannot be placed: as CPUs, memory and islands play no part, there are too few GPUs."""
     return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE
 
 
 def _islands(cluster: Cluster) -> bool:
-    """Say whether some machine has several islands."""
+    """Say whether any machine has several islands."""
     return bool(cluster.island.item(-1) + 1 != len(cluster.machines))

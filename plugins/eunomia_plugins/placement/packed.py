@@ -1,4 +1,4 @@
-"""Pack: as near together as can be, and in the holes that fit best."""
+"""Packed: GPUs as near together as possible, on the best-fitting machines."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from eunomia_plugins.placement.planning import place
 
 
 class Packed:
-    """One machine if one has room, the one with least room; else one rack; and as few machines as can be."""
+    """Uses the fullest machine that fits the gang, else one rack, else any machines, as few as possible."""
 
     name = "packed"
     api = 1
@@ -31,7 +31,7 @@ class Packed:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; who may stay, stays."""
+        """Place claims in order of service; a claim that can stay stays."""
         found = place_on_free(snapshot, offer, allocation)
         if found is not None:
             return found

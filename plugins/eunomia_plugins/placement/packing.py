@@ -1,4 +1,4 @@
-"""The packing rule: as near together as can be, and in the holes that fit best."""
+"""The packing rule: GPUs as near together as possible, on the best-fitting machines."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from eunomia_plugins.placement.planning import Ask, prefer, types_of
 
 
 class HasFree(Protocol):
-    """What is left of each machine."""
+    """Has the number of GPUs left on each machine."""
 
     @property
     def free(self) -> Ints:
@@ -19,7 +19,7 @@ class HasFree(Protocol):
 
 
 def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
-    """GPUs on one machine if one has room, else in one rack, else anywhere; None: there are not enough."""
+    """GPUs on one machine that fits the claim, else in one rack, else anywhere; None: there are not enough."""
     for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
         room = pool.room(kind, ask.cpus, ask.memory_gib)
         if ask.near.size:
@@ -32,13 +32,13 @@ def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _one_machine(pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """The machine with room for all and the fewest GPUs left over."""
+    """The machine that fits the claim and has the fewest GPUs left."""
     fits = np.flatnonzero(room >= gpus)
     return [(int(fits[pool.free[fits].argmin()]), gpus)] if fits.size else []
 
 
 def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Machines where the claim is already, then their racks, then anywhere; fullest first."""
+    """The claim's current machines first, then machines in their racks, then any; within these, most room first."""
     machines = len(cluster.machines)
     home = np.bincount(cluster.machine[near], minlength=machines)
     racks = np.bincount(cluster.machine_rack[cluster.machine[near]], minlength=len(cluster.racks))
@@ -47,7 +47,7 @@ def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple
 
 
 def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """As few machines as can be of one rack, else of the cluster; the last one is the one that fits best."""
+    """The fewest machines of one rack, else of the cluster; within a rack, the last machine is the best-fitting one."""
     by_rack = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks)).astype(np.int64)
     plans = [_fewest(np.flatnonzero(cluster.machine_rack == rack), pool, room, gpus) for rack in _racks(by_rack, gpus)]
     if plans:
@@ -59,13 +59,13 @@ def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> l
 
 
 def _racks(by_rack: Ints, gpus: int) -> list[int]:
-    """Racks with room for all, fullest first."""
+    """Racks that fit the claim, fullest first."""
     fits = np.flatnonzero(by_rack >= gpus)
     return [int(rack) for rack in fits[np.argsort(by_rack[fits], kind="stable")]]
 
 
 def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Machines with most room first; the rest goes to the machine with the smallest hole that takes it."""
+    """Machines with most room first; the last part goes to the best-fitting machine."""
     order = machines[np.argsort(-room[machines], kind="stable")]
     counts = _fill(order, room, gpus)
     last = counts[-1][1]
@@ -75,7 +75,7 @@ def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[
 
 
 def _fill(order: Ints, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Take all the room there is, machine by machine; nothing if it does not do."""
+    """Take all room, machine by machine in order; empty if there is not enough."""
     total = np.cumsum(room[order])
     if total.size == 0 or total[-1] < gpus:
         return []

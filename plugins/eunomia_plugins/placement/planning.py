@@ -1,4 +1,4 @@
-"""What placements share: go through the claims in order, keep what stays, and let a rule choose GPUs for the rest."""
+"""Shared by placements: serve claims in order, keep those that stay, and let a rule choose GPUs for the rest."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,24 +15,25 @@ from eunomia.units import NONE, Bools, Ints, Reals, Rows
 
 
 class Ask(NamedTuple):
-    """What one claim is to get."""
+    """The demand of one claim."""
 
     gpus: int
     gpu_type: int
     """-1: any."""
     cpus: float
-    """CPUs a GPU that it must get; NaN: none named."""
+    """CPUs per GPU that it must get; NaN: none named."""
     memory_gib: float
+    """Memory per GPU that it must get; NaN: none named."""
     one_type: bool
-    """All its GPUs must be of one type: a gang of one job."""
+    """Whether all its GPUs must be of one type, as for a gang."""
     near: Ints
-    """GPUs that it holds and keeps elsewhere, or has here and may keep."""
+    """GPUs that it holds, inside or outside of the offer."""
     job: int = NONE
-    """Row of the job; -1: the claim is no job."""
+    """Row of the job; -1: the claim is of an app or a user."""
 
 
 Rule = Callable[[Pool, Ask], Ints | None]
-"""Choose GPUs for a claim, none taken yet; None: it cannot be placed."""
+"""Chooses GPUs for a claim without taking them from the pool; None: the claim cannot be placed."""
 
 
 def place(
@@ -40,15 +41,15 @@ def place(
 ) -> Placement:
     """Place the claims of an allocation in its order of service.
 
-    A claim that holds as many GPUs of the offer as it is granted keeps them, before anybody else chooses: nothing
-    moves without need. Claims that hold something of the offer and get nothing are named with no GPUs.
+    A claim that holds as many GPUs of the offer as it is granted keeps them before other claims choose, so that no job
+    moves without need. Claims that hold GPUs of the offer and get none are named with 0 GPUs.
 
     Args:
         snapshot: the state of this moment.
         menus: sizes that jobs can run at.
         offer: what may be touched.
         allocation: whole GPUs.
-        rule: how GPUs are chosen for a claim that moves.
+        rule: chooses GPUs for a claim that does not stay.
         pins: whether the machines that a grant names are honoured.
 
     Raises:
@@ -60,7 +61,7 @@ def place(
 
 
 class _Plan:
-    """One round's placement in the making."""
+    """Builds the placement of one round."""
 
     def __init__(
         self,
@@ -82,9 +83,10 @@ class _Plan:
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
         self.resources = _resources_matter(snapshot, grants)
         self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == GpuState.LEAVING
-        """GPUs whose CPUs and memory are not back yet; whoever is given one follows its holder there too."""
+        """GPUs with CPUs and memory still in use by a job that leaves; the next holder of such a GPU gets these too."""
         self.chosen: dict[int, Ints] = {}
-        self.beside: dict[int, tuple[Reals, Reals]] = {}
+        self.shares: dict[int, tuple[Reals, Reals]] = {}
+        """By claim, the CPUs and memory of each of its GPUs."""
         self.refused: dict[int, Reason] = {}
 
     def run(self) -> Placement:
@@ -98,7 +100,7 @@ class _Plan:
         return self._answer()
 
     def _keep(self, claims: list[int]) -> None:
-        """Let those stay who hold just what they are granted, where the grant allows it."""
+        """Keep claims that hold exactly what they are granted, where the grant allows it."""
         for claim in claims if self.mine else ():
             held = self.mine.get(claim)
             if held is None or claim in self.chosen or held.size != self.grants.gpus[claim]:
@@ -121,9 +123,9 @@ class _Plan:
                 continue
             ask = self._ask(claim)
             gpus = self._at_pins(claim, ask) if claim in self.pinned else self.rule(self.pool, ask)
-            beside = self._fair(ask, gpus) if self.resources and gpus is not None else None
-            if gpus is not None and (beside is None or self._left_for(gpus, beside)):
-                self._settle(claim, gpus, beside)
+            share = self._fair(ask, gpus) if self.resources and gpus is not None else None
+            if gpus is not None and (share is None or self._suffices(gpus, share)):
+                self._settle(claim, gpus, share)
                 continue
             self.refused[claim] = self._reason(ask) if gpus is None else Reason.CPUS_SHORT
             self._fall_back(claim, ask)
@@ -133,9 +135,9 @@ class _Plan:
                 return
 
     def _fall_back(self, claim: int, ask: Ask) -> None:
-        """A claim that cannot grow or move stays as it is, if nobody has taken its GPUs and it can run on them.
+        """Keep a claim that cannot grow or move on its GPUs, if these are not taken and it can run on them.
 
-        Where others were given CPUs or memory that it had, it gets its part of what is left.
+        Where other claims got CPUs or memory that it had, it gets its part of what is left.
         """
         held = self.mine.get(claim)
         if held is None or claim in self.pinned or held.size > self.grants.gpus[claim]:
@@ -146,29 +148,30 @@ class _Plan:
         if not self.resources:
             self._settle(claim, held, None)
             return
-        for beside in (self._current(held), self._fair(ask, held)):
-            if self._left_for(held, beside):
-                self._settle(claim, held, beside)
+        for share in (self._current(held), self._fair(ask, held)):
+            if self._suffices(held, share):
+                self._settle(claim, held, share)
                 return
 
-    def _left_for(self, gpus: Ints, beside: tuple[Reals, Reals]) -> bool:
-        """Say whether the machines of these GPUs have that much left beside them."""
+    def _suffices(self, gpus: Ints, share: tuple[Reals, Reals]) -> bool:
+        """Say whether the machines of these GPUs have enough CPUs and memory left for this share."""
         machine, held = self.snapshot.cluster.machine, self.snapshot.holdings
-        away = self.leaving & self.pool.holds(np.arange(self.leaving.size))
-        away[gpus] = False
-        pools = ((self.pool.cpus, held.cpus, beside[0]), (self.pool.memory_gib, held.memory_gib, beside[1]))
-        for left, theirs, asked in pools:
+        leaving = self.leaving & self.pool.holds(np.arange(self.leaving.size))
+        leaving[gpus] = False
+        pools = ((self.pool.cpus, held.cpus, share[0]), (self.pool.memory_gib, held.memory_gib, share[1]))
+        for left, in_use, asked in pools:
             needed = np.bincount(machine[gpus], weights=np.nan_to_num(asked), minlength=left.size)
-            kept = np.bincount(machine[away], weights=np.nan_to_num(theirs[: away.size][away]), minlength=left.size)
+            used = np.nan_to_num(in_use[: leaving.size][leaving])
+            kept = np.bincount(machine[leaving], weights=used, minlength=left.size)
             if ((needed + kept > left + 1e-6) & (needed > 0.0)).any():
                 return False
         return True
 
-    def _settle(self, claim: int, gpus: Ints, beside: tuple[Reals, Reals] | None) -> None:
+    def _settle(self, claim: int, gpus: Ints, share: tuple[Reals, Reals] | None) -> None:
         self.chosen[claim] = gpus
-        if beside is not None:
-            self.beside[claim] = beside
-            self.pool.spend(gpus, *beside)
+        if share is not None:
+            self.shares[claim] = share
+            self.pool.spend(gpus, *share)
         self.pool.take(gpus)
 
     def _ask(self, claim: int) -> Ask:
@@ -191,7 +194,7 @@ class _Plan:
         return NONE if self.jobs is None else int(self.snapshot.jobs.gpu_type[self.jobs[claim]])
 
     def _needs(self, claim: int, gpus: int) -> tuple[float, float]:
-        """CPUs and memory a GPU that the claim must get: the least of its grant, else as its job asks."""
+        """CPUs and memory per GPU that the claim must get: the least of its grant, else as its job asks."""
         table = self.snapshot.jobs
         asked = (np.nan, np.nan)
         if self.jobs is not None:
@@ -202,16 +205,16 @@ class _Plan:
         )
 
     def _fair(self, ask: Ask, gpus: Ints) -> tuple[Reals, Reals]:
-        """CPUs and memory by GPU: what was asked, else in proportion to the machine's GPUs."""
+        """CPUs and memory by GPU: as asked, else in proportion to the machine's GPUs."""
         cluster, pool = self.snapshot.cluster, self.pool
         cpus, memory_gib = np.full(gpus.size, ask.cpus), np.full(gpus.size, ask.memory_gib)
         if np.isnan(ask.cpus) or np.isnan(ask.memory_gib):
             for machine in np.unique(cluster.machine[gpus]).tolist():
-                here = cluster.machine[gpus] == machine
+                on_it = cluster.machine[gpus] == machine
                 if np.isnan(ask.cpus):
-                    cpus[here] = pool.fair(machine, pool.cpus, cluster.machine_cpus)
+                    cpus[on_it] = pool.fair(machine, pool.cpus, cluster.machine_cpus)
                 if np.isnan(ask.memory_gib):
-                    memory_gib[here] = pool.fair(machine, pool.memory_gib, cluster.machine_memory_gib)
+                    memory_gib[on_it] = pool.fair(machine, pool.memory_gib, cluster.machine_memory_gib)
         return cpus, memory_gib
 
     def _current(self, gpus: Ints) -> tuple[Reals, Reals]:
@@ -226,7 +229,7 @@ class _Plan:
         return np.concatenate([prefer(self.pool, ask.near, machine, count) for machine, count in wanted.items()])
 
     def _reason(self, ask: Ask) -> Reason:
-        """Why a claim cannot be placed: too few GPUs, not together, or too little beside them."""
+        """Why a claim cannot be placed: too few GPUs, GPUs too far apart, or too few CPUs or too little memory."""
         if self.pool.gpus < ask.gpus:
             return Reason.OUTRANKED
         if self.pool.room(ask.gpu_type).sum() < ask.gpus:
@@ -241,13 +244,13 @@ class _Plan:
         claims = list(self.chosen)
         gpus = [self.chosen[claim] for claim in claims]
         waiting = [claim for claim in self.refused if self.chosen.get(claim, np.empty(0)).size == 0]
-        beside = [self.beside.get(claim, (np.empty(0), np.empty(0))) for claim in claims] if self.resources else None
+        shares = [self.shares.get(claim, (np.empty(0), np.empty(0))) for claim in claims] if self.resources else None
         return Placement(
             claim=np.array(claims, np.int32),
             gpus=np.concatenate([np.empty(0, np.int64), *gpus]),
             start=np.cumsum([0, *(part.size for part in gpus)]).astype(np.int64),
-            cpus=None if beside is None else np.concatenate([np.empty(0), *(part[0] for part in beside)]),
-            memory_gib=None if beside is None else np.concatenate([np.empty(0), *(part[1] for part in beside)]),
+            cpus=None if shares is None else np.concatenate([np.empty(0), *(share[0] for share in shares)]),
+            memory_gib=None if shares is None else np.concatenate([np.empty(0), *(share[1] for share in shares)]),
             verdicts=Verdicts(
                 rows=self.allocation.claims.rows[np.array(waiting, np.int64)],
                 reasons=np.array([int(self.refused[claim]) for claim in waiting], np.int32),
@@ -256,7 +259,7 @@ class _Plan:
 
 
 def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
-    """``count`` GPUs of a machine, those of ``near`` first that are still there."""
+    """``count`` GPUs of a machine, those of ``near`` that are left first."""
     own = near[pool.holds(near)]
     own = np.intersect1d(own, pool.on(machine))[:count] if own.size else own
     if own.size == 0:
@@ -266,7 +269,7 @@ def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
 
 
 def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
-    """GPU types to try: the one asked for, else for a gang every type, the fullest last; -1 is any."""
+    """GPU types to try, -1 for any: the type asked for, else for a gang each type that fits it, fewest free first."""
     if ask.gpu_type != NONE or not ask.one_type or types == 1:
         return [ask.gpu_type]
     free = np.bincount(machine_type, weights=pool.room(NONE, ask.cpus, ask.memory_gib), minlength=types)
@@ -295,7 +298,7 @@ def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
 
 
 def _resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
-    """Say whether anybody names or holds more than its part of a machine; if not, the arbiter fills the parts in."""
+    """Say whether a claim names CPUs or memory, or holds more than its part; if not, the arbiter fills the parts in."""
     if grants.cpus is not None or grants.memory_gib is not None:
         return True
     table, cluster, held = snapshot.jobs, snapshot.cluster, snapshot.holdings

@@ -1,4 +1,4 @@
-"""Spread: over as many machines as can be, so that one lost machine costs each job little."""
+"""Spread: over as many machines as possible, so that one lost machine costs each job little."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
 
 
 class Spread:
-    """Level the machines: each GPU of a claim from a machine that the claim uses least and that has most room."""
+    """Level the machines: each GPU of a claim comes from the machine that it uses least, ties by most room."""
 
     name = "spread"
     api = 1
@@ -19,7 +19,7 @@ class Spread:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; who may stay, stays; pinned machines are not looked at."""
+        """Place claims in order of service; a claim that can stay stays; pins to machines are ignored."""
         cluster = snapshot.cluster
         return place(snapshot, menus, offer, allocation, lambda pool, ask: _spread(cluster, pool, ask), pins=False)
 
@@ -36,7 +36,7 @@ def _spread(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _level(room: Ints, gpus: int) -> Ints:
-    """By machine, how many GPUs to take: an equal number of each that has room, the rest where most is left."""
+    """By machine, the GPUs to take: equally many from each with room, the rest where most are left."""
     counts = np.zeros_like(room)
     while gpus > 0:
         left = room - counts

@@ -1,1 +1,1 @@
-"""Profiles that this package ships, a TOML file each."""
+"""Profiles that this package ships, one TOML file each."""

@@ -1,4 +1,4 @@
-"""What ``rounding`` remembers: by claim, the GPU-seconds that it was promised and has not received."""
+"""The memo of ``rounding``: by claim, the GPU-seconds that it was promised and has not received."""
 
 import dataclasses
 import json
@@ -15,18 +15,18 @@ Row = tuple[float, ...]
 
 
 class Seen(NamedTuple):
-    """One job as it was at the last round."""
+    """One job at the last round."""
 
     claim: str
     received: Row
     """GPU-seconds by then."""
     granted: Row
-    """GPUs that it has had since."""
+    """GPUs that it has held since."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Claims by key, jobs by id, all at one moment."""
+    """Claims by key and jobs by id, at one time."""
 
     version: ClassVar[int] = 1
     at: float
@@ -34,12 +34,12 @@ class Account:
     ideal: dict[str, Row]
     """GPUs promised since then."""
     owed: dict[str, Row]
-    """GPU-seconds promised and not received by then; below 0: received too much."""
+    """GPU-seconds promised and not received by then; below 0: more was received than promised."""
     jobs: dict[str, Seen]
 
     @classmethod
     def opened(cls, now: float) -> Self:
-        """Nobody is owed anything."""
+        """A new account, in which nothing is owed."""
         return cls(at=now, ideal={}, owed={}, jobs={})
 
     def to_bytes(self) -> bytes:
@@ -48,7 +48,7 @@ class Account:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         at, ideal, owed, jobs = json.loads(data)
         seen = {job: Seen(claim, tuple(received), tuple(granted)) for job, (claim, received, granted) in jobs.items()}
         return cls(at=at, ideal=_rows(ideal), owed=_rows(owed), jobs=seen)
@@ -56,8 +56,8 @@ class Account:
     def owed_now(self, snapshot: Snapshot, claims: Claims) -> Reals:
         """[claim, type] GPU-seconds promised and not received, up to now.
 
-        What was received comes from the ledger. A job that ended since the last round has left it, and is taken to
-        have kept what it had to this moment.
+        GPU-seconds received come from the ledger. A job that ended since the last round is no longer in the ledger and
+        counts as having kept its GPUs until now.
         """
         keys = claim_keys(snapshot, claims)
         index = {key: at for at, key in enumerate(keys)}
@@ -81,7 +81,7 @@ class Account:
 
 
 def claim_keys(snapshot: Snapshot, claims: Claims) -> list[str]:
-    """Ids of the claims, which outlive their rows."""
+    """Ids of the claims, which stay valid when rows are reused."""
     if claims.unit is Unit.JOB:
         return [str(name) for name in snapshot.jobs.id[claims.rows]]
     if claims.unit is Unit.APP:

@@ -32,11 +32,11 @@ class DivideOptions(PluginOptions):
     """Options of ``divide``."""
 
     by: Literal["longest_waiting", "weight"] = "longest_waiting"
-    """Within a grant: whoever has not run for longest comes first, or apps get parts by their weights."""
+    """Within a grant: the job that has not run for longest comes first, or apps get parts by their weights."""
 
 
 class Divide:
-    """Each claim's GPUs to its jobs, each the largest size on its menu that is left; grants of jobs pass unchanged."""
+    """Divides each claim's GPUs among its jobs, each at the largest size left; grants of jobs pass unchanged."""
 
     name = "divide"
     api = 1
@@ -50,7 +50,7 @@ class Divide:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Divide claim by claim, in the allocation's order; what nobody of a claim can use stays free."""
+        """Divide claim by claim, in the allocation's order; GPUs that no job of a claim can use stay free."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -60,8 +60,8 @@ class Divide:
         jobs, owner = offer.candidates[owner >= 0], owner[owner >= 0]
         parts = _Parts.empty(jobs.size)
         turns = self._turns(snapshot, jobs)
-        every = [*allocation.order.tolist(), *([] if allocation.standby is None else allocation.standby.tolist())]
-        for claim in every:
+        standby = [] if allocation.standby is None else allocation.standby.tolist()
+        for claim in [*allocation.order.tolist(), *standby]:
             mine = turns[owner[turns] == claim]
             self._divide(snapshot, menus, jobs, mine, _Budget.of(grants, claim), parts)
         lease, protected = allocation.lease, allocation.protected
@@ -88,7 +88,7 @@ class Divide:
     def _divide(
         self, snapshot: Snapshot, menus: Menus, jobs: Rows, mine: Ints, budget: "_Budget", parts: "_Parts"
     ) -> None:
-        """Give the jobs of one claim their sizes: by weight each app first what its part is, then what is left."""
+        """Give the jobs of one claim their sizes; by weight, first each app's part, then the rest."""
         if self.options.by == "weight":
             apps = snapshot.jobs.app[jobs[mine]]
             rows = np.unique(apps)
@@ -112,7 +112,7 @@ def quotas(gpus: int, weights: Reals) -> Ints:
 
 @dataclasses.dataclass(slots=True)
 class _Budget:
-    """What is left of one grant, in all and by machine."""
+    """GPUs left of one grant, in all and by machine."""
 
     gpus: int
     machines: dict[int, int]
@@ -121,19 +121,16 @@ class _Budget:
     def of(cls, grants: Grants, claim: int) -> "_Budget":
         machines: dict[int, int] = {}
         if grants.pins is not None:
-            here = grants.pins.claim == claim
-            machines = dict(zip(grants.pins.machine[here].tolist(), grants.pins.gpus[here].tolist(), strict=True))
+            own = grants.pins.claim == claim
+            machines = dict(zip(grants.pins.machine[own].tolist(), grants.pins.gpus[own].tolist(), strict=True))
         return cls(int(grants.gpus[claim]), machines)
 
     def take(self, gpus: int) -> list[tuple[int, int]]:
-        """Take GPUs from the grant, from as few of its machines as can be."""
+        """Take GPUs from the grant, from as few of its machines as possible."""
         self.gpus -= gpus
         taken: list[tuple[int, int]] = []
         while gpus and self.machines:
-            fits = [machine for machine, left in self.machines.items() if left >= gpus]
-            machine = (
-                min(fits, key=self.machines.__getitem__) if fits else max(self.machines, key=self.machines.__getitem__)
-            )
+            machine = _best_machine(self.machines, gpus)
             part = min(gpus, self.machines[machine])
             taken.append((machine, part))
             gpus -= part
@@ -143,14 +140,14 @@ class _Budget:
         return taken
 
 
-def _machine(left: dict[int, int], gpus: int) -> int:
-    """The machine that fits best, else the one with most left."""
+def _best_machine(left: dict[int, int], gpus: int) -> int:
+    """The fullest machine that fits all GPUs, else the machine with most left."""
     fits = [machine for machine in left if left[machine] >= gpus]
     return min(fits, key=left.__getitem__) if fits else max(left, key=left.__getitem__)
 
 
 class _Parts(NamedTuple):
-    """What jobs get, in the making."""
+    """GPUs and pins of the jobs, filled in claim by claim."""
 
     gpus: Ints
     order: list[int]
@@ -162,7 +159,7 @@ class _Parts(NamedTuple):
         return cls(np.zeros(jobs, np.int64), [], [])
 
     def give(self, index: int, size: int, budget: _Budget) -> int:
-        """Give a job so many GPUs, and return how many."""
+        """Give a job ``size`` GPUs, and return ``size``."""
         if size:
             self.gpus[index] = size
             self.order.append(index)

@@ -1,4 +1,4 @@
-"""Device shares into grants, so that over time each claim has what it was promised (OEF §4.3)."""
+"""Device shares into grants, so that over time each claim receives what it was promised (OEF §4.3)."""
 
 import heapq
 from typing import Annotated, ClassVar, NamedTuple
@@ -38,16 +38,16 @@ class RoundingOptions(PluginOptions):
     """Options of ``rounding``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(300.0)
-    """How long a turn lasts; what is granted in a round is held to its end."""
+    """Duration of a turn; GPUs granted in a round are held to its end."""
     leftovers: bool = True
-    """Whether GPUs that no claim can use of its own go to whoever can; they are charged for them."""
+    """Whether GPUs that a claim cannot use go to claims that can; these are charged for them."""
 
 
 class Rounding:
-    """Whole GPUs by cumulative deviation: what a claim was promised, less what it received, over all rounds so far.
+    """Whole GPUs by cumulative deviation: GPU time promised to a claim minus time received, over all rounds so far.
 
-    OEF rounds each claim by itself, which asks for more GPUs than there are in most rounds; here the GPUs of a type
-    go one by one to the claim that is furthest behind. Within a claim the job that starved longest comes first.
+    OEF rounds each claim by itself, which in most rounds asks for more GPUs than exist; here the GPUs of a type go one
+    by one to the claim that is furthest behind. Within a claim the job that has not run for longest comes first.
     """
 
     name = "rounding"
@@ -65,7 +65,7 @@ class Rounding:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Apportion what is on offer among claims, and what each gets among its jobs."""
+        """Apportion the offered GPUs among claims, and those of each claim among its jobs."""
         shares = allocation.amount
         if not isinstance(shares, DeviceShares):
             raise PluginError(f"{self.name} must get device shares", value=type(shares).__name__)
@@ -75,7 +75,7 @@ class Rounding:
         owed = account.owed_now(snapshot, allocation.claims)
         ideal = _usable(shares.gpus, view.demand)
         behind = np.maximum(ideal + owed / self.options.round_length - view.kept, 0.0)
-        real = _usable_parts(np.minimum(behind, view.demand_here[:, None]), view)
+        real = _usable_parts(np.minimum(behind, view.offered_demand[:, None]), view)
         gpus, kinds = _among_jobs(menus, view, real, behind, leftovers=self.options.leftovers)
         served = view.ranked[gpus[view.ranked] > 0]
         now = turn(snapshot.now, self.options.round_length)
@@ -89,12 +89,12 @@ class Rounding:
             protected=now.lease,
             wake_at=min(allocation.wake_at, now.ends_at),
             verdicts=turned_down(view.jobs[gpus == 0], Reason.SHARE_USED_UP),
-            memo=_closed(snapshot, allocation.claims, ideal, owed, view, gpus, kinds),
+            memo=_account(snapshot, allocation.claims, ideal, owed, view, gpus, kinds),
         )
 
 
 class _View(NamedTuple):
-    """The claims and their jobs at this moment."""
+    """The claims and their jobs now."""
 
     jobs: Rows
     """Candidates that belong to a claim."""
@@ -103,17 +103,17 @@ class _View(NamedTuple):
     kind: Rows
     """The GPU type that each asks for; -1: any."""
     ranked: Ints
-    """Indices of jobs, longest starved first."""
+    """Indices of jobs, longest waiting first."""
     free: Ints
     """GPUs by type."""
     demand: Ints
     """[claim] GPUs that all its active jobs could use."""
-    demand_here: Ints
+    offered_demand: Ints
     """[claim] GPUs that its candidates could use."""
     kept: Ints
-    """[claim, type] GPUs that it has outside the offer."""
+    """[claim, type] GPUs that it holds outside the offer."""
     least: Ints
-    """[claim, type] the smallest size of its candidates that may run there; a large number where none may."""
+    """[claim, type] the smallest size of its candidates that may run on the type; a large number where none may."""
 
 
 def _view(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> _View:
@@ -123,7 +123,7 @@ def _view(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> _Vi
     demand = np.bincount(of_active[of_active >= 0], weights=most[of_active >= 0], minlength=count)
     owner = owner_of(snapshot, claims, offer.candidates)
     jobs, owner = offer.candidates[owner >= 0], owner[owner >= 0]
-    here = np.bincount(owner, weights=menus.span(jobs)[1], minlength=count)
+    offered = np.bincount(owner, weights=menus.span(jobs)[1], minlength=count)
     gpus = np.setdiff1d(np.arange(snapshot.cluster.gpus), offer.gpus)
     holder = owners(snapshot, gpus, Unit.JOB)
     gpus, holder = gpus[holder >= 0], holder[holder >= 0]
@@ -137,7 +137,7 @@ def _view(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> _Vi
         ranked=longest_waiting(snapshot, jobs),
         free=free_by_type(snapshot, offer, jobs),
         demand=demand.astype(np.int64),
-        demand_here=here.astype(np.int64),
+        offered_demand=offered.astype(np.int64),
         kept=kept,
         least=_least(snapshot, menus, jobs, owner, count),
     )
@@ -155,7 +155,7 @@ def _least(snapshot: Snapshot, menus: Menus, jobs: Rows, owner: Ints, claims: in
 
 
 def _usable(ideal: Reals, demand: Ints) -> Reals:
-    """Shares, scaled down to what a claim's jobs could use: who has no jobs saves nothing up."""
+    """Shares, scaled down to what a claim's jobs could use: a claim without jobs saves nothing up."""
     total = ideal.sum(axis=1)
     part = np.where(total > demand, demand / np.where(total > 0.0, total, 1.0), 1.0)
     usable: Reals = ideal * part[:, None]
@@ -165,8 +165,8 @@ def _usable(ideal: Reals, demand: Ints) -> Reals:
 def _usable_parts(behind: Reals, view: _View) -> Ints:
     """An apportionment in which every claim that gets GPUs has a job that can run on them.
 
-    A part too small for any job of its claim goes to the others, and the claim saves up (OEF §4.3): those that are
-    behind least are left out first, half of them at a time.
+    A part too small for any job of its claim goes to the others, and the claim saves up (OEF §4.3): claims that are
+    least behind are left out first, half of them at a time.
     """
     behind = behind.copy()
     while True:
@@ -182,11 +182,11 @@ def apportion(behind: Reals, free: Ints) -> Ints:
     """Whole GPUs by claim and type: one by one, each to the claim that is furthest behind.
 
     Args:
-        behind: [claim, type] GPUs that the claim should get now, not whole.
-        free: [type] GPUs that there are.
+        behind: [claim, type] GPUs that the claim should get now, fractional.
+        free: [type] free GPUs.
 
     Returns:
-        [claim, type] GPUs; of each type at most as many as are free, and no claim gets one that it is not behind for.
+        [claim, type] GPUs; at most the free ones of each type, and only for claims that are behind for that type.
     """
     real = np.zeros(behind.shape, np.int64)
     for kind in range(free.size):
@@ -205,7 +205,7 @@ def apportion(behind: Reals, free: Ints) -> Ints:
 
 
 def _among_jobs(menus: Menus, view: _View, real: Ints, behind: Reals, *, leftovers: bool) -> tuple[Ints, Rows]:
-    """By job: GPUs, and their type (-1 with 0 GPUs). A claim too small for any of its jobs saves up."""
+    """By job: GPUs, and their type (-1 with 0 GPUs). A claim with too few GPUs for any of its jobs saves up."""
     gpus, kinds = np.zeros(view.jobs.size, np.int64), np.full(view.jobs.size, -1, np.int32)
     budget, free = real.copy(), view.free.copy()
     for index in view.ranked.tolist():
@@ -229,10 +229,10 @@ def _take(menus: Menus, view: _View, index: int, budget: Ints, free: Ints, gpus:
         free[kind] -= size
 
 
-def _closed(
+def _account(
     snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: _View, gpus: Ints, kinds: Rows
 ) -> Account:
-    """The account of this moment."""
+    """The account as of now."""
     keys = claim_keys(snapshot, claims)
     granted = _granted(snapshot, view, gpus, kinds)
     rows = np.flatnonzero(snapshot.jobs.app >= 0).astype(np.int32)
@@ -252,12 +252,11 @@ def _closed(
 
 
 def _granted(snapshot: Snapshot, view: _View, gpus: Ints, kinds: Rows) -> Reals:
-    """[job row, type] GPUs from now on: what was granted now, and what is held outside the offer."""
+    """[job row, type] GPUs from now on: those granted now, and those held outside the offer."""
     granted = np.zeros((snapshot.jobs.app.size, view.free.size))
-    every = np.arange(snapshot.cluster.gpus)
-    holder = owners(snapshot, every, Unit.JOB)
-    keeps = (holder >= 0) & ~np.isin(holder, view.jobs)
-    np.add.at(granted, (holder[keeps], snapshot.cluster.gpu_type[every[keeps]]), 1.0)
+    holder = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
+    kept = np.flatnonzero((holder >= 0) & ~np.isin(holder, view.jobs))
+    np.add.at(granted, (holder[kept], snapshot.cluster.gpu_type[kept]), 1.0)
     served = gpus > 0
     granted[view.jobs[served], kinds[served]] = gpus[served]
     return granted

@@ -1,4 +1,4 @@
-"""What ``time_sharing`` remembers: the solution that it serves, since when, and what each job had received by then."""
+"""The memo of ``time_sharing``: the solution that it serves, since when, and what each job had received by then."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ class Solution:
 
     version: ClassVar[int] = 1
     at: float
-    """When it was taken over, in seconds since the start."""
+    """When the solution was adopted, in seconds since the start."""
     shares: dict[str, Row]
     received: dict[str, Row]
 
@@ -24,7 +24,7 @@ class Solution:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Read back; there has been one version."""
+        """Decode; only version 1 exists."""
         at, shares, received = json.loads(data)
         return cls(at=at, shares=_rows(shares), received=_rows(received))
 

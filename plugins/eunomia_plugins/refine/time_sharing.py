@@ -1,4 +1,4 @@
-"""Time shares into grants: whoever has had least of its share runs next (Gavel, OSDI'20, §5)."""
+"""Time shares into grants: the job that has received least of its share runs next (Gavel, OSDI'20, §5)."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
@@ -37,18 +37,18 @@ class TimeSharingOptions(PluginOptions):
     """Options of ``time_sharing``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
-    """How long a turn lasts; what is granted in a round is held to its end."""
+    """Duration of a turn; GPUs granted in a round are held to its end."""
     least_between: Duration = Seconds(1800.0)
-    """The least time between two solutions: shares that come sooner wait."""
+    """The least time between two solutions: shares that arrive sooner wait."""
     new_jobs: Literal["last", "equal"] = "equal"
-    """What a job has until the next solution: priority 0, or an equal share of the time."""
+    """A new job has priority 0, or an equal share of the time, until the next solution."""
 
 
 class TimeSharing:
     """Priorities are share / received since the last solution, by job and GPU type; a job runs on one type at a time.
 
     Gavel's mechanism: in each round jobs are served by priority, each at its whole size, while GPUs of that type are
-    free. What was received comes from the ledger, so a round that a job missed is made up for.
+    free. The time received comes from the ledger, so a job catches up on rounds that it missed.
     """
 
     name = "time_sharing"
@@ -95,7 +95,7 @@ class TimeSharing:
         )
 
     def _solution(self, snapshot: Snapshot, jobs: Rows, share: Reals) -> Solution:
-        """The solution that is served: the last one until it is old enough and another comes."""
+        """The solution to serve: the last one, until it is old enough and the shares change."""
         last = snapshot.memos.of(self.name, Stage.REFINE)
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         shares = dict(zip(names, map(tuple, share.tolist()), strict=True))
@@ -111,42 +111,42 @@ class TimeSharing:
     def _priority(self, snapshot: Snapshot, solution: Solution, jobs: Rows, sizes: Ints, share: Reals) -> Reals:
         """[job, type] share / part of the time received since the solution; -1: it may not run there.
 
-        Whoever received nothing comes before all who did, the greatest share first. A job that the solution does not
-        know has priority 0, or the share that it would have were all equal.
+        Jobs that received no time come before all others, the greatest share first. A job that is not in the solution
+        has priority 0, or an equal share.
         """
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         known = np.array([name in solution.shares for name in names], dtype=bool)
         nothing = (0.0,) * share.shape[1]
-        aim = np.array([solution.shares.get(name, nothing) for name in names]).reshape(share.shape)
+        target = np.array([solution.shares.get(name, nothing) for name in names]).reshape(share.shape)
         before = np.array([solution.received.get(name, nothing) for name in names]).reshape(share.shape)
-        may = np.where(known[:, None], aim > 0.0, share > 0.0)
+        may = np.where(known[:, None], target > 0.0, share > 0.0)
         if self.options.new_jobs == "equal":
-            aim[~known] = np.where(share[~known] > 0.0, 1.0 / max(1, len(names)), 0.0)
+            target[~known] = np.where(share[~known] > 0.0, 1.0 / max(1, len(names)), 0.0)
         elapsed = max(float(snapshot.now) - solution.at, 0.0)
         part = (snapshot.ledger.jobs.received[jobs] - before) / np.maximum(sizes, 1)[:, None]
         part = np.maximum(part, 0.0) / elapsed if elapsed > 0.0 else np.zeros_like(part)
         with np.errstate(divide="ignore", invalid="ignore"):
-            priority = np.where(part > 0.0, aim / part, _NEVER_RAN * aim)
+            priority = np.where(part > 0.0, target / part, _NEVER_RAN * target)
         found: Reals = np.where(may & (sizes > 0)[:, None], priority, -1.0)
         return found
 
 
 _NEVER_RAN = 1e12
-"""Times its share: the priority of who received nothing."""
+"""Times its share: the priority of a job that received no time."""
 
 
 def _candidates(allocation: Allocation, offer: Offer) -> Ints:
-    """Claims, in the allocation's order, of jobs that may be granted something now."""
+    """Claims, in the allocation's order, of jobs that may be granted GPUs now."""
     rest = np.setdiff1d(np.arange(allocation.claims.rows.size), allocation.order)
     every = np.concatenate([allocation.order, rest]).astype(np.int64)
     return every[np.isin(allocation.claims.rows[every], offer.candidates)]
 
 
 def _serve(priority: Reals, sizes: Ints, free: Ints) -> tuple[Ints, Rows, Rows]:
-    """Go down all pairs of job and type by priority; a job gets one type, at its whole size.
+    """Serve all pairs of job and type by priority; a job gets GPUs of one type, at its whole size.
 
     Returns:
-        By job GPUs and their type (-1 with 0 GPUs), and the jobs served, first served first.
+        By job, GPUs and their type (-1 with 0 GPUs), and the jobs served, in order of service.
     """
     gpus, kinds = np.zeros(sizes.size, np.int64), np.full(sizes.size, -1, np.int32)
     left = free.tolist()
@@ -164,7 +164,7 @@ def _serve(priority: Reals, sizes: Ints, free: Ints) -> tuple[Ints, Rows, Rows]:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """Those of the allocation, and of the others that they had their share for now."""
+    """The verdicts of the allocation; other jobs that wait have used up their shares for now."""
     rest = np.setdiff1d(late, given.rows).astype(np.int32)
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

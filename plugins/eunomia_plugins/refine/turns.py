@@ -1,4 +1,4 @@
-"""What refiners share: rounds of one length, that begin at multiples of it, and jobs by claim."""
+"""Shared by refiners: rounds of one length, which begin at its multiples, and jobs by claim."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ class Turn(NamedTuple):
     """The round that runs now."""
 
     lease: Seconds
-    """Until its end; leases end no later, so the next round finds their GPUs on offer."""
+    """Time until the round ends; leases end no later, so the next round is offered their GPUs."""
     ends_at: Seconds
 
 
 def turn(now: float, seconds: float) -> Turn:
-    """The round that ``now`` is in; a moment just before a boundary belongs to the round that begins there."""
+    """The round that ``now`` is in; a time just before a boundary belongs to the round that begins there."""
     end = (np.floor(now / seconds + 1e-9) + 1.0) * seconds
     lease = end - now
     while now + lease > end:
@@ -27,7 +27,7 @@ def turn(now: float, seconds: float) -> Turn:
 
 
 def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
-    """By job, the index of its claim; -1: none of these."""
+    """By job, the index of its claim; -1: it belongs to none."""
     rows = (jobs if claims.unit is Unit.JOB else snapshot.jobs.app[jobs]).astype(np.int64)
     if claims.unit in (Unit.USER, Unit.GROUP):
         rows = snapshot.apps.user[rows].astype(np.int64)
@@ -49,7 +49,7 @@ def free_by_type(snapshot: Snapshot, offer: Offer, jobs: Rows) -> Ints:
 
 
 def longest_waiting(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """Indices of jobs: who has not run for longest first; who never ran waits since it came."""
+    """Indices of jobs: the one that has not run for longest first; a job that never ran waits since its arrival."""
     ran, arrived = snapshot.ledger.jobs.last_ran[jobs], snapshot.jobs.arrived[jobs]
     order: Ints = np.lexsort((arrived, np.where(np.isnan(ran), arrived, ran)))
     return order

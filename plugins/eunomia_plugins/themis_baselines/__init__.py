@@ -1,1 +1,1 @@
-"""What Themis is compared with (§6.1) and no other family has: how Optimus and SLAQ value GPUs."""
+"""Baselines of Themis (§6.1) that no other family has: the valuations of Optimus and SLAQ."""

@@ -1,4 +1,4 @@
-"""Orders of whole apps, as Themis compares with them (§6.1): Tiresias' least service, SRTF and SRSF by app."""
+"""Orders of whole apps, the baselines of Themis (§6.1): Tiresias' least service, SRTF and SRSF by app."""
 
 from typing import ClassVar, Literal
 
@@ -27,15 +27,15 @@ class AppOrderOptions(PluginOptions):
     """Options of ``app_order``."""
 
     by: Literal["least_service", "remaining_time", "remaining_service"] = "least_service"
-    """What apps report: GPU-seconds received so far (Tiresias), seconds left on all the GPUs that it can use (SRTF),
-    or GPU-seconds left (SRSF)."""
+    """The score of an app: GPU-seconds received so far (Tiresias), seconds left on all the GPUs that it can use
+    (SRTF), or GPU-seconds left (SRSF)."""
 
 
 class AppOrder:
-    """The app with the least comes first; within an app jobs go by arrival.
+    """The app with the least score comes first; within an app jobs go by arrival.
 
-    ``las``, ``srtf`` and ``srsf`` order jobs one by one. Where an app is a search of many trials that differs: a short
-    trial of a long search is no short app.
+    ``las``, ``srtf`` and ``srsf`` order single jobs. That differs where an app is a search of many trials: a short
+    trial of a long search is not a short app.
     """
 
     name = "app_order"
@@ -66,15 +66,15 @@ class AppOrder:
     def _left(
         self, snapshot: Snapshot, menus: Menus, offer: Offer, apps: "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
     ) -> Reals:
-        """What is left of each app: as it forecasts, else of its jobs that are here; unknown work comes last."""
-        here = snapshot.active
-        full = menus.full_rate(here)
-        most = menus.span(here)[1]
+        """Work left of each app: from its forecast, else of its active jobs; apps of unknown work come last."""
+        active = snapshot.active
+        full = menus.full_rate(active)
+        most = menus.span(active)[1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            service = np.where(full > 0.0, snapshot.iterations_left(here) / full, np.nan) * most
+            service = np.where(full > 0.0, snapshot.iterations_left(active) / full, np.nan) * most
         rows = snapshot.apps.arrived.size
-        left = np.bincount(snapshot.jobs.app[here], weights=np.nan_to_num(service, nan=np.inf), minlength=rows)
-        width = np.bincount(snapshot.jobs.app[here], weights=most, minlength=rows)
+        left = np.bincount(snapshot.jobs.app[active], weights=np.nan_to_num(service, nan=np.inf), minlength=rows)
+        width = np.bincount(snapshot.jobs.app[active], weights=most, minlength=rows)
         for app, forecast in snapshot.forecasts.items():
             left[app], width[app] = _work(forecast), forecast.most
         if self.options.by == "remaining_service":
@@ -83,5 +83,5 @@ class AppOrder:
 
 
 def _work(forecast: Forecast) -> float:
-    """Serial GPU-seconds that an app still asks."""
+    """Serial GPU-seconds that an app has left."""
     return sum(job.iterations_left * job.seconds_per_iteration for phase in forecast.phases for job in phase.jobs)

@@ -1,4 +1,4 @@
-"""Optimus (Peng et al., EuroSys 2018): GPUs are worth the completion time that they take off."""
+"""Optimus (Peng et al., EuroSys 2018): the value of GPUs is the reduction of completion time."""
 
 from typing import ClassVar
 
@@ -9,10 +9,10 @@ from eunomia_plugins.themis_baselines.sizes import size_rows
 
 
 class Optimus:
-    """A size is worth minus the seconds that the job would still take at it (Optimus §4.1, its estimate Q / f).
+    """The value of a size is minus the seconds that the job would still take at it (Optimus §4.1, estimate Q / f).
 
-    No value is given for no GPUs, so everybody's smallest size comes before anybody's second (§4.1: "each job is first
-    allocated one worker"), and the allocation ``marginal_gain`` then adds where time falls most.
+    0 GPUs have no value, so each job's smallest size comes before any job's second (§4.1: "each job is first allocated
+    one worker"), and the allocation ``marginal_gain`` then adds GPUs where completion time falls most.
     """
 
     name = "optimus"

@@ -1,4 +1,4 @@
-"""What both valuations share: every size of every candidate as a row, with its rate."""
+"""Shared by both valuations: every size of every candidate as a row, with its rate."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from eunomia import Menus, Snapshot
 from eunomia.units import Ints, Reals, Rows
 
 UNKNOWN_SECONDS = 3600.0
-"""A job of unknown length is taken to need as long again as it has run, and at least so long, on one GPU."""
+"""A job of unknown length counts as needing as long again as it has run, and at least this long, on one GPU."""
 
 
 class SizeRows(NamedTuple):
@@ -18,13 +18,13 @@ class SizeRows(NamedTuple):
     """Index into the jobs."""
     gpus: Ints
     rate: Reals
-    """Iterations a second; where nothing is known of a job, GPUs."""
+    """Iterations per second; where it is not known, the number of GPUs."""
     left: Reals
-    """Iterations that the job still has to do; where nothing is known, GPU-seconds."""
+    """Iterations that the job has left; where they are not known, GPU-seconds."""
 
 
 def size_rows(snapshot: Snapshot, menus: Menus, jobs: Rows) -> SizeRows:
-    """Lay out the menus of these jobs, job by job, sizes ascending."""
+    """The menus of these jobs as rows, job by job, sizes ascending."""
     curves, kind = np.unique(menus.curve[jobs], return_inverse=True)
     some = {int(menus.curve[job]): int(job) for job in jobs}
     menu = [menus.sizes(some[curve]) for curve in curves.tolist()]

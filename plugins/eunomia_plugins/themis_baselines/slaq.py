@@ -1,4 +1,4 @@
-"""SLAQ (Zhang et al., SoCC 2017): GPUs are worth the loss that they take off in the coming epoch."""
+"""SLAQ (Zhang et al., SoCC 2017): the value of GPUs is the reduction of loss in the coming epoch."""
 
 from typing import ClassVar
 
@@ -26,23 +26,23 @@ from eunomia.valuations import BySize
 from eunomia_plugins.themis_baselines.sizes import SizeRows, size_rows
 
 ASSUMED_STEPS = 100.0
-"""Without a curve, the loss falls as 1 / k over so many equal steps of the job's work (SLAQ §3.1, sublinear)."""
+"""Without a curve, the loss falls as 1 / k over this many equal steps of the job's work (SLAQ §3.1, sublinear)."""
 
 
 class SlaqOptions(PluginOptions):
     """Options of ``slaq``."""
 
     epoch: Duration = Seconds(600.0)
-    """How far ahead the loss is predicted."""
+    """Time ahead for which the loss is predicted."""
     starve: bool = False
-    """Whether a job may be left with nothing; else everybody's smallest size comes first (SLAQ §4.1)."""
+    """Whether a job may get no GPUs; else each job's smallest size comes first (SLAQ §4.1)."""
 
 
 class Slaq:
-    """A size is worth the normalized loss that the job would lose by the end of the epoch (SLAQ §3.2 and §4.1).
+    """The value of a size is the normalized reduction of loss by the end of the epoch (SLAQ §3.2 and §4.1).
 
-    Losses are normalized by the largest loss that the curve has shown, its start, so that jobs compare. Curves come
-    from the app's ``Forecast``; a job without one is taken to follow 1 / k.
+    Losses are normalized by the largest loss of the curve, at its start, so that jobs can be compared. Curves come
+    from the app's ``Forecast``; a job without one counts as following 1 / k.
     """
 
     name = "slaq"
@@ -62,7 +62,7 @@ class Slaq:
         """Value every size of every candidate."""
         jobs = offer.candidates
         rows = size_rows(snapshot, menus, jobs)
-        value = self._falls(snapshot, jobs, rows)
+        value = self._reduction(snapshot, jobs, rows)
         claim, gpus = rows.claim, rows.gpus
         if self.options.starve:
             nothing = np.arange(jobs.size, dtype=np.int32)
@@ -72,8 +72,8 @@ class Slaq:
         form = BySize(claim=claim, gpus=gpus, value=value)
         return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(form,))
 
-    def _falls(self, snapshot: Snapshot, jobs: Rows, rows: SizeRows) -> Reals:
-        """By row, the normalized loss that goes in the epoch; a job does no more than it has left."""
+    def _reduction(self, snapshot: Snapshot, jobs: Rows, rows: SizeRows) -> Reals:
+        """By row, the normalized reduction of loss in the epoch; a job does no more iterations than it has left."""
         left = rows.left
         ahead = np.minimum(rows.rate * float(self.options.epoch), left)
         done = done_by(snapshot, jobs, rows.claim, left)
@@ -86,22 +86,22 @@ class Slaq:
 
 
 def done_by(snapshot: Snapshot, jobs: Rows, claim: Rows, left: Reals) -> Reals:
-    """By row, iterations done; of a job of unknown work as many as ``left`` counts (see ``size_rows``)."""
+    """By row, iterations done; for a job of unknown work, GPU-seconds received (see ``size_rows``)."""
     whole = snapshot.jobs.iterations[jobs][claim]
     received = snapshot.ledger.jobs.received[jobs].sum(axis=1)[claim]
     return np.where(np.isfinite(whole), np.maximum(whole - left, 0.0), received)
 
 
 def normalized_fall(curve: LossCurve, done: Reals, ahead: Reals) -> Reals:
-    """Loss lost in the next ``ahead`` iterations, over the loss from the curve's start to its asymptote."""
+    """Reduction of loss in the next ``ahead`` iterations, over the loss from the curve's start to its asymptote."""
     before, after = (np.power(1.0 + at, -curve.exponent) for at in (done, done + ahead))
     return np.asarray(before - after)
 
 
 def curves_of(snapshot: Snapshot, jobs: Rows) -> dict[int, LossCurve]:
     """Fitted loss curves by index of job, where its app reported them."""
-    told = {curve.job: curve for forecast in snapshot.forecasts.values() for curve in forecast.losses}
-    if not told:
+    reported = {curve.job: curve for forecast in snapshot.forecasts.values() for curve in forecast.losses}
+    if not reported:
         return {}
     names: list[str] = [str(name) for name in snapshot.jobs.id[jobs]]
-    return {index: told[name] for index, name in enumerate(names) if name in told}
+    return {index: reported[name] for index, name in enumerate(names) if name in reported}
