@@ -17,7 +17,7 @@ from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_plugins.themis.auction import Method, run_auction
 from eunomia_plugins.themis.reference import Specification
-from eunomia_plugins.themis.rho import Standpoint, bid, ideal_seconds, rho_now
+from eunomia_plugins.themis.rho import BidContext, bid, ideal_seconds, rho_now
 from eunomia_plugins.themis.work import RemainingWork
 
 
@@ -82,7 +82,7 @@ def instance(case: Case, seed: int) -> tuple[ByBundle, float, list[float]]:
         work = forecast(rng, most)
         elapsed = float(rng.uniform(0, 3000))
         began = time.process_time()
-        place = Standpoint(
+        place = BidContext(
             elapsed=elapsed,
             waited=float(rng.uniform(0, elapsed)),
             ideal=ideal_seconds(work.total_gpu_seconds, case.gpus, most, case.apps / 2),

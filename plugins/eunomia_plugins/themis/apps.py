@@ -1,4 +1,4 @@
-"""Read off a snapshot what each app needs for a bid: remaining work, what it holds, how long it has waited."""
+"""Read the inputs of each app's bid from a snapshot: remaining work, held GPUs, time waited."""
 
 import math
 from collections import Counter
@@ -15,62 +15,62 @@ from eunomia.offers import Offer
 from eunomia.snapshot import Snapshot
 from eunomia.units import NONE, Bools, Ints, Locality, Rows
 from eunomia_plugins.themis.columns import NO_JOBS, AppColumns
-from eunomia_plugins.themis.rho import Standpoint, ideal_seconds
+from eunomia_plugins.themis.rho import BidContext, ideal_seconds
 from eunomia_plugins.themis.work import RemainingWork, Slowdown
 
 
 @dataclass(frozen=True, slots=True)
 class AppView:
-    """An app as the auction sees it.
+    """The auction's view of an app.
 
     Attributes:
         row: its row.
         name: its id.
-        work: what it still has to do.
-        standpoint: how it stands.
-        runs_on: machines on which it holds GPUs, those of ended leases included.
+        work: its remaining work.
+        context: the other inputs of its bid.
+        runs_on: machines on which it holds GPUs, including GPUs of ended leases.
     """
 
     row: int
     name: str
     work: RemainingWork
-    standpoint: Standpoint
+    context: BidContext
     runs_on: frozenset[int]
 
     @property
     def holds(self) -> int:
         """GPUs that it holds and keeps."""
-        return sum(self.standpoint.held.values())
+        return sum(self.context.held.values())
 
     def can_use(self, offered: Ints) -> bool:
-        """Can it use some of so many GPUs of each type."""
-        usable, kind = self.standpoint.usable, self.standpoint.gpu_type
+        """Whether it can use some of these GPUs, given as numbers by type."""
+        usable, kind = self.context.usable, self.context.gpu_type
         most = int(offered.max(initial=0)) if kind < 0 else int(offered[kind])
         return bool(((usable > self.holds) & (usable <= self.holds + most)).any())
 
 
-class Preparation:
-    """Work of apps that was read once and is kept until the app reports another forecast or other sizes.
+class WorkCache:
+    """Remaining work of apps, kept until an app reports another forecast or other sizes.
 
-    A cache: it holds nothing that the snapshot does not determine.
+    A pure cache: all of it follows from the snapshot.
     """
 
     def __init__(self, assumed: Slowdown) -> None:
         self.assumed = assumed
         self._kept: dict[str, tuple[Forecast, bytes, RemainingWork]] = {}
-        self._round: _Round | None = None
-        self._reader: _Reader | None = None
+        self._round: _RoundApps | None = None
+        self._views: _AppViews | None = None
 
-    def reader(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_Reader":
-        """The reader of this round and these GPUs: a round's stages look at the same apps one after another."""
-        if self._round is None or not self._round.is_of(snapshot, menus, offer):
-            self._round = _Round(snapshot, menus, offer, self)
-        if self._reader is None or not self._reader.is_of(self._round, offer):
-            self._reader = _Reader(self._round, offer)
-        return self._reader
+    def views(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_AppViews":
+        """The views of apps for this round and these GPUs: the stages of a round read the same apps in turn."""
+        if self._round is None or not self._round.matches(snapshot, menus, offer):
+            self._round = _RoundApps(snapshot, menus, offer, self)
+        if self._views is None or not self._views.matches(self._round, offer):
+            self._views = _AppViews(self._round, offer)
+        return self._views
 
     def work(self, app: str, forecast: Forecast, sizes: Ints | None, *, reported: bool) -> RemainingWork:
-        """The app's remaining work; of a forecast that it reported, with what was found out about it before."""
+        """The app's remaining work; for a reported forecast, the kept one with its computed times."""
         if not reported:
             return RemainingWork(forecast, assumed=self.assumed, sizes=sizes)
         key = b"" if sizes is None else sizes.tobytes()
@@ -81,37 +81,35 @@ class Preparation:
         return kept[2]
 
     def forget(self, living: set[str]) -> None:
-        """Drop apps that are gone."""
+        """Drop apps that have left."""
         for app in [app for app in self._kept if app not in living]:
             del self._kept[app]
 
 
-def read_apps(
-    snapshot: Snapshot, menus: Menus, offer: Offer, rows: Iterable[int], prepared: Preparation
-) -> list[AppView]:
+def read_apps(snapshot: Snapshot, menus: Menus, offer: Offer, rows: Iterable[int], cache: WorkCache) -> list[AppView]:
     """View apps, in the given order.
 
     Args:
         snapshot: the state of this moment.
         menus: sizes of jobs.
-        offer: GPUs on offer are held by nobody who bids for them.
+        offer: GPUs on offer; no bidder counts as holding them.
         rows: app rows.
-        prepared: what is kept between rounds.
+        cache: kept between rounds.
     """
-    reader = prepared.reader(snapshot, menus, offer)
-    return [reader.view(row) for row in rows]
+    views = cache.views(snapshot, menus, offer)
+    return [views.view(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class _App:
-    """What is read of an app once a round: it is the same whatever is on offer."""
+    """The data of an app that are read once per round, as they do not depend on the offered GPUs."""
 
     name: str
     reported: Forecast | None
     work: RemainingWork
     elapsed: float
     idle: float
-    """Seconds since a job of it last ran, or since it came."""
+    """Seconds since a job of it last ran, or since its arrival."""
     ideal: float
     lease: float
     gpu_type: int
@@ -119,18 +117,18 @@ class _App:
     """Rows of its jobs that are not paused."""
 
 
-class _Round:
+class _RoundApps:
     """The apps of a round, each read once."""
 
-    def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, prepared: Preparation) -> None:
-        self.snapshot, self.menus, self.offer, self._prepared = snapshot, menus, offer, prepared
+    def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, cache: WorkCache) -> None:
+        self.snapshot, self.menus, self.offer, self._cache = snapshot, menus, offer, cache
         self._columns = AppColumns(snapshot, offer)
         self._capacity: list[int] = [*offer.capacity.tolist(), int(offer.capacity.sum())]
         self._apps: dict[int, _App] = {}
         self._sizes: dict[int, Ints] = {}
 
-    def is_of(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
-        """Whether it was made for these; which GPUs are on the offer, and to whom it is shown, makes no difference."""
+    def matches(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
+        """Whether it was built from these; the offered GPUs, and the apps that see the offer, make no difference."""
         own = self.offer
         return (
             self.snapshot is snapshot
@@ -147,7 +145,7 @@ class _Round:
         return self._apps[row]
 
     def sizes(self, job: int) -> Ints:
-        """The numbers of GPUs on a job's menu, looked up once for all jobs that share a curve."""
+        """The numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
         curve = self.menus.curve.item(job)
         if curve not in self._sizes:
             self._sizes[curve] = self.menus.sizes(job)
@@ -164,7 +162,7 @@ class _Round:
         return _App(
             name=name,
             reported=reported,
-            work=self._prepared.work(name, forecast, sizes, reported=reported is not None),
+            work=self._cache.work(name, forecast, sizes, reported=reported is not None),
             elapsed=max(0.0, snapshot.now - arrived),
             idle=max(0.0, snapshot.now - max(columns.last_ran.get(row, -math.inf), arrived)),
             ideal=ideal_seconds(
@@ -176,33 +174,33 @@ class _Round:
         )
 
 
-class _Reader:
-    """The apps of a round as bidders for certain GPUs."""
+class _AppViews:
+    """Views of the apps of a round as bidders for the offered GPUs."""
 
-    def __init__(self, apps: _Round, offer: Offer) -> None:
+    def __init__(self, apps: _RoundApps, offer: Offer) -> None:
         self.apps, self.offer = apps, offer
         cluster = apps.snapshot.cluster
-        own, any_way = holders(apps.snapshot, offer)
-        self.held = _counted(own, cluster.machine)
-        self.runs_on = _counted(any_way, cluster.machine)
+        keeps, runs_on = holders(apps.snapshot, offer)
+        self.held = _counted(keeps, cluster.machine)
+        self.runs_on = _counted(runs_on, cluster.machine)
         self.rack: list[int] = cluster.machine_rack.tolist()
         one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
         self.near = Locality.ISLAND if one_island else Locality.MACHINE
         self.views: dict[int, AppView] = {}
 
-    def is_of(self, apps: _Round, offer: Offer) -> bool:
-        """Whether it was made for these apps and GPUs."""
+    def matches(self, apps: _RoundApps, offer: Offer) -> bool:
+        """Whether it was built for these apps and GPUs."""
         return self.apps is apps and self.offer.gpus is offer.gpus
 
     def view(self, row: int) -> AppView:
-        """The app of a row; looked at once."""
+        """The view of the app of a row; built once."""
         if row not in self.views:
             self.views[row] = self._view(row)
         return self.views[row]
 
     def _view(self, row: int) -> AppView:
         app, held = self.apps.app(row), self.held.get(row, {})
-        standpoint = Standpoint(
+        context = BidContext(
             elapsed=app.elapsed,
             waited=0.0 if held else app.idle,
             ideal=app.ideal,
@@ -213,22 +211,22 @@ class _Reader:
             rack_of={machine: self.rack[machine] for machine in held},
             near=self.near,
         )
-        return AppView(row, app.name, app.work, standpoint, frozenset(self.runs_on.get(row, ())))
+        return AppView(row, app.name, app.work, context, frozenset(self.runs_on.get(row, ())))
 
     def _usable(self, jobs: Ints, held: int) -> Ints:
         """Numbers of GPUs that its jobs can run on together, ascending; 0 left out."""
         if jobs.size == 1:
             return self.apps.sizes(jobs.item(0))
         limit = held + int(self.offer.gpus.size) if self.offer.gpus.size else int(self.offer.capacity.sum())
-        return _sums(_menus_alike(self.apps.menus, jobs), limit)
+        return _sums(_distinct_menus(self.apps.menus, jobs), limit)
 
 
 def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
-    """By GPU, the app that holds it beyond this offer, and the app that is on it in any way; -1: none.
+    """By GPU, the app that keeps it whatever the offer, and the app that holds it now; -1: none.
 
-    A GPU that is promised to an app and not given back yet counts as held by that app. Where nothing is on offer, for
-    the standings, an app holds what it runs on now, ended leases included: it is judged by what it has had until this
-    round (docs/decisions/0020).
+    A GPU that is promised to an app but not released yet counts as held by that app. With no GPUs on offer, as for
+    standings, an app holds the GPUs that it runs on now, including those of ended leases: its ρ follows from what it
+    held until this round (docs/decisions/0020).
     """
     held = snapshot.holdings
     count = snapshot.cluster.gpus
@@ -245,16 +243,16 @@ def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
 
 
 def runs(snapshot: Snapshot) -> Bools:
-    """By GPU, whether its app runs on it, be its lease over or not."""
+    """By GPU, whether its app runs on it, with a lease that may have ended."""
     state = snapshot.holdings.state[: snapshot.cluster.gpus]
     running: Bools = (state == int(GpuState.HELD)) | (state == int(GpuState.OFFERED))
     return running
 
 
 def useful(usable: Ints, forecast: Forecast | None) -> Ints:
-    """Without what the jobs of the present phase have no use for, as the app tells; the least is always left.
+    """The sizes that the jobs of the present phase can use, by the app's forecast; the least always stays.
 
-    An app that won more would give it back, and the next auction would be held over the same GPUs.
+    An app that won more would give the rest back, and the next auction would offer the same GPUs.
     """
     if forecast is None or not forecast.phases:
         return usable
@@ -263,22 +261,22 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
 
 
 def _finite(lease: float, forecast: Forecast) -> float:
-    """The lease; where it is unlimited, the app's work on all it can use: nothing shorter ends by itself."""
+    """The lease; where it is unlimited, the time of the app's work on all GPUs that it can use."""
     return lease if np.isfinite(lease) else forecast.total_gpu_seconds / max(1, forecast.most)
 
 
 def _counted(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
     """GPUs by app and machine."""
     found: dict[int, dict[int, int]] = {}
-    mine = np.flatnonzero(app >= 0)
-    pairs, many = np.unique(np.column_stack([app[mine], machine[mine]]), axis=0, return_counts=True)
-    for (row, where), gpus in zip(pairs.tolist(), many.tolist(), strict=True):
-        found.setdefault(row, {})[where] = gpus
+    held = np.flatnonzero(app >= 0)
+    pairs, counts = np.unique(np.column_stack([app[held], machine[held]]), axis=0, return_counts=True)
+    for (row, at), gpus in zip(pairs.tolist(), counts.tolist(), strict=True):
+        found.setdefault(row, {})[at] = gpus
     return found
 
 
-def _menus_alike(menus: Menus, jobs: Ints) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """The menus that the jobs have, ascending, each with how many of them have it."""
+def _distinct_menus(menus: Menus, jobs: Ints) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """The distinct menus of the jobs, ascending, each with the number of jobs that have it."""
     points = menus.points
     curves = [curve for curve in menus.curve[jobs].tolist() if curve >= 0]
     many = Counter(points.gpus[points.start[curve] : points.start[curve + 1]].tobytes() for curve in curves)

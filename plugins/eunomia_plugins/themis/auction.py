@@ -1,10 +1,10 @@
-"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1): who wins which bundle, and what it pays.
+"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1): the bundle that each app wins, and its payment.
 
-The product of 1/ρ over the bidders is maximised exactly, in logarithms: a bidder without a bundle stays at the ρ of
-what it holds. Winner i keeps the fraction c_i = (value of the others with i) / (value of the others without i) <= 1;
-the paper's line 8 prints the inverse. Both come out of two passes of one dynamic programme over counts of free GPUs,
-forward with every table kept and backward with one, since the best without i is the best way to split the machines
-between the bidders before i and those after. Where counts do not decide what fits, or are too many, HiGHS solves.
+The product of 1/ρ over the bidders is maximised exactly, in logarithms: a bidder without a bundle keeps its present ρ.
+Winner i keeps the fraction c_i = (value of the others with i) / (value of the others without i) <= 1; the paper's
+line 8 prints the inverse. Both follow from two passes of one dynamic programme over counts of free GPUs, forward with
+every table kept and backward with one, since the best without i is the best way to split the machines between the
+bidders before i and those after. Where counts do not decide what fits, or are too many, HiGHS solves the auction.
 """
 
 import math
@@ -26,9 +26,9 @@ Table = npt.NDArray[np.float64]
 MOST_CELLS: Final = 1 << 20
 """Entries of one table of the dynamic programme."""
 MOST_KEPT: Final = 1 << 23
-"""Entries of all tables beyond which not all are kept: 64 MiB."""
+"""Entries of all tables, 64 MiB, beyond which some are recomputed."""
 MOST_WORK: Final = 1 << 31
-"""Entries times rows of bids."""
+"""Limit on the entries of one table times rows of bids."""
 
 
 class Method(Enum):
@@ -37,21 +37,21 @@ class Method(Enum):
     COUNTS = "counts"
     """Dynamic programme over counts: exact."""
     INTEGER = "integer"
-    """Integer programme; exact unless the gap says otherwise."""
+    """Integer programme: exact if the gap is 0."""
     REFERENCE = "reference"
-    """The specification."""
+    """The specification in cvxpy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class AuctionResult:
     """Result of an auction.
 
     Attributes:
         row: [claims] the row of the bids that each claim wins, -1: none.
-        kept: [claims] c_i, the fraction of its bundle that a winner keeps; 1 for who wins nothing.
-        objective: sum over the claims of ln(ρ now / ρ won): the logarithm of the product, measured from now.
-        gap: how far the objective may be from the best, in the same logarithm; 0: exact.
-        method: how it was solved.
+        kept: [claims] c_i, the fraction of its bundle that a winner keeps; 1 for a claim that wins nothing.
+        objective: sum over the claims of ln(ρ now / ρ won): the logarithm of the product, relative to now.
+        gap: bound on the distance of the objective from the optimum, in the same logarithm; 0: exact.
+        method: how the auction was solved.
     """
 
     row: Ints
@@ -62,13 +62,13 @@ class Outcome:
 
     @property
     def mean_kept(self) -> float:
-        """Mean c_i of the winners; 1 where nobody won."""
+        """Mean c_i of the winners; 1 where no app won."""
         won = self.row >= 0
         return float(self.kept[won].mean()) if won.any() else 1.0
 
 
 def gains(bids: ByBundle) -> Reals:
-    """[rows] ln(ρ now / ρ of the row): what a row adds to the logarithm of the product."""
+    """[rows] ln(ρ now / ρ of the row): the addition of a row to the logarithm of the product."""
     return np.log(bids.now[bids.claim_of_row] / bids.rho)
 
 
@@ -78,17 +78,17 @@ def fraction(others: float, without: float) -> float:
 
 
 def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
-    """Rows that are better than nothing; the others never win."""
+    """Rows with a gain; the others never win."""
     return np.flatnonzero(gain > 0.0)
 
 
-def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool = False) -> Outcome:
+def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool = False) -> AuctionResult:
     """Allocate every claim at most one of its rows, and compute every winner's hidden payment.
 
     Args:
-        bids: what each claim offers for what.
-        limits: for the integer programme, where that is what solves it.
-        integer: solve by the integer programme in any case.
+        bids: the bid table.
+        limits: for the integer programme, where it is used.
+        integer: always use the integer programme.
     """
     gain = gains(bids)
     rows = useful_rows(bids, gain)
@@ -98,18 +98,18 @@ def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool =
         return _by_integers(bids, gain, rows, count(bids, rows), limits or Limits())
     won, kept = _Programme(counts, claim, gain[rows], len(bids)).solve()
     row = np.where(won >= 0, rows[won] if rows.size else -1, -1)
-    return Outcome(row=row, kept=kept, objective=float(gain[row[row >= 0]].sum()), gap=0.0, method=Method.COUNTS)
+    return AuctionResult(row=row, kept=kept, objective=float(gain[row[row >= 0]].sum()), gap=0.0, method=Method.COUNTS)
 
 
 def _countable(counts: Counts, claim: Ints) -> bool:
-    """Is the dynamic programme exact, and small enough."""
+    """Whether the dynamic programme is exact and small enough."""
     cells = float(np.prod(counts.capacity + 1.0))
     small = cells <= MOST_CELLS and cells * claim.size <= MOST_WORK
     return small and not counts.uncounted.any()
 
 
 class _Programme:
-    """Entry s of a table is the largest sum of gains of the bidders so far with counts of at most s."""
+    """The dynamic programme: entry s of a table is the largest sum of gains of the bidders so far within counts s."""
 
     def __init__(self, counts: Counts, claim: Ints, gain: Reals, claims: int) -> None:
         self.claims = claims
@@ -130,8 +130,8 @@ class _Programme:
     def solve(self) -> tuple[Ints, Reals]:
         """[claims] position of the row won, or -1, and fraction kept.
 
-        One sweep back from the last bidder needs every table of the pass forward. Where they are too many to be
-        kept, only every so manieth is, and those between are made again.
+        The backward pass needs every table of the forward pass. Where they are too many to keep, only the first of
+        each block is kept, and the others are recomputed (checkpointing).
         """
         many = len(self.bidders)
         cells = self.scratch.size
@@ -160,7 +160,7 @@ class _Programme:
         return kept
 
     def admit(self, table: Table, position: int, new: Table) -> None:
-        """Fill the table once one more bidder may take one of its rows."""
+        """Fill ``new`` with the table in which one more bidder may take one of its rows."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -168,7 +168,7 @@ class _Programme:
             np.maximum(new[to], sums, out=new[to])
 
     def admit_behind(self, table: Table, position: int, new: Table) -> None:
-        """The same of a table by what is taken already: entry s is the best sum of those behind, on top of s."""
+        """The same for the backward pass: entry s is the best sum of later bidders when counts s are already taken."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -176,14 +176,14 @@ class _Programme:
             np.maximum(new[rest], sums, out=new[rest])
 
     def end(self, table: Table) -> tuple[Ints, float]:
-        """The most that can be taken of those counts that give the greatest sum, and that sum."""
+        """The largest counts that give the greatest sum, and that sum."""
         sums = np.add(table, self.room, out=self.scratch).reshape(-1)
         at = sums.size - 1 - int(sums[::-1].argmax())
         return np.array(np.unravel_index(at, self.shape), dtype=np.int64), float(sums[at])
 
 
 class _Sweep:
-    """From the last bidder to the first: who won what, and what the others could have had without it."""
+    """The backward pass: the row that each bidder won, and the best of the others without it."""
 
     def __init__(self, programme: _Programme) -> None:
         self.programme = programme
@@ -192,7 +192,7 @@ class _Sweep:
         self.total = math.nan
 
     def back(self, tables: Table, start: int, stop: int, won: Ints, kept: Reals) -> None:
-        """Go over bidders ``start`` to ``stop``; ``tables[k]`` is the table before bidder ``start + k``."""
+        """Process bidders ``start`` to ``stop``; ``tables[k]`` is the table before bidder ``start + k``."""
         programme = self.programme
         for position in reversed(range(start, stop)):
             before, after = tables[position - start], tables[position - start + 1]
@@ -209,21 +209,21 @@ class _Sweep:
                 self.behind, self.other = self.other, self.behind
 
     def _row(self, before: Table, after: Table, position: int) -> int:
-        """The row that gave this bidder its best with what is left here, -1: none; it is taken off."""
-        programme, here = self.programme, after[tuple(self.left)]
-        if here == before[tuple(self.left)]:
+        """The row that this bidder wins with the counts left, -1: none; its use is subtracted from them."""
+        programme, best = self.programme, after[tuple(self.left)]
+        if best == before[tuple(self.left)]:
             return -1
         rows: list[int] = programme.rows[position].tolist()
         for row in rows:
             at = self.left - programme.use[row]
-            if (at >= 0).all() and before[tuple(at)] + programme.gain[row] == here:
+            if (at >= 0).all() and before[tuple(at)] + programme.gain[row] == best:
                 self.left = at
                 return row
         return -1
 
 
 def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
-    """0 where so much can be taken of each count, -inf where it cannot be packed."""
+    """0 where these counts can be taken together, -inf where they cannot be packed."""
     room = np.zeros(shape)
     for fits in counts.fits:
         axes = [1] * len(shape)
@@ -233,14 +233,14 @@ def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
 
 
 def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
-    """The rows of one bidder of which no other takes at most as much and gains at least as much."""
+    """The rows of one bidder that no other row dominates, by taking no more and gaining no less."""
     order = rows[np.lexsort((use[rows].sum(axis=1), -gain[rows]))]  # a row can only be dominated by an earlier one
     taken = use[order]
     covered = (taken[:, None] <= taken[None]).all(axis=2)
     return order[~np.triu(covered, 1).any(axis=0)]
 
 
-def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits: Limits) -> Outcome:
+def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits: Limits) -> AuctionResult:
     """The whole auction and the auction without each winner, as integer programmes."""
     program = auction_program(bids, gain, rows, counts)
     chosen, objective, gap = solve_auction(program, rows, limits)
@@ -252,4 +252,4 @@ def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits
         _, without, behind = solve_auction(program, rows, limits, allowed=others)
         kept[claim] = fraction(objective - float(gain[row[claim]]), without)
         gap = max(gap, behind)
-    return Outcome(row=row, kept=kept, objective=objective, gap=gap, method=Method.INTEGER)
+    return AuctionResult(row=row, kept=kept, objective=objective, gap=gap, method=Method.INTEGER)

@@ -1,7 +1,7 @@
-"""Which bundles an app bids for: few enough to be bounded, and every locality that an offer has for each size.
+"""The bundles that an app bids for: a bounded number, with every locality that an offer has for each size.
 
-For each size: on one machine of every class that can hold it; else over as few machines as possible of a class; of a
-rack; of the cluster. Spreading over more machines than that is never better for the app.
+For each size: on one machine of every class that can hold it; else on the fewest machines of a class, of a rack, and of
+the cluster. More machines than that are never better for the app.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,9 +14,9 @@ from eunomia.bundles import MOST_PARTS, MachineClasses, Part
 from eunomia.units import Ints, Locality
 
 MOST_ROWS_AN_APP: Final = 96
-"""Rows of one app's table; sizes share them, each keeps its nearest and best fitting ways."""
+"""Rows of one app's table; they are divided among sizes, and each size keeps its nearest, best-fitting ways."""
 FEW_GPUS: Final = 64
-"""Up to so many GPUs on offer, elastic apps bid for their exact largest size beside powers of two."""
+"""Up to this many GPUs on offer, elastic apps bid for their exact largest size in addition to powers of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Candidate:
     """A way to have a number of GPUs.
 
     Attributes:
-        parts: what is bid for.
+        parts: the parts of the bundle.
         pieces: GPUs on each machine, descending.
-        locality: how far apart they are, by machine: one machine is MACHINE.
-        racks: racks that they are in.
+        locality: of these GPUs; on one machine it is MACHINE.
+        racks: racks of these machines.
     """
 
     parts: tuple[Part, ...]
@@ -42,14 +42,14 @@ class Candidate:
 
 
 def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset[int], most: int) -> list[Candidate]:
-    """Ways to have ``size`` GPUs of one type, nearest first, then those that leave the least over.
+    """Ways to have ``size`` GPUs of one type, nearest first, ties by the fewest GPUs left over on their machines.
 
     Args:
         classes: the machines on offer.
         size: GPUs.
-        gpu_type: their type; -1: any, but one type a bundle.
-        own: classes of machines on which the app holds GPUs already; they come first.
-        most: ways to return.
+        gpu_type: their type; -1: any, but one type per bundle.
+        own: classes of machines on which the app already holds GPUs; they come first.
+        most: the number of ways to return.
     """
     found: dict[tuple[Part, ...], Candidate] = {}
     for kind in _types(classes, gpu_type):
@@ -60,9 +60,9 @@ def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset
 
 
 def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
-    """Bundle sizes an app bids for, so that what it would hold is a size that it can use.
+    """Bundle sizes an app bids for, so that it would hold a number of GPUs that it can use.
 
-    All of a short list; of a long one the least, the greatest, and those where bundle or holding is a power of two.
+    Up to two sizes: all of them; else the least, the powers of two, and with few GPUs on offer the greatest.
 
     Args:
         usable: numbers of GPUs that the app can use, ascending.
@@ -87,7 +87,7 @@ def _types(classes: MachineClasses, gpu_type: int) -> Iterable[int]:
 
 
 def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candidate]:
-    """On one machine of each class, over machines of each class, of each rack, and of all racks."""
+    """Ways on one machine or several machines of each class, on machines of each rack, and of all racks."""
     kinds = np.flatnonzero((classes.gpu_type == gpu_type) & (classes.machines > 0))
     for kind in kinds.tolist():
         way = _fill(classes, [kind], size)
@@ -107,7 +107,7 @@ def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candida
 
 
 def _fill(classes: MachineClasses, kinds: list[int], size: int) -> Candidate | None:
-    """Take whole machines from the largest down, and what is left of the machine where it fits best."""
+    """Take whole machines, largest first, and the rest on the best-fitting machine."""
     parts: list[Part] = []
     room = {kind: int(classes.machines[kind]) for kind in kinds}
     left = size

@@ -1,4 +1,4 @@
-"""What a snapshot tells of all apps, taken from its columns at once: the jobs of one app side by side."""
+"""Data of all apps, read from the columns of a snapshot at once, with the jobs of one app next to each other."""
 
 from typing import Final
 
@@ -11,9 +11,9 @@ from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia.workload import JobState
 
 UNKNOWN_SECONDS: Final = 1.0
-"""Serial time of an iteration where neither app nor measurement tells it: only ratios of an app's own rows matter."""
+"""Serial time of an iteration that is neither declared nor measured: only ratios of an app's own rows matter."""
 LONGEST_GUESS: Final = 3600.0
-"""Seconds that are expected at most of a job whose length nobody knows and that has had nothing yet."""
+"""The longest time, in seconds, assumed for a job of unknown length that has not run yet."""
 NO_JOBS: Final = slice(0, 0)
 
 
@@ -21,8 +21,8 @@ class Grouped:
     """Rows of jobs sorted by app.
 
     Attributes:
-        rows: the jobs; those of one app stand as they were given.
-        span: by app, where its jobs are.
+        rows: the jobs; those of one app keep their given order.
+        span: by app, the slice of its jobs.
     """
 
     def __init__(self, app: Rows, rows: Ints) -> None:
@@ -35,16 +35,16 @@ class Grouped:
         self.span = {one: slice(bounds[at], bounds[at + 1]) for at, one in enumerate(self._apps)}
 
     def reduced(self, how: np.ufunc, column: Reals | Rows) -> dict[int, float]:
-        """By app, one value of a column that runs along ``rows``."""
+        """By app, one value reduced from a column parallel to ``rows``."""
         return dict(zip(self._apps, how.reduceat(column, self._starts).tolist(), strict=True)) if self._apps else {}
 
 
 class AppColumns:
-    """By app: its jobs, the type they ask for, when one last ran, the contention that it has met.
+    """By app: its jobs, the type they ask for, when one last ran, and its contention.
 
     Attributes:
-        jobs: all jobs that are not over.
-        wanted: those that are not paused.
+        jobs: all jobs that have not ended.
+        wanted: those of them that are not paused.
     """
 
     def __init__(self, snapshot: Snapshot, offer: Offer) -> None:
@@ -67,12 +67,12 @@ class AppColumns:
         return int(kind) if kind == self._most_kind.get(app) else NONE
 
     def guess(self, app: int) -> Forecast:
-        """One phase of all its jobs, for an app that reports nothing: from what they declared or were seen to do."""
+        """One phase of all its jobs, for an app without a forecast: from declared and measured values."""
         return self._guesses.forecast(self.wanted.span.get(app, NO_JOBS))
 
 
 class _Guesses:
-    """Forecasts of jobs from what they declared or were seen to do, in columns along ``rows``."""
+    """Forecasts of jobs from declared and measured values, in columns parallel to ``rows``."""
 
     def __init__(self, snapshot: Snapshot, rows: Ints, lease: float) -> None:
         table = snapshot.jobs
@@ -80,7 +80,7 @@ class _Guesses:
         seconds = table.seconds_per_iteration[rows]
         seconds = np.where(np.isnan(seconds), UNKNOWN_SECONDS, seconds)
         received = snapshot.ledger.jobs.received[rows].sum(axis=1)
-        # Of a job whose length nobody knows, as much as it has had is expected again, and at least a lease.
+        # A job of unknown length is expected to need as much again as it has received, and at least one lease.
         unknown = np.maximum(received, min(lease, LONGEST_GUESS)) / seconds
         self._left = np.where(np.isnan(left), unknown, left)
         self._seconds = seconds
@@ -103,7 +103,7 @@ class _Guesses:
 
 
 def _contention(snapshot: Snapshot, offer: Offer) -> list[float]:
-    """[app rows] N_avg of the ledger, else of the offer, else 1; of an offer made out to one app, the offer's."""
+    """[app rows] N_avg of the ledger, else of the offer, else 1; for an offer to a single app, that of the offer."""
     known, given = snapshot.ledger.apps.contention, offer.contention
     found = np.full(known.size, np.nan)
     found[: given.size] = given[: known.size]

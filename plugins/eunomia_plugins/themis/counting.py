@@ -1,14 +1,14 @@
-"""When counting is packing: which bids can be packed onto equal machines by adding up counts alone, and which counts.
+"""Counts that decide whether bids can be packed together onto equal machines.
 
 Take the machines of one class, each with ``f`` GPUs on offer. Call parts above ``f / 2`` large: a machine takes at
-most one. If the sizes of the small parts form a chain, each dividing the next, then largest first, wherever it fits,
-packs whatever can be packed (Coffman, Garey, Johnson 1987, "Bin packing with divisible item sizes"): before parts
+most one. If the sizes of the small parts form a chain, each dividing the next, then largest-first packing packs every
+set of parts that can be packed (Coffman, Garey, Johnson 1987, "Bin packing with divisible item sizes"): before parts
 of size ``s`` are packed, every machine's load of small parts is a multiple of ``s``, so the number that still fits
-does not depend on who lies where. Hence for every small size ``s`` the slots of size ``s`` on a machine, less those
-that each larger part takes, must not run out; with the number of machines for the large parts these are all
-conditions. Sizes 2 and 3 on machines of 8 are no chain: there parts are counted by size, and a table says which numbers
-of them the class can take together (``packable``). Classes for which that table would be too large are left to
-``patterns``.
+does not depend on where the other parts are. Hence for every small size ``s`` the spaces of size ``s`` on a machine,
+less those that each larger part takes, must not run out; together with the number of machines for the large parts
+these are all conditions. Sizes 2 and 3 on machines of 8 are no chain: there parts are counted by size, and a table says
+which numbers of them the class can take together (``packable``). Classes for which that table would be too large are
+left to ``patterns``.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from eunomia.units import Bools, Ints
 from eunomia_plugins.themis.packing import most_parts, packable
 
 MOST_PACKABLE: Final = 1 << 16
-"""Entries of the table that says which numbers of parts a class can take."""
+"""Limit on the entries of the table of numbers of parts that a class can take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fits:
-    """``packable`` of a class, whose axes are the counts from ``first`` on."""
+    """The table ``packable`` of a class; its axes are the counts from ``first`` on."""
 
     first: int
     packable: Bools
@@ -39,10 +39,10 @@ class Counts:
     """Rows fit together exactly if ``use`` of the chosen rows sums to at most ``capacity`` and ``fits`` allows it.
 
     Attributes:
-        use: [rows, counts] what each row of the bids takes.
-        capacity: [counts].
-        uncounted: [classes] classes of which this is necessary and not sufficient.
-        fits: of the classes whose parts are counted by size.
+        use: [rows, counts] amount that each row of the bids takes.
+        capacity: [counts] amount available.
+        uncounted: [classes] whether the counts are necessary but not sufficient.
+        fits: tables of the classes with parts counted by size.
     """
 
     use: Ints
@@ -52,12 +52,12 @@ class Counts:
 
 
 def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
-    """Counts that decide which of these rows can be had together.
+    """Counts that decide which of these rows can win together.
 
     Args:
         bids: the bid table.
-        rows: [rows] the rows that matter; ``use`` has a line for each.
-        by_size: count parts by size where sizes form no chain; else such classes are uncounted.
+        rows: [rows] the rows to count; ``use`` has a line for each.
+        by_size: count parts by size where sizes form no chain; if false, such classes are uncounted.
     """
     owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
     line = np.full(bids.rho.size, -1)
@@ -67,10 +67,10 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
     fits: list[Fits] = []
     uncounted = np.zeros(len(bids.classes), dtype=bool)
     for kind, (free, machines) in enumerate(zip(bids.classes.free, bids.classes.machines, strict=True)):
-        here = np.flatnonzero((bids.part_class == kind) & (line[owner] >= 0))
-        if here.size == 0:
+        parts = np.flatnonzero((bids.part_class == kind) & (line[owner] >= 0))
+        if parts.size == 0:
             continue
-        gpus = bids.part_gpus[here]
+        gpus = bids.part_gpus[parts]
         taken, limits, exact = _class_counts(np.unique(gpus), int(free), int(machines))
         table = None if exact or not by_size else _table(np.unique(gpus), int(free), int(machines))
         if table is not None:
@@ -78,8 +78,8 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
             taken, limits = _by_size(np.unique(gpus), int(free), int(machines))
         uncounted[kind] = not exact and table is None
         for takes, limit in zip(taken, limits, strict=True):
-            weights = np.array([takes[int(size)] for size in gpus]) * bids.part_machines[here]
-            column = np.bincount(line[owner[here]], weights=weights, minlength=rows.size).astype(np.int64)
+            weights = np.array([takes[int(size)] for size in gpus]) * bids.part_machines[parts]
+            column = np.bincount(line[owner[parts]], weights=weights, minlength=rows.size).astype(np.int64)
             use.append(column)
             capacity.append(limit)
     matrix = np.column_stack(use) if use else np.empty((rows.size, 0), dtype=np.int64)
@@ -87,7 +87,7 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
 
 
 def _by_size(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
-    """Parts above 1 of each size; and GPUs in all, where parts of 1 fill what those leave."""
+    """Counts of parts above 1, by size, and, if there are parts of 1, of GPUs in all: these fill any rest."""
     parts = [int(size) for size in sizes]
     large = tuple(size for size in parts if size > 1)
     taken = [{size: int(size == one) for size in parts} for one in large]
@@ -96,7 +96,7 @@ def _by_size(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]
 
 
 def _table(sizes: Ints, free: int, machines: int) -> Bools | None:
-    """Which numbers of parts above 1 can be packed; parts of 1 fill what they leave. None: too many numbers."""
+    """Numbers of parts above 1 that can be packed; parts of 1 fill the rest. None: the table would be too large."""
     parts = tuple(size for size in sizes.tolist() if size > 1)
     if prod(many + 1 for many in most_parts(parts, free, machines)) > MOST_PACKABLE:
         return None
@@ -104,22 +104,22 @@ def _table(sizes: Ints, free: int, machines: int) -> Bools | None:
 
 
 def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
-    """For one class: by count, what a part of each size takes and what there is; and whether that decides all."""
+    """For one class: by count, the amount that a part of each size takes and the limit; and whether this is exact."""
     parts = [int(size) for size in sizes]
-    if machines == 1:  # one machine: the sum says all
+    if machines == 1:  # on one machine the sum decides
         return [{size: size for size in parts}], [free], True
     small = [size for size in parts if 2 * size <= free]
     taken = [{size: int(2 * size > free) for size in parts}]
     limits = [machines]
     chain = all(after % before == 0 for before, after in pairwise(small))
-    for slot in small if chain else [1]:
-        taken.append({size: free // slot - (free - size) // slot if size >= slot else 0 for size in parts})
-        limits.append(machines * (free // slot))
+    for unit in small if chain else [1]:
+        taken.append({size: free // unit - (free - size) // unit if size >= unit else 0 for size in parts})
+        limits.append(machines * (free // unit))
     return taken, limits, chain
 
 
 def _reduced(use: Ints, capacity: Ints, uncounted: Bools, fits: list[Fits]) -> Counts:
-    """Divide each count by what all its entries share, and leave out counts that others imply.
+    """Divide each count by the common divisor of its entries, and leave out counts that others imply.
 
     Counts that are axes of a table stay as they are.
     """

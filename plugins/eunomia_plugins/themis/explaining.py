@@ -6,7 +6,7 @@ from eunomia.units import JobId
 
 
 def explain(snapshot: Snapshot, decision: Decision, job: JobId, plugin: str) -> Explanation | None:
-    """Tell from the record of the decision's auction; None: there was none, or the app was no part of it."""
+    """Explain from the record of the decision's auction; None: there was no auction, or the app was not part of it."""
     tables = [one for one in decision.records if one.plugin == plugin and one.table == "auction"]
     if not tables:
         return None
@@ -50,24 +50,24 @@ def _slots(gpus: object) -> str:
 
 def _outbid(app: str, mine: Entry, lines: list[Entry]) -> str:
     winners = [_gain(line, "rho_won") for line in lines if line["gpus_won"]]
-    to = ", ".join(winners) if winners else "nobody"
+    to = ", ".join(winners) if winners else "no app"
     own = "it could use none of them" if mine["rho_least"] is None else _gain(mine, "rho_least")
     return f"{_slots(mine['gpus_offered'])} went to the apps that gain most together: {to}; {own}."
 
 
 def _shared(app: str, mine: Entry) -> str:
     won = f"{app} won {mine['gpus_kept']} of {_slots(mine['gpus_offered'])}"
-    return f"{won}; which of its jobs run on what it holds is its tuner's to say."
+    return f"{won}; its tuner decides which of its jobs run on the GPUs that it holds."
 
 
 def _held_back(app: str, mine: Entry) -> str:
     pays = float(mine["pays"] or 0.0)
     return (
-        f"{app} won {mine['gpus_won']} of {_slots(mine['gpus_offered'])} and paid {pays:.2f} of it for what others "
-        "went without: a part of an indivisible bundle is kept by chance, and it was not."
+        f"{app} won {mine['gpus_won']} of {_slots(mine['gpus_offered'])} and paid {pays:.2f} of it for what it cost "
+        "the others: a part of an indivisible bundle is kept by chance, and this one was not."
     )
 
 
 def _not_offered(app: str, lines: list[Entry]) -> str:
     worse = ", ".join(f"{line['app']} ρ {float(line['rho_now'] or 0.0):.2f}" for line in lines if line["bid"])
-    return f"The offer went to the apps that are treated worst: {worse}; {app} is treated better."
+    return f"The offer went to the apps with the worst ρ: {worse}; {app} has a better one."

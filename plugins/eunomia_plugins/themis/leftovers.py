@@ -1,4 +1,4 @@
-"""What nobody won or kept: at random to apps outside the auction, then to whoever can use it (Themis §3.3.2)."""
+"""GPUs that no app won or kept: given at random to apps outside the auction, then to the others (Themis §3.3.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from eunomia_plugins.themis.winnings import Pieces
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taker:
-    """An app that might use more.
+    """An app that may be able to use more GPUs.
 
     Attributes:
         claim: its number.
         usable: numbers of GPUs that it can use in all, ascending.
-        has: GPUs that it holds, keeps or has won.
+        has: GPUs that it holds or has won and keeps.
         gpu_type: the type its jobs ask for; -1: any, but one type at a time.
-        machines: where it has some.
-        outside: it did not take part in the auction.
+        machines: machines of these GPUs.
+        outside: whether it took no part in the auction.
     """
 
     claim: int
@@ -31,16 +31,16 @@ class Taker:
 
 
 def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.random.Generator) -> Pieces:
-    """Give a taker drawn at random its next size up, until nothing that is free suits anyone.
+    """Raise a taker drawn at random to its next size, until no taker can use the free GPUs.
 
     Args:
         free: [machines] GPUs left.
-        gpu_type: [machines].
-        takers: those outside the auction are served first.
-        rng: the draws.
+        gpu_type: [machines] GPU type of each.
+        takers: takers outside the auction are served first.
+        rng: the source of the draws.
 
     Returns:
-        What each gets in addition.
+        The additional GPUs of each taker.
     """
     left = np.array(free, dtype=np.int64)
     taken: dict[tuple[int, int], int] = {}
@@ -52,22 +52,22 @@ def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.rando
 def _round(
     left: Ints, gpu_type: Rows, takers: list[Taker], rng: np.random.Generator, taken: dict[tuple[int, int], int]
 ) -> None:
-    """Serve one group until nobody in it can take more."""
+    """Serve one group until no taker in it can use more."""
     has = {taker.claim: taker.has for taker in takers}
     where = {taker.claim: set(taker.machines) for taker in takers}
-    willing = list(takers)
-    while willing and left.any():
-        at = int(rng.integers(len(willing)))
-        taker = willing[at]
+    candidates = list(takers)
+    while candidates and left.any():
+        at = int(rng.integers(len(candidates)))
+        taker = candidates[at]
         more = taker.usable[taker.usable > has[taker.claim]]
         places = (
             _place(left, gpu_type, taker.gpu_type, int(more[0]) - has[taker.claim], where[taker.claim])
             if more.size
             else {}
         )
-        if not places:  # what is left only shrinks, so it never can again
-            willing[at] = willing[-1]
-            willing.pop()
+        if not places:  # what is left only shrinks, so it can take nothing later either
+            candidates[at] = candidates[-1]
+            candidates.pop()
             continue
         for machine, gpus in places.items():
             left[machine] -= gpus
@@ -77,7 +77,7 @@ def _round(
 
 
 def _place(left: Ints, gpu_type: Rows, wanted: int, gpus: int, own: set[int]) -> dict[int, int]:
-    """Where so many GPUs of one type are: beside what the app has, else where they fit best, else on few machines."""
+    """By machine, GPUs of one type: on a machine that the app uses, else on the best-fitting, else on few machines."""
     for kind in np.unique(gpu_type) if wanted < 0 else [wanted]:
         room = np.where(gpu_type == kind, left, 0)
         if room.sum() < gpus:

@@ -1,4 +1,4 @@
-"""How equal machines can be filled with parts: the patterns of one machine, and what several can take together."""
+"""Filling equal machines with parts: the patterns of one machine, and the parts that several can take together."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -9,7 +9,7 @@ from eunomia.units import Bools, Ints
 
 
 def patterns(sizes: Ints, free: int) -> Ints:
-    """[patterns, sizes] how many parts of each size fill a machine so that no further part fits.
+    """[patterns, sizes] numbers of parts of each size that fill a machine so that no further part fits.
 
     Args:
         sizes: sizes of parts, ascending.
@@ -29,21 +29,21 @@ def patterns(sizes: Ints, free: int) -> Ints:
 
 
 def most_parts(sizes: tuple[int, ...], free: int, machines: int) -> tuple[int, ...]:
-    """By size, how many parts fit if there are no others."""
+    """By size, the number of parts that fit if there are no others."""
     return tuple(machines * (free // size) for size in sizes)
 
 
 @lru_cache(maxsize=256)
 def packable(sizes: tuple[int, ...], free: int, machines: int) -> Bools:
-    """By numbers of parts, one axis a size: whether equal machines can take so many parts of each size together."""
+    """By numbers of parts, one axis per size: whether equal machines can take these parts together."""
     shape = tuple(many + 1 for many in most_parts(sizes, free, machines))
     fits = np.zeros(shape, dtype=bool)
     fits[(0,) * len(sizes)] = True
     for _ in range(machines):
         before = fits
         fits = before.copy()
-        for way in patterns(np.array(sizes), free).tolist():
-            less = [np.maximum(np.arange(size) - many, 0) for size, many in zip(shape, way, strict=True)]
+        for fill in patterns(np.array(sizes), free).tolist():
+            less = [np.maximum(np.arange(size) - many, 0) for size, many in zip(shape, fill, strict=True)]
             fits |= before[np.ix_(*less)]
     fits.setflags(write=False)
     return fits

@@ -1,7 +1,7 @@
-"""The auction as an integer programme over bids and machine patterns, for what counting does not decide.
+"""The auction as an integer programme over bids and machine patterns, for bids that counts do not decide.
 
-A pattern is a way to fill a machine of a class; a class of machines of 8 on which parts of 1 to 8 are bid for has 22
-that leave no room. So the programme stays small whatever the number of machines.
+A pattern is a way to fill a machine of a class; a class of machines of 8 GPUs with bids for parts of 1 to 8 has 22
+patterns that leave no room. So the programme stays small whatever the number of machines.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, 
 
     Args:
         bids: the bid table.
-        gain: [rows of the table] what each row adds.
+        gain: [rows of the table] gain of each row.
         rows: the rows that may be chosen; they are the first columns of the programme, patterns follow.
-        counts: what the rows take.
+        counts: the counts that the rows take.
         integral: False relaxes the choice, and the patterns, to fractions.
     """
     claims = bids.claim_of_row[rows]
@@ -51,33 +51,33 @@ def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, 
 
 
 def _class_rows(bids: ByBundle, rows: Ints, kind: int, first: int) -> tuple[list[tuple[Ints, Reals]], list[float], int]:
-    """Rows that tie the parts bid for in a class to its patterns, their upper bounds, and the number of patterns."""
+    """Rows that link the parts bid for in a class to its patterns, their upper bounds, and the number of patterns."""
     line = {int(row): position for position, row in enumerate(rows)}
     owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
-    here = [int(part) for part in np.flatnonzero(bids.part_class == kind) if int(owner[part]) in line]
-    sizes = np.unique(bids.part_gpus[here])
-    ways = patterns(sizes, int(bids.classes.free[kind]))
-    names = first + np.arange(len(ways))
-    added = [(names, np.ones(len(ways)))]
+    in_class = [int(part) for part in np.flatnonzero(bids.part_class == kind) if int(owner[part]) in line]
+    sizes = np.unique(bids.part_gpus[in_class])
+    fills = patterns(sizes, int(bids.classes.free[kind]))
+    columns = first + np.arange(len(fills))
+    added = [(columns, np.ones(len(fills)))]
     bounds = [float(bids.classes.machines[kind])]
     for position, size in enumerate(sizes.tolist()):
-        parts = [part for part in here if bids.part_gpus[part] == size]
+        parts = [part for part in in_class if bids.part_gpus[part] == size]
         index = np.array([line[int(owner[part])] for part in parts], dtype=np.int64)
         wanted = bids.part_machines[parts].astype(float)
-        added.append((np.concatenate([index, names]), np.concatenate([wanted, -ways[:, position].astype(float)])))
+        added.append((np.concatenate([index, columns]), np.concatenate([wanted, -fills[:, position].astype(float)])))
         bounds.append(0.0)
-    return added, bounds, len(ways)
+    return added, bounds, len(fills)
 
 
 def solve_auction(
     program: LinearProgram, rows: Ints, limits: Limits, *, allowed: Ints | None = None
 ) -> tuple[Ints, float, float]:
-    """Chosen rows, their sum of gains, and by how much that may fall short of the best.
+    """Chosen rows, the sum of their gains, and a bound on its distance from the optimum.
 
     Args:
         program: of ``auction_program``.
         rows: the rows that are its first columns.
-        limits: where the solver stops.
+        limits: at which the solver stops.
         allowed: rows that may be chosen; None: all.
     """
     upper = program.upper.copy()
@@ -88,8 +88,8 @@ def solve_auction(
     found = solve_linear(_bounded(program, upper), limits=limits, place="themis auction")
     chosen = rows[found.x[: rows.size] > 0.5]
     objective = float(program.cost[: rows.size][found.x[: rows.size] > 0.5].sum())
-    short = max(0.0, found.bound - found.objective)
-    return chosen, objective, short if short > 1e-9 * max(1.0, objective) else 0.0
+    gap = max(0.0, found.bound - found.objective)
+    return chosen, objective, gap if gap > 1e-9 * max(1.0, objective) else 0.0
 
 
 def _bounded(program: LinearProgram, upper: Reals) -> LinearProgram:

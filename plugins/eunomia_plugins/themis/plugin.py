@@ -34,16 +34,16 @@ from eunomia.bundles import offer_classes
 from eunomia.contracts import Contracts
 from eunomia.options import SolverChoice
 from eunomia.units import Ints, JobId
-from eunomia_plugins.themis.apps import AppView, Preparation, read_apps, runs
+from eunomia_plugins.themis.apps import AppView, WorkCache, read_apps, runs
 from eunomia_plugins.themis.explaining import explain
-from eunomia_plugins.themis.hammer import Lot, hold_auction
+from eunomia_plugins.themis.hold_auction import Lot, hold_auction
 from eunomia_plugins.themis.rho import bid, rho_now
 
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 
 
 class SlowdownOptions(PluginOptions):
-    """S(G) by how far apart a job's GPUs are, until it is measured (§4.3.1, footnote 3)."""
+    """S(G) by the locality of a job's GPUs, until it is measured (§4.3.1, footnote 3)."""
 
     machine: Factor = 1.0
     """All on one machine."""
@@ -59,11 +59,11 @@ class ThemisOptions(PluginOptions):
     fairness_knob: Share = 0.8
     """f: an offer is shown to the worst-off ceil((1 - f) * apps), at least one."""
     slowdown: SlowdownOptions = SlowdownOptions()
-    """What distance costs, until it is measured."""
+    """Slowdown by locality, until it is measured."""
     solver: SolverChoice = "fast"
     """``reference`` solves the cvxpy specification: slow, for comparison."""
     nodes: Annotated[int, Field(ge=1)] = 500
-    """Where the integer programme gives up, if an auction needs one; its gap is then recorded."""
+    """Nodes at which the integer programme stops, if an auction needs one; its gap is then recorded."""
 
 
 class Themis:
@@ -87,22 +87,22 @@ class Themis:
     def __init__(self, options: ThemisOptions) -> None:
         self.options = options
         far = options.slowdown
-        self.prepared = Preparation((1.0, far.machine, far.rack, far.cluster))
+        self.cache = WorkCache((1.0, far.machine, far.rack, far.cluster))
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for an auction whenever GPUs become free or an app comes (§3.3.2)."""
+        """Ask for an auction whenever GPUs become free or an app arrives (§3.3.2)."""
         return Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 
     @hookimpl
     def eunomia_offer(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
-        """Show the offer to the worst off of the apps that can use some of it (Pseudocode 1, lines 16 and 17).
+        """Show the offer to the apps with the worst ρ among those that can use it (Pseudocode 1, lines 16 and 17).
 
-        Who runs on nothing makes no progress, and comes before everybody who does (§3.3.2: its ρ is unbounded).
+        An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded).
         """
         offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
         rows = standings.claims.rows
-        views = read_apps(snapshot, menus, offer, rows.tolist(), self.prepared)
+        views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
         able = np.array([view.can_use(offered) for view in views], dtype=bool)
         ranked = standings.form(ByBundle).now
         running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
@@ -112,22 +112,22 @@ class Themis:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """ρ of what each app holds, and with each bundle that it bids for (equations 1 and 2)."""
+        """ρ of each app with the GPUs that it holds, and with each bundle that it bids for (equations 1 and 2)."""
         rows = snapshot.active_apps if offer.apps is None else offer.apps
-        self.prepared.forget({str(name) for name in snapshot.apps.id if name is not None})
-        views = read_apps(snapshot, menus, offer, rows.tolist(), self.prepared)
+        self.cache.forget({str(name) for name in snapshot.apps.id if name is not None})
+        views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
         classes = offer_classes(snapshot.cluster, offer)
-        now = [rho_now(view.work, view.standpoint) for view in views]
-        bids = [bid(view.work, view.standpoint, classes) if offer.gpus.size else [] for view in views]
+        now = [rho_now(view.work, view.context) for view in views]
+        bids = [bid(view.work, view.context, classes) if offer.gpus.size else [] for view in views]
         table = ByBundle.of(classes, now, bids)
         return Valuations(claims=Claims(unit=Unit.APP, rows=np.asarray(rows, dtype=np.int32)), forms=(table,))
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Hold the auction, take the payments, share out what is left over."""
+        """Hold the auction, collect the payments, share out the leftover GPUs."""
         rows = valuations.claims.rows.tolist()
         others = [row for row in snapshot.active_apps.tolist() if row not in set(rows)]
-        views = read_apps(snapshot, menus, offer, [*rows, *others], self.prepared)
+        views = read_apps(snapshot, menus, offer, [*rows, *others], self.cache)
         bids = usable_rows(valuations.form(ByBundle), views[: len(rows)])
         free = np.bincount(snapshot.cluster.machine[offer.gpus], minlength=len(snapshot.cluster.machines))
         lot = Lot(bids, views, free.astype(np.int64), snapshot.cluster.machine_type)
@@ -135,14 +135,14 @@ class Themis:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
-        """Tell whom the GPUs went to, and what each gains."""
+        """Explain which apps won the GPUs, and the gain of each."""
         return explain(snapshot, decision, job, self.name)
 
 
 def bidders(apps: int, fairness_knob: float) -> int:
-    """How many of so many apps are shown an offer: max(1, ceil((1 - f) * apps)).
+    """Number of apps that are shown an offer: max(1, ceil((1 - f) * apps)).
 
-    f is taken as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
+    f counts as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
     """
     fraction = 1 - Fraction(Decimal(repr(float(fairness_knob))))
     return max(1, ceil(fraction * apps))
@@ -152,12 +152,12 @@ def usable_rows(bids: ByBundle, views: list[AppView]) -> ByBundle:
     """The bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
     kept = []
     for claim, view in enumerate(views):
-        sizes = {int(size) - view.holds for size in view.standpoint.usable}
+        sizes = {int(size) - view.holds for size in view.context.usable}
         kept.append(
             [
                 row
                 for row in bids.bundles(claim)
-                if row.size in sizes and _of_type(bids.classes.gpu_type, row.parts, view.standpoint.gpu_type)
+                if row.size in sizes and _of_type(bids.classes.gpu_type, row.parts, view.context.gpu_type)
             ]
         )
     return ByBundle.of(bids.classes, bids.now, kept)

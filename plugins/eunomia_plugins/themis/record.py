@@ -1,4 +1,4 @@
-"""What an auction leaves for journal and report: a row an app that bid or got something."""
+"""The record of an auction for journal and report: one row per app that bid or got GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ class Line:
 
     Attributes:
         app: its id.
-        bid: it took part; else it only got leftovers.
-        rho_now: ρ of what it held, None where it did not bid.
+        bid: whether it bid; else it only got leftovers.
+        rho_now: ρ of the GPUs that it held, None where it did not bid.
         gpus_least: the smallest bundle that it bid for; 0: none.
         rho_least: ρ with its best bundle of that size.
         gpus_won: GPUs of the bundle won; 0: none.
-        rho_won: ρ with it.
+        rho_won: ρ with that bundle.
         kept: c_i of a winner.
         gpus_kept: GPUs that it keeps of the bundle.
-        gpus_left_over: GPUs that it got of what was left over.
+        gpus_left_over: leftover GPUs that it got.
         table: its best ρ by size, such as ``1: 0.95, 2: 0.8``.
     """
 
@@ -39,7 +39,7 @@ class Line:
 
     @property
     def gain(self) -> float | None:
-        """How many times better the bundle won makes it, else the smallest it bid for."""
+        """ρ now over ρ with the bundle won, else with the smallest bundle that it bid for."""
         with_bundle = self.rho_won if self.rho_won is not None else self.rho_least
         return None if self.rho_now is None or with_bundle is None else self.rho_now / with_bundle
 
@@ -51,13 +51,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuctionRecord:
-    """An auction: who bid, who won, who paid what, who got leftovers.
+    """An auction: the bids, winners, payments and leftovers.
 
     Attributes:
-        lines: bidders in the order of their claims, then others who got leftovers.
+        lines: bidders in the order of their claims, then other apps that got leftovers.
         gpus_offered: GPUs on offer.
-        apps_active: apps of which the worst off were shown the offer.
-        method: how it was solved.
+        apps_active: active apps, of which those with the worst ρ were shown the offer.
+        method: how the auction was solved.
         gap: distance to the optimum in the logarithm of the product; 0: exact.
     """
 

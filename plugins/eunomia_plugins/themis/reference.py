@@ -1,6 +1,7 @@
-"""The auction as the paper states it, in cvxpy, machine by machine: the specification of the fast path.
+"""The auction as the paper states it, in cvxpy, machine by machine: the specification of the fast solver.
 
-Chosen with ``solver = "reference"``; slow, and read beside Pseudocode 1. It knows machines, not counts of a class.
+Selected by ``solver = "reference"``; slow, and to be read together with Pseudocode 1. It uses machines, not counts
+of a class.
 """
 
 import importlib
@@ -11,24 +12,24 @@ import numpy as np
 from eunomia.bundles import ByBundle
 from eunomia.solve import Limits, solve_cvxpy
 from eunomia.units import Ints, Reals
-from eunomia_plugins.themis.auction import Method, Outcome, fraction, gains
+from eunomia_plugins.themis.auction import AuctionResult, Method, fraction, gains
 
 
-def run_reference(bids: ByBundle, *, payments: bool = True) -> Outcome:
+def run_reference(bids: ByBundle, *, payments: bool = True) -> AuctionResult:
     """Solve the auction and, for every winner, the auction without it, with a gap of 0.
 
     Args:
-        bids: what each claim offers for what.
-        payments: whether to solve for them; else every fraction is 1.
+        bids: the bid table.
+        payments: whether to solve for payments; else every fraction is 1.
     """
     specification = Specification(bids)
     row, objective = specification.best()
     kept = specification.fractions(row, objective) if payments else np.ones(len(bids))
-    return Outcome(row=row, kept=kept, objective=objective, gap=0.0, method=Method.REFERENCE)
+    return AuctionResult(row=row, kept=kept, objective=objective, gap=0.0, method=Method.REFERENCE)
 
 
 class Specification:
-    """One integer programme: which rows win, and which machines each part of a row takes."""
+    """One integer programme: the rows that win, and the machines that each part of a row takes."""
 
     def __init__(self, bids: ByBundle) -> None:
         self.bids = bids
@@ -57,16 +58,16 @@ class Specification:
         ]
         self.problem = cp.Problem(cp.Maximize(self.gain @ self.chosen), constraints)
 
-    def best(self, *, barred: int = -1) -> tuple[Ints, float]:
-        """[claims] winning rows (-1: none) of an allocation of greatest product, and ln of the product from now on.
+    def best(self, *, excluded: int = -1) -> tuple[Ints, float]:
+        """[claims] winning rows (-1: none) of an allocation of greatest product, and ln of the product relative to now.
 
         Args:
-            barred: a claim that wins nothing.
+            excluded: a claim that must win nothing.
         """
         row = np.full(len(self.bids), -1, dtype=np.int64)
         if self.bids.rho.size == 0:
             return row, 0.0
-        self.allowed.value = (np.arange(len(self.bids)) != barred).astype(float)
+        self.allowed.value = (np.arange(len(self.bids)) != excluded).astype(float)
         solve_cvxpy(self.problem, limits=Limits(gap=0.0), place="themis reference")
         won = np.flatnonzero(np.asarray(self.chosen.value) > 0.5)
         row[self.bids.claim_of_row[won]] = won
@@ -76,7 +77,7 @@ class Specification:
         """[claims] c_i of an optimal allocation: the others' product with i over their best product without i."""
         kept = np.ones(len(self.bids))
         for claim in np.flatnonzero(row >= 0).tolist():
-            _, without = self.best(barred=claim)
+            _, without = self.best(excluded=claim)
             kept[claim] = fraction(objective - float(self.gain[row[claim]]), without)
         return kept
 
@@ -101,6 +102,6 @@ def _row_of_part(bids: ByBundle) -> Ints:
 
 
 def _incidence(line: Ints, column: Ints, values: Ints | Reals) -> Any:
-    """Sparse matrix with these entries, as many lines as are named."""
+    """Sparse matrix with these entries, up to the last line named."""
     sparse: Any = importlib.import_module("scipy.sparse")
     return sparse.csr_array((np.asarray(values, dtype=float), (line, column)), shape=(int(line.max()) + 1, column.size))

@@ -1,4 +1,4 @@
-"""Finish-time fairness ρ = T_sh / T_id (Themis eq. 1 and 2) of what an app holds and of what it might win."""
+"""Finish-time fairness ρ = T_sh / T_id (Themis eq. 1 and 2) of an app with its GPUs and with bundles it might win."""
 
 import math
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from eunomia_plugins.themis.bundles import MOST_ROWS_AN_APP, Candidate, candidat
 from eunomia_plugins.themis.work import RemainingWork
 
 LEAST_SECONDS = 1e-6
-"""No time that a ratio is taken of is shorter."""
+"""Lower bound of the times in ratios."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standpoint:
-    """What a bid needs to know of its app beside the remaining work.
+class BidContext:
+    """The inputs of an app's bid in addition to its remaining work.
 
     Attributes:
-        elapsed: seconds since the app came.
-        waited: seconds for which it has held nothing.
-        ideal: T_id in seconds, of ``ideal_seconds``.
-        lease: seconds that a win binds.
+        elapsed: seconds since the app arrived.
+        waited: seconds for which it has held no GPUs.
+        ideal: T_id in seconds, from ``ideal_seconds``.
+        lease: lease of a bundle won, in seconds.
         usable: numbers of GPUs that the app can use, ascending.
         gpu_type: the type its jobs ask for; -1: any.
         held: GPUs that it holds and keeps, by machine.
-        rack_of: rack of each machine on which it holds some.
-        near: how far apart GPUs of one machine are: ISLAND where all of a machine are joined by the fastest links.
+        rack_of: rack of each machine on which it holds GPUs.
+        near: locality of GPUs on one machine: ISLAND where the fastest links join all GPUs of a machine.
     """
 
     elapsed: float
@@ -54,55 +54,55 @@ def ideal_seconds(total_gpu_seconds: float, cluster_gpus: int, most: int, conten
     return max(LEAST_SECONDS, total_gpu_seconds / max(1, min(cluster_gpus, most)) * max(1.0, contention))
 
 
-def rho(seconds_left: float, standpoint: Standpoint) -> float:
-    """T_sh / T_id: T_sh is the time since the app came and the time its work still takes."""
-    return max(LEAST_SECONDS, standpoint.elapsed + seconds_left) / standpoint.ideal
+def rho(seconds_left: float, context: BidContext) -> float:
+    """T_sh / T_id: T_sh is the time since the app arrived plus the time its remaining work takes."""
+    return max(LEAST_SECONDS, context.elapsed + seconds_left) / context.ideal
 
 
-def rho_now(work: RemainingWork, standpoint: Standpoint) -> float:
-    """ρ of what the app holds; if it holds nothing of use, ρ of waiting on (docs/decisions/0020).
+def rho_now(work: RemainingWork, context: BidContext) -> float:
+    """ρ of the app with the GPUs that it holds; if it cannot run on them, ρ of waiting (docs/decisions/0020).
 
-    It then expects to wait a lease and to go on with the least it can use at the slowest; and all this again for each
-    lease that it has waited: finite, worse than any bundle, and soon by far.
+    It then expects to wait for one lease and to run on the fewest GPUs at the slowest locality, and the value grows by
+    the same amount for each lease that it has waited: it is finite, and worse than ρ with any bundle.
     """
-    pieces = sorted(standpoint.held.values(), reverse=True)
-    racks = list(standpoint.rack_of.values())
-    held = work.seconds(pieces, standpoint.near, _far(pieces, racks)) if pieces else math.inf
+    pieces = sorted(context.held.values(), reverse=True)
+    racks = list(context.rack_of.values())
+    held = work.seconds(pieces, context.near, _far(pieces, racks)) if pieces else math.inf
     if work.done:
-        return rho(0.0, standpoint)
+        return rho(0.0, context)
     if math.isfinite(held):
-        return rho(held, standpoint)
-    waits = 1.0 + standpoint.waited / max(LEAST_SECONDS, standpoint.lease)
-    return rho(standpoint.lease + work.slowest(Locality.CLUSTER), standpoint) * waits
+        return rho(held, context)
+    waits = 1.0 + context.waited / max(LEAST_SECONDS, context.lease)
+    return rho(context.lease + work.slowest(Locality.CLUSTER), context) * waits
 
 
-def bid(work: RemainingWork, standpoint: Standpoint, classes: MachineClasses) -> list[Bundle]:
-    """The rows of an app: bundles that leave it better off than it is, none dearer and no better than another.
+def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> list[Bundle]:
+    """The rows of an app: bundles that improve its ρ.
 
     Args:
-        work: what it still has to do.
-        standpoint: how it stands.
+        work: its remaining work.
+        context: the other inputs of its bid.
         classes: the machines on offer.
     """
     if work.done:
         return []
-    now = rho_now(work, standpoint)
-    own = frozenset(np.flatnonzero(_named(classes, standpoint.held)).tolist())
-    sizes = sizes_to_bid(standpoint.usable, sum(standpoint.held.values()), classes.gpus)
+    now = rho_now(work, context)
+    own = frozenset(np.flatnonzero(_own_machine(classes, context.held)).tolist())
+    sizes = sizes_to_bid(context.usable, sum(context.held.values()), classes.gpus)
     rows: list[Bundle] = []
     for size in sizes:
-        for way in candidates(classes, size, standpoint.gpu_type, own, max(2, MOST_ROWS_AN_APP // len(sizes))):
-            worth = rho(_with(work, standpoint, classes, way), standpoint)
-            if worth < now:
-                rows.append(Bundle(worth, way.parts))
+        for way in candidates(classes, size, context.gpu_type, own, max(2, MOST_ROWS_AN_APP // len(sizes))):
+            value = rho(_seconds_with(work, context, classes, way), context)
+            if value < now:
+                rows.append(Bundle(value, way.parts))
     return rows[:MOST_ROWS_AN_APP]
 
 
-def _with(work: RemainingWork, standpoint: Standpoint, classes: MachineClasses, way: Candidate) -> float:
-    """Seconds left with what the app holds and this bundle; on a machine that it holds GPUs of, they are one piece."""
-    if not standpoint.held:
-        return work.seconds(way.pieces, standpoint.near, way.locality)
-    held = dict(standpoint.held)
+def _seconds_with(work: RemainingWork, context: BidContext, classes: MachineClasses, way: Candidate) -> float:
+    """Seconds left with the held GPUs and this bundle; GPUs on one machine count as one piece."""
+    if not context.held:
+        return work.seconds(way.pieces, context.near, way.locality)
+    held = dict(context.held)
     pieces = list(way.pieces)
     for part in way.parts:
         members = classes.members(part.machine_class)
@@ -110,19 +110,19 @@ def _with(work: RemainingWork, standpoint: Standpoint, classes: MachineClasses, 
             held[int(members[0])] += part.gpus
             pieces.remove(part.gpus)
     together = [*held.values(), *pieces]
-    racks = [*standpoint.rack_of.values(), *way.racks]
-    return work.seconds(together, standpoint.near, _far(together, racks))
+    racks = [*context.rack_of.values(), *way.racks]
+    return work.seconds(together, context.near, _far(together, racks))
 
 
 def _far(pieces: Sequence[int], racks: Sequence[int]) -> Locality:
-    """How far apart GPUs on these machines are."""
+    """Locality of GPUs on these machines."""
     if len(pieces) <= 1:
         return Locality.MACHINE
     return Locality.RACK if len(set(racks)) <= 1 else Locality.CLUSTER
 
 
-def _named(classes: MachineClasses, held: dict[int, int]) -> Bools:
-    """[classes] is it one machine on which the app holds GPUs."""
+def _own_machine(classes: MachineClasses, held: dict[int, int]) -> Bools:
+    """[classes] whether the class is one machine on which the app holds GPUs."""
     return np.array(
         [classes.members(kind).size == 1 and int(classes.members(kind)[0]) in held for kind in range(len(classes))],
         dtype=bool,

@@ -1,4 +1,4 @@
-"""From winning rows to GPUs on machines: packing, and the part of an indivisible bundle that c_i leaves."""
+"""From winning rows to GPUs on machines: packing, and the part of an indivisible bundle that a winner keeps."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from eunomia_plugins.themis.packing import patterns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """``gpus[i]`` GPUs on machine ``machine[i]`` for claim ``claim[i]``; a claim has one piece a machine at most."""
+    """``gpus[i]`` GPUs on machine ``machine[i]`` for claim ``claim[i]``; at most one piece per claim and machine."""
 
     claim: Ints
     machine: Ints
@@ -35,14 +35,14 @@ class Pieces:
 
 
 def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = None) -> Pieces:
-    """Put what was won on machines.
+    """Place the bundles won on machines.
 
     Args:
         bids: the bid table.
         row: [claims] winning row, -1: none.
-        prefers: by claim, machines that it would rather have, such as those on which it runs.
+        prefers: by claim, preferred machines, such as those on which it runs.
     """
-    wishes = prefers or {}
+    preferred = prefers or {}
     taken: dict[tuple[int, int], int] = {}
     by_class: dict[int, list[tuple[int, int]]] = {}
     for claim in np.flatnonzero(row >= 0).tolist():
@@ -50,7 +50,7 @@ def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = Non
             by_class.setdefault(part.machine_class, []).extend([(part.gpus, claim)] * part.machines)
     for kind, items in sorted(by_class.items()):
         members, free = bids.classes.members(kind), int(bids.classes.free[kind])
-        places = _first_fit(items, members, free, wishes) or _by_patterns(items, members, free)
+        places = _first_fit(items, members, free, preferred) or _by_patterns(items, members, free)
         for (_, claim), machine, gpus in zip(places[0], places[1], (item[0] for item in places[0]), strict=True):
             taken[claim, machine] = taken.get((claim, machine), 0) + gpus
     return Pieces.of(taken)
@@ -59,10 +59,10 @@ def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = Non
 Placed = tuple[list[tuple[int, int]], list[int]]
 
 
-def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, wishes: dict[int, set[int]]) -> Placed | None:
-    """Largest first, on a machine that the claim prefers, else on the fullest that takes it; None: one fits nowhere.
+def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, prefers: dict[int, set[int]]) -> Placed | None:
+    """Largest first, on a preferred machine, else on the fullest that fits; None: some part fits no machine.
 
-    Where counts decide what fits, this never fails, whatever the machine preferred (see ``counting``).
+    Where counts decide what fits, this never fails, whichever machines are preferred (see ``counting``).
     """
     room = np.full(members.size, free)
     order = sorted(items, key=lambda item: (-item[0], item[1]))
@@ -71,7 +71,8 @@ def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, wishes: d
         fitting = np.flatnonzero(room >= gpus)
         if fitting.size == 0:
             return None
-        wanted = [at for at in fitting.tolist() if int(members[at]) in wishes.get(claim, ())] if claim in wishes else []
+        own = prefers.get(claim, set())
+        wanted = [at for at in fitting.tolist() if int(members[at]) in own] if own else []
         at = wanted[0] if wanted else int(fitting[np.argmin(room[fitting])])
         room[at] -= gpus
         places.append(int(members[at]))
@@ -79,41 +80,41 @@ def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, wishes: d
 
 
 def _by_patterns(items: list[tuple[int, int]], members: Ints, free: int) -> Placed:
-    """Choose a pattern for each machine so that all parts fit, then deal the parts out."""
+    """Choose a pattern for each machine so that all parts fit, then assign the parts."""
     sizes = np.unique([gpus for gpus, _ in items])
-    ways = patterns(sizes, free)
+    fills = patterns(sizes, free)
     wanted = np.array([sum(gpus == size for gpus, _ in items) for size in sizes.tolist()], dtype=float)
-    columns = np.arange(len(ways))
-    rows = [(columns, ways[:, size].astype(float)) for size in range(sizes.size)]
+    columns = np.arange(len(fills))
+    rows = [(columns, fills[:, size].astype(float)) for size in range(sizes.size)]
     program = LinearProgram.of(
-        np.ones(len(ways)),
-        rows=SparseRows.of([*rows, (columns, np.ones(len(ways)))]),
+        np.ones(len(fills)),
+        rows=SparseRows.of([*rows, (columns, np.ones(len(fills)))]),
         row_lower=[*wanted, 0.0],
         row_upper=[*np.full(sizes.size, np.inf), float(members.size)],
         integral=True,
     )
-    filled = np.repeat(ways, solve_linear(program, place="themis packing").x.astype(int), axis=0)
+    filled = np.repeat(fills, solve_linear(program, place="themis packing").x.astype(int), axis=0)
     order: list[tuple[int, int]] = []
     places: list[int] = []
     for column, size in enumerate(sizes.tolist()):
-        slots = np.repeat(members[: len(filled)], filled[:, column])
-        mine = [item for item in items if item[0] == size]
-        order += mine
-        places += [int(machine) for machine in slots[: len(mine)]]
+        machines = np.repeat(members[: len(filled)], filled[:, column])
+        parts = [item for item in items if item[0] == size]
+        order += parts
+        places += [int(machine) for machine in machines[: len(parts)]]
     return order, places
 
 
 def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator) -> Ints:
     """[claims] GPUs that winners keep: c_i of the bundle on average (docs/decisions/0021).
 
-    The fraction falls between two sizes that the claim has bid for, or nothing; one of the two is drawn so that the
-    mean is c_i of the bundle. For one fixed gang c_i is the chance to keep it.
+    The fraction falls between two sizes that the claim bid for, or 0; one of the two is drawn so that the mean is c_i
+    of the bundle. For one fixed gang, c_i is the probability of keeping it.
 
     Args:
         bids: the bid table.
         row: [claims] winning rows, -1: none.
         kept: [claims] c_i.
-        rng: one draw a winner, in the order of the claims.
+        rng: draws one number per winner, in the order of the claims.
     """
     sizes = bids.sizes
     result = np.zeros(len(bids), dtype=np.int64)
@@ -130,11 +131,11 @@ def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator)
 
 
 def shrunk(pieces: Pieces, keep: Ints) -> Pieces:
-    """What is left where each claim keeps so many GPUs: its smallest pieces go first, so that it stays together."""
+    """The pieces of claims that keep ``keep`` GPUs each: the smallest pieces go first, so that gangs stay together."""
     taken = {(int(c), int(m)): int(g) for c, m, g in zip(pieces.claim, pieces.machine, pieces.gpus, strict=True)}
     surplus = pieces.by_claim(keep.size) - keep
     for claim, machine in sorted(taken, key=lambda key: (key[0], taken[key], key[1])):
-        gone = min(int(surplus[claim]), taken[claim, machine])
-        taken[claim, machine] -= gone
-        surplus[claim] -= gone
+        removed = min(int(surplus[claim]), taken[claim, machine])
+        taken[claim, machine] -= removed
+        surplus[claim] -= removed
     return Pieces.of(taken)

@@ -1,4 +1,4 @@
-"""How long an app's remaining work takes with given GPUs (Themis eq. 1 and 2), from its forecast."""
+"""The time that an app's remaining work takes with given GPUs (Themis eq. 1 and 2), from its forecast."""
 
 import heapq
 import math
@@ -21,7 +21,7 @@ class RemainingWork:
     Args:
         forecast: the remaining phases.
         assumed: S by locality where a job has none measured.
-        sizes: of a single job, the numbers of GPUs it can run at, ascending; None: any from least to most.
+        sizes: for a single job, the numbers of GPUs it can run at, ascending; None: any from least to most.
     """
 
     def __init__(self, forecast: Forecast, *, assumed: Slowdown = ASSUMED_SLOWDOWN, sizes: Ints | None = None) -> None:
@@ -34,12 +34,12 @@ class RemainingWork:
 
     @property
     def done(self) -> bool:
-        """Nothing is left."""
+        """Whether no work is left."""
         return not self._phases
 
     @property
     def least(self) -> int:
-        """Fewest GPUs with which every phase can go on."""
+        """The fewest GPUs with which every phase can run."""
         if self._sizes is not None and self._sizes.size:
             return int(self._sizes[0])
         return max((job.least for jobs in self._phases for job in jobs), default=1)
@@ -49,8 +49,8 @@ class RemainingWork:
 
         Args:
             pieces: GPUs on each machine.
-            near: how far apart GPUs of one machine are.
-            far: how far apart the machines are.
+            near: locality of GPUs on one machine.
+            far: locality of GPUs on several machines.
         """
         key = (tuple(sorted(pieces, reverse=True)), near, far)
         known = self._known.get(key)
@@ -60,7 +60,7 @@ class RemainingWork:
         return known
 
     def slowest(self, far: Locality) -> float:
-        """Time to the end with the fewest GPUs that are of use, as far apart as can be."""
+        """Time to the end with the fewest GPUs that the app can use, each on another machine."""
         return self.seconds([1] * self.least, far, far)
 
     def _phase(self, number: int, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
@@ -74,13 +74,13 @@ class RemainingWork:
         return self._together(jobs, self._splits[number, gpus], pieces, near, far)
 
     def _single(self, job: JobForecast, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """One job: all GPUs that it can use, or those of the largest piece alone, whichever is faster."""
+        """One job: on all GPUs that it can use, or on those of the largest piece only, whichever is faster."""
         whole, local = self._fitting(job, sum(pieces)), self._fitting(job, pieces[0] if pieces else 0)
         apart = near if local == whole else far
         return min(self._time(job, whole, apart), self._time(job, local, near))
 
     def _fitting(self, job: JobForecast, gpus: int) -> int:
-        """The largest size the job can run at with so many GPUs; 0: none."""
+        """The largest size the job can run at with ``gpus`` GPUs; 0: none."""
         if self._sizes is None:
             return min(gpus, job.most) if gpus >= job.least else 0
         fit = int(np.searchsorted(self._sizes, gpus, side="right"))
@@ -95,7 +95,7 @@ class RemainingWork:
     def _together(
         self, jobs: list[JobForecast], shares: list[int], pieces: tuple[int, ...], near: Locality, far: Locality
     ) -> float:
-        """All jobs at once: the largest are packed first; who fits no machine is spread, or takes less on one."""
+        """All jobs at once, largest first: a job that fits no machine is spread, or runs smaller on one."""
         room = list(pieces)
         last = 0.0
         for share, job in sorted(zip(shares, jobs, strict=True), key=lambda pair: -pair[0]):
@@ -111,22 +111,22 @@ class RemainingWork:
         return last
 
     def _turns(self, jobs: list[JobForecast], pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """Too few GPUs for all: lanes that are wide enough for any job, the longest jobs first."""
+        """Too few GPUs for all jobs: they take turns on blocks wide enough for any of them, the longest jobs first."""
         width = max(job.least for job in jobs)
-        lanes = sum(pieces) // width
-        if lanes == 0:
+        blocks = sum(pieces) // width
+        if blocks == 0:
             return math.inf
-        locality = near if sum(piece // width for piece in pieces) >= lanes else far
-        busy = [0.0] * lanes
+        locality = near if sum(piece // width for piece in pieces) >= blocks else far
+        busy = [0.0] * blocks
         for seconds in sorted((self._time(job, min(width, job.most), locality) for job in jobs), reverse=True):
             heapq.heapreplace(busy, busy[0] + seconds)
         return max(busy)
 
 
 def split(jobs: Sequence[JobForecast], gpus: int) -> list[int]:
-    """[jobs] whole GPUs for each, so that the last job ends first: one more to whoever is last, while it can use it.
+    """[jobs] GPUs for each, so that the last job ends as early as possible: the slowest job gets one GPU at a time.
 
-    ``gpus`` are at least the sum of what the jobs need at least.
+    ``gpus`` is at least the sum of the least GPUs of the jobs.
     """
     shares = [job.least for job in jobs]
     work = [job.iterations_left * job.seconds_per_iteration for job in jobs]
@@ -146,7 +146,7 @@ def _active(phase: Phase) -> list[JobForecast]:
 
 
 def _take(room: list[int], gpus: int) -> None:
-    """Take GPUs from the largest pieces down."""
+    """Take GPUs from the largest pieces first."""
     for piece in sorted(range(len(room)), key=lambda one: -room[one]):
         taken = min(room[piece], gpus)
         room[piece] -= taken

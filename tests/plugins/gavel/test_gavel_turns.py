@@ -119,8 +119,8 @@ def test_a_shuffled_walk_is_the_same_in_the_same_round_and_another_in_others() -
     wanted = {"a/1": [0.3, 0.3, 0.3]}
     world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1")
     plugin = GavelRounds(GavelRoundsOptions(walk="shuffled"))
-    walks = [plugin._walk(world.snapshot(round=number)) for number in range(100)]
-    assert walks == [plugin._walk(world.snapshot(round=number)) for number in range(100)]
+    walks = [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
+    assert walks == [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
     assert len({tuple(walk) for walk in walks}) == 6
     assert list(refined(world, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
 

@@ -16,7 +16,7 @@ from eunomia_plugins.themis.counting import count
 from eunomia_plugins.themis.packing import patterns
 from eunomia_plugins.themis.plugin import bidders
 from eunomia_plugins.themis.reference import Specification, run_reference
-from eunomia_plugins.themis.rho import Standpoint, bid, rho_now
+from eunomia_plugins.themis.rho import BidContext, bid, rho_now
 from eunomia_plugins.themis.winnings import pack
 from eunomia_plugins.themis.work import RemainingWork
 
@@ -30,7 +30,7 @@ def vgg16(classes: MachineClasses, *, sensitive: bool) -> tuple[list[Bundle], fl
     far = 103.6 / 80.4 if sensitive else 243 / 242
     job = JobForecast(iterations_left=1000, seconds_per_iteration=1.0, least=4, most=4, slowdown=(1.0, 1.0, far, far))
     work = RemainingWork(Forecast(phases=(Phase(jobs=(job,)),), total_gpu_seconds=1000.0, most=4))
-    place = Standpoint(
+    place = BidContext(
         elapsed=0.0, waited=0.0, ideal=500.0, lease=600.0, usable=np.array([4]), gpu_type=-1, held={}, rack_of={}
     )
     return bid(work, place, classes), rho_now(work, place)

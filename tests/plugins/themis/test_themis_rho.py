@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eunomia.bundles import ByBundle, MachineClasses, Part
 from eunomia.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
-from eunomia_plugins.themis.rho import Standpoint, bid, ideal_seconds, rho, rho_now
+from eunomia_plugins.themis.rho import BidContext, bid, ideal_seconds, rho, rho_now
 from eunomia_plugins.themis.work import RemainingWork, split
 
 
@@ -27,8 +27,8 @@ def example(*, most: int = 8) -> Forecast:
     return Forecast(phases=phases, total_gpu_seconds=10000.0, most=16)
 
 
-def standpoint(**changes: object) -> Standpoint:
-    plain = Standpoint(
+def context(**changes: object) -> BidContext:
+    plain = BidContext(
         elapsed=0.0,
         waited=0.0,
         ideal=2500.0,
@@ -57,7 +57,7 @@ def test_the_example_with_whole_gpus(gpus: int, seconds: float, expected: float)
     """Table 3 prints 1, 0.5 and 0.34 for 4, 8 and 16 GPUs: it takes work as perfectly divisible."""
     left = RemainingWork(example()).seconds([gpus], Locality.MACHINE, Locality.MACHINE)
     assert left == pytest.approx(seconds)
-    assert rho(left, standpoint()) == pytest.approx(expected, rel=1e-5)
+    assert rho(left, context()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_sixteen_gpus_split_best_and_equally() -> None:
@@ -74,11 +74,11 @@ def test_the_updated_estimates_of_the_example() -> None:
     forecast = Forecast(phases=phases, total_gpu_seconds=10000.0, most=16)
     left = RemainingWork(forecast).seconds([2], Locality.MACHINE, Locality.MACHINE)
     assert left == pytest.approx(1600 + 1920 + 2160)
-    assert rho(left, standpoint()) == pytest.approx(2.272)
+    assert rho(left, context()) == pytest.approx(2.272)
 
 
 def test_a_bid_of_the_example_is_its_table() -> None:
-    rows = bid(RemainingWork(example()), standpoint(), one_machine(16))
+    rows = bid(RemainingWork(example()), context(), one_machine(16))
     table = {row.size: row.rho for row in rows}
     assert sorted(table) == [1, 2, 4, 8, 16]
     assert [table[size] for size in (1, 2, 4, 8, 16)] == pytest.approx([4, 2, 1.064, 0.532, 0.3453], rel=1e-3)
@@ -98,7 +98,7 @@ def test_one_job_by_equation_one() -> None:
     assert work.seconds([4], Locality.ISLAND, Locality.ISLAND) == pytest.approx(250.0)
     assert work.seconds([2, 2], Locality.ISLAND, Locality.CLUSTER) == pytest.approx(325.0)
     assert work.seconds([16], Locality.ISLAND, Locality.ISLAND) == pytest.approx(125.0)
-    assert rho(275.0, standpoint(elapsed=100.0, ideal=250.0)) == pytest.approx(1.5)
+    assert rho(275.0, context(elapsed=100.0, ideal=250.0)) == pytest.approx(1.5)
 
 
 def test_a_measured_slowdown_replaces_the_assumed_one() -> None:
@@ -118,25 +118,25 @@ def test_a_gang_does_not_run_on_less() -> None:
     work = RemainingWork(single(least=4, most=4), sizes=np.array([4]))
     assert work.seconds([3], Locality.ISLAND, Locality.ISLAND) == math.inf
     assert work.seconds([7], Locality.ISLAND, Locality.ISLAND) == pytest.approx(250.0)
-    rows = bid(work, standpoint(usable=np.array([4])), one_machine(8))
+    rows = bid(work, context(usable=np.array([4])), one_machine(8))
     assert [row.size for row in rows] == [4]
 
 
 def test_an_app_that_holds_nothing_is_worse_off_than_with_any_bundle() -> None:
     work = RemainingWork(example())
-    now = [rho_now(work, standpoint(elapsed=waited, waited=waited)) for waited in (0.0, 100.0, 1000.0)]
+    now = [rho_now(work, context(elapsed=waited, waited=waited)) for waited in (0.0, 100.0, 1000.0)]
     assert now == sorted(now)
     assert len(set(now)) == 3
     assert all(math.isfinite(value) for value in now)
     assert now[0] == pytest.approx((600 + 10000) / 2500)
-    rows = bid(work, standpoint(), one_machine(16))
+    rows = bid(work, context(), one_machine(16))
     assert max(row.rho for row in rows) < now[0]
 
 
 def test_each_lease_without_gpus_adds_to_what_any_bundle_gains() -> None:
     """Two leases without GPUs, and any bundle betters ρ threefold at least, though little is left of a long life."""
     work = RemainingWork(single(iterations=1))
-    late = standpoint(elapsed=90_000.0, waited=1200.0)
+    late = context(elapsed=90_000.0, waited=1200.0)
     rows = bid(work, late, one_machine(4))
     assert rows
     assert all(rho_now(work, late) >= 3.0 * row.rho for row in rows)
@@ -145,7 +145,7 @@ def test_each_lease_without_gpus_adds_to_what_any_bundle_gains() -> None:
 def test_what_it_holds_counts_in_its_bids() -> None:
     """It holds 2 GPUs of machine 0: 2 more there make one piece of 4, 2 elsewhere two pieces."""
     classes = MachineClasses.of(machine=[0, 1], free=[2, 2], gpu_type=[0, 0], rack=[0, 0], named=[0])
-    place = standpoint(held={0: 2}, rack_of={0: 0}, usable=np.arange(1, 9), ideal=1000.0)
+    place = context(held={0: 2}, rack_of={0: 0}, usable=np.arange(1, 9), ideal=1000.0)
     work = RemainingWork(single())
     assert rho_now(work, place) == pytest.approx(0.5)
     rows = {row.parts: row.rho for row in bid(work, place, classes)}
@@ -157,8 +157,8 @@ def test_what_it_holds_counts_in_its_bids() -> None:
 
 def test_work_that_is_done_bids_for_nothing() -> None:
     done = RemainingWork(single(iterations=0))
-    assert bid(done, standpoint(), one_machine(4)) == []
-    assert math.isfinite(rho_now(done, standpoint()))
+    assert bid(done, context(), one_machine(4)) == []
+    assert math.isfinite(rho_now(done, context()))
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,7 +200,7 @@ def test_bids_pass_the_check_are_bounded_and_better_than_now(seed: int) -> None:
     most = int(rng.integers(1, 40))
     rows = bid(
         RemainingWork(single(most=most)),
-        standpoint(usable=np.arange(1, most + 1), gpu_type=int(rng.integers(-1, 2))),
+        context(usable=np.arange(1, most + 1), gpu_type=int(rng.integers(-1, 2))),
         classes,
     )
     table = ByBundle.of(classes, [100.0], [rows])

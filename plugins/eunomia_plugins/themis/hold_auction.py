@@ -1,4 +1,4 @@
-"""One auction from bids to an allocation: solve, take payments, round, share out leftovers, record."""
+"""One auction from bids to an allocation: solve, collect payments, round, share out leftovers, record."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from eunomia.allocations import Grants, Pins
 from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppView
-from eunomia_plugins.themis.auction import Outcome, run_auction
+from eunomia_plugins.themis.auction import AuctionResult, run_auction
 from eunomia_plugins.themis.leftovers import Taker, share_out
 from eunomia_plugins.themis.record import AuctionRecord, Line
 from eunomia_plugins.themis.reference import run_reference
@@ -19,13 +19,13 @@ from eunomia_plugins.themis.winnings import Pieces, kept_sizes, pack, shrunk
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lot:
-    """What is auctioned to whom.
+    """The GPUs of one auction, and the apps that may get them.
 
     Attributes:
         bids: of the bidders.
         views: of the bidders in the order of their claims, then of the apps outside the auction.
         free: [machines] GPUs on offer.
-        gpu_type: [machines].
+        gpu_type: [machines] GPU type of each.
     """
 
     bids: ByBundle
@@ -35,10 +35,10 @@ class Lot:
 
 
 def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng: np.random.Generator) -> Allocation:
-    """Hold the auction, and grant what is kept and what is left over, pinned to machines."""
+    """Hold the auction, and grant kept and leftover GPUs, pinned to machines."""
     outcome = run_reference(lot.bids) if solver == "reference" else run_auction(lot.bids, limits=Limits(nodes=nodes))
-    wishes = {claim: set(view.runs_on) for claim, view in enumerate(lot.views) if view.runs_on}
-    won = pack(lot.bids, outcome.row, prefers=wishes)
+    own = {claim: set(view.runs_on) for claim, view in enumerate(lot.views) if view.runs_on}
+    won = pack(lot.bids, outcome.row, prefers=own)
     kept = shrunk(won, kept_sizes(lot.bids, outcome.row, outcome.kept, rng))
     rest = share_out(lot.free - kept.on_machine(lot.free.size), lot.gpu_type, _takers(lot, kept), rng)
     return _allocation(lot, outcome, kept, rest)
@@ -46,15 +46,15 @@ def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng
 
 def _takers(lot: Lot, kept: Pieces) -> list[Taker]:
     gpus = kept.by_claim(len(lot.views))
-    machines: list[set[int]] = [set(view.standpoint.held) for view in lot.views]
+    machines: list[set[int]] = [set(view.context.held) for view in lot.views]
     for claim, machine in zip(kept.claim.tolist(), kept.machine.tolist(), strict=True):
         machines[claim].add(machine)
     return [
         Taker(
             claim=claim,
-            usable=view.standpoint.usable,
+            usable=view.context.usable,
             has=view.holds + int(gpus[claim]),
-            gpu_type=view.standpoint.gpu_type,
+            gpu_type=view.context.gpu_type,
             machines=frozenset(machines[claim]),
             outside=claim >= len(lot.bids),
         )
@@ -62,8 +62,8 @@ def _takers(lot: Lot, kept: Pieces) -> list[Taker]:
     ]
 
 
-def _allocation(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> Allocation:
-    """Grants of all that each app got, in one piece a machine."""
+def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) -> Allocation:
+    """The grant of each app, in one piece per machine."""
     total = np.zeros((len(lot.views), lot.free.size), dtype=np.int64)
     for pieces in (kept, rest):
         np.add.at(total, (pieces.claim, pieces.machine), pieces.gpus)
@@ -81,8 +81,8 @@ def _allocation(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> Alloc
     )
 
 
-def _verdicts(lot: Lot, outcome: Outcome, gpus: Ints) -> Verdicts:
-    """Why apps got nothing; it is said of those of their jobs that wait, or stop with this round."""
+def _verdicts(lot: Lot, outcome: AuctionResult, gpus: Ints) -> Verdicts:
+    """Why apps got no GPUs; the verdict holds for their jobs that wait, or stop in this round."""
     found: list[tuple[int, Reason]] = []
     for claim, view in enumerate(lot.views):
         if gpus[claim]:
@@ -97,7 +97,7 @@ def _verdicts(lot: Lot, outcome: Outcome, gpus: Ints) -> Verdicts:
     return Verdicts(rows=rows, reasons=np.array([int(reason) for _, reason in found], dtype=np.int32))
 
 
-def _record(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> AuctionRecord:
+def _record(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) -> AuctionRecord:
     keeps, more = kept.by_claim(len(lot.views)), rest.by_claim(len(lot.views))
     lines = [_line(lot, outcome, claim, int(keeps[claim]), int(more[claim])) for claim in range(len(lot.bids))]
     lines += [
@@ -114,7 +114,7 @@ def _record(lot: Lot, outcome: Outcome, kept: Pieces, rest: Pieces) -> AuctionRe
     )
 
 
-def _line(lot: Lot, outcome: Outcome, claim: int, keeps: int, more: int) -> Line:
+def _line(lot: Lot, outcome: AuctionResult, claim: int, keeps: int, more: int) -> Line:
     best: dict[int, float] = {}
     for bundle in lot.bids.bundles(claim):
         best[bundle.size] = min(bundle.rho, best.get(bundle.size, bundle.rho))
