@@ -20,6 +20,7 @@ from eunomia.events import (
 )
 from eunomia.fold import fold
 from eunomia.menus import CurvePoints
+from eunomia.showing import show
 from eunomia.state import State
 from eunomia.testing.builders import World
 from eunomia.units import AppId, JobId, Seconds, UserId
@@ -100,29 +101,29 @@ def test_thresholds_out_of_order_are_refused() -> None:
         LasOptions(queues=(10.0, 5.0))
 
 
-def _assert_alike(found: Menus, anew: Menus) -> None:
-    assert found.one_size == anew.one_size
-    assert found.curve.tolist() == anew.curve.tolist()
+def _assert_equal(found: Menus, expected: Menus) -> None:
+    assert found.one_size == expected.one_size
+    assert found.curve.tolist() == expected.curve.tolist()
     for column in dataclasses.fields(CurvePoints):
-        np.testing.assert_array_equal(getattr(found.points, column.name), getattr(anew.points, column.name))
+        np.testing.assert_array_equal(getattr(found.points, column.name), getattr(expected.points, column.name))
 
 
 def _ranges(snapshot: Snapshot) -> Menus:
     return Range(RangeOptions()).eunomia_elasticity(snapshot)
 
 
-@pytest.mark.parametrize(("plugin", "made_anew"), [(Fixed(), menus_of), (Range(RangeOptions()), _ranges)])
-def test_menus_kept_from_round_to_round_are_those_made_from_nothing(
-    plugin: Fixed | Range, made_anew: Callable[[Snapshot], Menus]
+@pytest.mark.parametrize(("plugin", "rebuilt"), [(Fixed(), menus_of), (Range(RangeOptions()), _ranges)])
+def test_menus_kept_from_round_to_round_equal_menus_built_from_scratch(
+    plugin: Fixed | Range, rebuilt: Callable[[Snapshot], Menus]
 ) -> None:
-    """Measured, paused, gone, measured again; a job that declares nothing is known by what was measured."""
+    """Measured, paused, removed, measured again; a job that declares no rate is known by its measurements."""
     state = State(Cluster.parse("2x4 V100"))
 
     def after(*events: Event) -> None:
         fold(state, Seconds(state.now + 1.0), events, grace=Seconds(0.0))
         state.bump()
         for _ in range(2):  # the second time, nothing has changed
-            _assert_alike(plugin.eunomia_elasticity(state.snapshot()), made_anew(state.snapshot()))
+            _assert_equal(plugin.eunomia_elasticity(show(state)), rebuilt(show(state)))
 
     def job(name: str, pace: float = float("nan")) -> JobAdded:
         return JobAdded(app=AppId("a"), job=JobId(name), least=1, most=4, seconds_per_iteration=Seconds(pace))
