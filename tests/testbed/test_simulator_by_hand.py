@@ -171,7 +171,7 @@ class Restless:
 
 
 def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
-    # It is over with the last thing that happened, not when patience ended.
+    # The run ends with its last event, not when the livelock guard gives up.
     registry = default_registry().adding(Restless)
     profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
     run = watched(runs([(0.0, 1, 1.0)]), "1x1 V100", profile)
@@ -181,7 +181,7 @@ def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
 
 
 def test_a_policy_that_makes_no_progress_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eunomia_testbed.simulator.patience.STUCK_STEPS", 50)
+    monkeypatch.setattr("eunomia_testbed.simulator.livelock_guard.STUCK_STEPS", 50)
     registry = default_registry().adding(Restless)
     profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)
     with pytest.raises(EunomiaError, match=r"a policy must make progress, but got 51 steps .* \(default at 5\d.0 s\)"):

@@ -24,7 +24,7 @@ from eunomia.events import (
 from eunomia.forecasts import Forecast
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_testbed.simulator import Costs, Delays, Engine, Failures, Reports, SimulationOptions
-from eunomia_testbed.simulator.unsaid import still_said
+from eunomia_testbed.simulator.late_events import without_late_events
 from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
 
 OPTIONS: Mapping[str, Mapping[str, object]] = {"hyperband": {"min_iterations": 4}, "asha": {"asynchronous": True}}
@@ -108,20 +108,20 @@ def test_what_is_said_of_others_stays_in_its_order() -> None:
         JobResumed(job=JobId("a/1")),
         ForecastReported(app=AppId("a"), forecast=NOTHING),
     ]
-    assert still_said([*late, *left, *ends], app_of) == [*left, *ends]
-    assert still_said([*late, *left], app_of) == [*late, *left]
+    assert without_late_events([*late, *left, *ends], app_of) == [*left, *ends]
+    assert without_late_events([*late, *left], app_of) == [*late, *left]
 
 
 def test_a_cancelled_app_takes_what_is_said_of_its_jobs_along() -> None:
     ends: Event = AppCancelled(app=AppId("a"))
-    assert still_said([reported("a/1"), reported("b/1"), ends], app_of) == [reported("b/1"), ends]
+    assert without_late_events([reported("a/1"), reported("b/1"), ends], app_of) == [reported("b/1"), ends]
 
 
 def test_a_job_that_is_tried_again_is_still_spoken_of() -> None:
     again = JobFailed(job=JobId("a/1"), again_in=Seconds(3.0))
     for_good = dataclasses.replace(again, again_in=None)
-    assert still_said([reported("a/1"), again], app_of) == [reported("a/1"), again]
-    assert still_said([reported("a/1"), for_good], app_of) == [for_good]
+    assert without_late_events([reported("a/1"), again], app_of) == [reported("a/1"), again]
+    assert without_late_events([reported("a/1"), for_good], app_of) == [for_good]
 
 
 @pytest.mark.parametrize(

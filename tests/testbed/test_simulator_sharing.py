@@ -17,7 +17,7 @@ from eunomia_testbed.performance import AnalyticModel, GavelThroughputs, Perform
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.saves import PeriodicSaves
 from eunomia_testbed.simulator.sharing import SharedWork
-from eunomia_testbed.simulator.truth import SOMEBODY, Speeds
+from eunomia_testbed.simulator.truth import UNKNOWN_MODEL, Speeds
 from eunomia_testbed.workload import Regime, Workload
 
 CLUSTER = Cluster.parse("1x4 V100")
@@ -127,7 +127,7 @@ def test_where_no_pair_is_measured_they_run_in_turns(models: PerformanceModel | 
 def test_a_model_that_the_file_lacks_takes_turns() -> None:
     speeds = Speeds(jobs("A", "nobody knows"), CLUSTER, PAIRS)
     assert speeds.seconds_per_iteration(0, (0,), beside=("nobody knows",)) == 2.0
-    assert speeds.seconds_per_iteration(0, (0,), beside=(SOMEBODY,)) == 2.0
+    assert speeds.seconds_per_iteration(0, (0,), beside=(UNKNOWN_MODEL,)) == 2.0
     assert speeds.seconds_per_iteration(1, (0,), beside=("A",)) == 2.0
     assert speeds.seconds_per_iteration(0, (0,), beside=("A",)) == pytest.approx(1.0 / 0.6)
     assert speeds.seconds_per_iteration(0, (0,), beside=("A", "B (batch size 8)")) == 2.0

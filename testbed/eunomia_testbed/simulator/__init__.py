@@ -1,4 +1,4 @@
-"""The simulator: workloads in virtual time, under the arbiter of the live cluster."""
+"""The simulator: runs workloads in virtual time, under the arbiter that also runs the live cluster."""
 
 from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.options import (

@@ -1,4 +1,4 @@
-"""What is to happen when: a heap of plain tuples, so that a hundred thousand ends are no hundred thousand objects."""
+"""The event queue of a simulation: a heap of plain tuples, which takes less memory than an object per event."""
 
 import heapq
 import math
@@ -10,7 +10,7 @@ Happens = Callable[[Seconds], None]
 
 
 class Agenda:
-    """Moments to come. An entry is an end of a job's run (job and turn), or a call."""
+    """Future events by time. An entry is the end of a job's run (job and turn), or a call."""
 
     __slots__ = ("_count", "heap")
 
@@ -19,17 +19,17 @@ class Agenda:
         self._count = 0
 
     def call(self, time: float, happens: Happens) -> None:
-        """Have something called at a time, after what was put down for that time before."""
+        """Schedules a call; calls at the same time are made in the order in which they were scheduled."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, happens, -1, 0))
 
     def end(self, time: float, job: int, turn: int) -> None:
-        """Have a run of a job end at a time, if it is still that run by then."""
+        """Schedules the end of a job's run; the entry is ignored if the job has begun another run by then."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, None, job, turn))
 
     def next_time(self, turns: list[int]) -> float:
-        """When the next thing happens; ends of runs that are over are dropped."""
+        """Returns the time of the next event; drops ends of runs that are over."""
         heap = self.heap
         while heap:
             time, _, happens, job, turn = heap[0]

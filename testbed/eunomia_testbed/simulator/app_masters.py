@@ -1,6 +1,6 @@
-"""Simulated app masters: who speaks for an app, and divides what it wins among its jobs.
+"""Simulated app masters: each represents one app and divides the GPUs that the app wins among its jobs.
 
-The engine keeps the truth; an app master hears what an app master hears and answers with events. Independent jobs
+The engine keeps the true progress; an app master receives only what a live one receives, and answers with events.
 are served by ``PlainAppMaster``; a simulated search is another class behind the same protocol.
 """
 
@@ -14,47 +14,47 @@ from eunomia_testbed.simulator.desk import Desk
 
 
 class AppMaster(Protocol):
-    """Speaks for one app. Jobs are named by their rows of the workload.
+    """Represents one app. Jobs are named by their rows of the workload.
 
-    The events that it returns are carried out in the simulated world, too: a job that it pauses stops, one that it
-    finishes leaves.
+    The simulation also carries out the events that it returns: a job that it pauses stops, a job that it finishes
+    leaves.
     """
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Register: ``AppArrived``, and the jobs that exist from the beginning as ``desk.added`` makes them."""
+        """Registers: ``AppArrived``, and the jobs that exist from the beginning, made by ``desk.added``."""
         ...
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Hear that a running job has done the iterations that ``desk.aim`` set it (all its work, if never set).
+        """A running job has done the iterations that ``desk.aim`` set (all its work, if never set).
 
-        Until something else is said the job makes no step: answer ``JobPaused`` or ``JobFinished``, or set another aim.
+        The job makes no step until the answer: return ``JobPaused`` or ``JobFinished``, or set another aim.
         """
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Hear that a job lost its GPUs to a failure, and what it has done by its last checkpoint: ``JobReported``."""
+        """A job lost its GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
         ...
 
     def wishes(self) -> Sequence[int]:
-        """Return the jobs that shall run now, the first in line first; those that run stay in the list."""
+        """Returns the jobs that should run now, first in line first; running jobs stay in the list."""
         ...
 
     def span(self, job: int) -> tuple[int, int]:
-        """Return the fewest and most GPUs that are of use to a job now."""
+        """Returns the fewest and most GPUs that a job can use now."""
         ...
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return what the app knows of its remaining work; None: as before."""
+        """Returns what the app knows of its remaining work; None: unchanged."""
         ...
 
 
 class PlainAppMaster:
-    """Speaks for independent jobs that all want to run at once.
+    """Represents independent jobs that all want to run at once.
 
     Args:
         app: row.
         jobs: rows of its jobs.
-        desk: what it may ask the simulation.
+        desk: the queries that the simulation answers.
         reports: whether it reports a forecast.
     """
 
@@ -66,30 +66,30 @@ class PlainAppMaster:
         self._reports = reports
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Register with all jobs that have arrived by now."""
+        """Registers with all jobs that have arrived by now."""
         arrived: AppArrived = self._desk.arrived(self._app)
         return [arrived, *(self._desk.added(job) for job in self._jobs if self._desk.has_arrived(job))]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """End the job, and the app with its last."""
+        """Ends the job, and the app with its last job."""
         self._left.discard(job)
         ended: list[Event] = [JobFinished(job=self._desk.job_id(job))]
         return ended if self._left else [*ended, AppFinished(app=self._desk.app_id(self._app))]
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Need not do anything."""
+        """Does nothing."""
         return ()
 
     def wishes(self) -> Sequence[int]:
-        """Return all jobs that are not over, by arrival."""
+        """Returns all jobs that are not over, by arrival."""
         return [job for job in self._jobs if job in self._left and self._desk.has_arrived(job)]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Return the job's gang."""
+        """Returns the job's gang."""
         return self._desk.gang(job)
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return one phase of all jobs that are not over."""
+        """Returns one phase of all jobs that are not over."""
         if not self._reports or not self._left:
             return None
         jobs = [self._forecast(job) for job in self._jobs]

@@ -1,6 +1,6 @@
-"""App masters in the simulated world: their events carried out, their leases divided, their forecasts told.
+"""Runs the app masters of a simulation: carries out their events, divides their leases, reports their forecasts.
 
-It is the desk at which app masters ask, too (``desk.Desk``).
+It also answers the queries of app masters (``desk.Desk``).
 """
 
 import importlib
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 SEARCHES = "eunomia_testbed.simulator.searches"
 IDLE_SECONDS = 1.0
-"""How long GPUs that an app cannot use stay with it before they are given back; as live."""
+"""How long an app keeps GPUs that it cannot use before it gives them back; as in the live system."""
 
 
 class Apps:
-    """The app masters of a run. Apps of one job have none until one is needed.
+    """The app masters of a run. An app of one job gets none until one is needed.
 
     Args:
-        engine: whose world it is.
+        engine: of the run.
     """
 
     def __init__(self, engine: "Engine") -> None:
@@ -49,14 +49,14 @@ class Apps:
         self.masters: dict[int, AppMaster] = {}
         self._jobs: dict[int, list[int]] = {}
         self._placed: dict[int, tuple[int, ...]] = {}
-        """By job, the GPUs of its app's own leases that its app master put it on."""
-        self._told: dict[int, dict[int, tuple[int, ...]]] = {}
+        """By job, the GPUs that its app master gave it out of the app's own leases."""
+        self._reported: dict[int, dict[int, tuple[int, ...]]] = {}
         self.dirty: set[int] = set()
         """Apps whose leases or jobs changed since they were divided."""
         self._untold: set[int] = set()
         self._idle: dict[int, tuple[int, ...]] = {}
         self._returned: dict[int, int] = {}
-        """By GPU, the lease of which it was given back: nobody is put on it any more."""
+        """By GPU, the lease under which the app gave it back; no job is placed on it under that lease."""
         self._forecasts_due = 0.0
         workload = engine.workload
         jobs: dict[int, list[int]] = {}
@@ -65,10 +65,10 @@ class Apps:
         self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in workload.searches}
         engine.executor.app_changed = self._changed
 
-    # --- who there is ----------------------------------------------------------------------------------------------
+    # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def speaks_for(self, app: int) -> bool:
-        """Whether an app has a master, or is to have one when it arrives."""
+        """Whether an app has a master, or gets one when it arrives."""
         return app in self.several or app in self.masters
 
     def arrive(self, app: int, now: Seconds, events: list[Event]) -> None:
@@ -96,15 +96,15 @@ class Apps:
         return PlainAppMaster(app, alive, self, reports=len(jobs) > 1)
 
     def master(self, app: int) -> AppMaster:
-        """The app's master; made where there was none."""
+        """Returns the app's master; makes it if there is none."""
         if app not in self.masters:
             self.masters[app] = self._make(app)
         return self.masters[app]
 
-    # --- what masters do -------------------------------------------------------------------------------------------
+    # --- events of masters -------------------------------------------------------------------------------------------
 
     def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """A job has come to its goal: its master says how it goes on."""
+        """A job has reached its goal: its master decides how it continues."""
         engine, app = self._engine, self._engine.app_of[job]
         self.act(app, self.masters[app].reached(job, now), now, events)
         work = engine.work
@@ -115,9 +115,9 @@ class Apps:
             work.go_on(job, now, gpus)
         self._report(app, now, events)
 
-    def act(self, app: int, said: Iterable[Event], now: Seconds, events: list[Event]) -> None:
-        """Carry out in the world what an app master says, and hand it on."""
-        for event in said:
+    def act(self, app: int, answers: Iterable[Event], now: Seconds, events: list[Event]) -> None:
+        """Carries out the events of an app master in the simulation, and passes them to the arbiter."""
+        for event in answers:
             events.append(event)
             act = _ACTS.get(type(event))
             if act is not None:
@@ -165,7 +165,7 @@ class Apps:
         self._engine.executor.shared.pop(app, None)
 
     def _stand(self, job: int, now: Seconds, *, saves: bool = False) -> None:
-        """A job makes no step any more; GPUs that its master gave it are its app's again."""
+        """Stops a job; the GPUs that its master gave it return to its app."""
         executor = self._engine.executor
         gpus = self._placed.pop(job, ())
         executor.stand(job, gpus, now, saves=saves)
@@ -173,10 +173,10 @@ class Apps:
             executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
             self._untold.add(self._engine.app_of[job])
 
-    # --- division --------------------------------------------------------------------------------------------------
+    # --- division ----------------------------------------------------------------------------------------------------
 
     def _changed(self, app: int, job: int, now: Seconds) -> None:
-        """An app's own leases changed; a job may have lost GPUs by it."""
+        """An app's own leases changed, and one of its jobs may have lost GPUs."""
         self.dirty.add(app)
         gpus = self._placed.pop(job, None)
         if gpus is None:
@@ -187,7 +187,7 @@ class Apps:
         self._untold.add(app)
 
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """A job lost GPUs with a machine, and what it had done since its last checkpoint."""
+        """A job lost GPUs with a failed machine, and the work since its last checkpoint."""
         app = self._engine.app_of[job]
         if job in self._placed:
             self._changed(app, job, now)
@@ -196,7 +196,7 @@ class Apps:
             self.act(app, self.masters[app].hear(reported, now), now, events)
 
     def divide(self, now: Seconds) -> None:
-        """Have the masters divide what changed since; what they say is told with the next step."""
+        """Asks masters to divide leases that changed; their events are reported with the next step."""
         dirty, self.dirty = sorted(self.dirty), set()
         for app in dirty:
             if self._engine.executor.shared.get(app):
@@ -226,14 +226,14 @@ class Apps:
         if left:
             placed = [job for job in jobs if job in self._placed]
             left = self._widen(master, placed, left, now)
-            # A job that has not begun yet may prove worth widening: it is asked again when it makes steps.
+            # A job that has not begun yet may turn out to be worth widening: it is considered again once it runs.
             starting = [job for job in placed if not engine.work.on[job]]
             room = sum(max(0, master.span(job)[1] - len(self._placed[job])) for job in starting)
             left = left[room:]
         self._give_back(app, left, now)
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
-        """Let running jobs go on with GPUs that nobody else in the app can use, where that pays; return the rest."""
+        """Gives running jobs GPUs that no other job of the app can use, where that pays; returns the rest."""
         for job in jobs:
             gpus = self._placed[job]
             if left and self._engine.work.on[job]:
@@ -245,7 +245,7 @@ class Apps:
         return left
 
     def _extra(self, job: int, most: int, free: int, now: Seconds) -> int:
-        """By how many of so many free GPUs a running job should be widened."""
+        """How many of the free GPUs a running job should gain."""
         work, costs = self._engine.work, self._engine.options.costs
         return extra_slots(
             size=len(work.on[job]),
@@ -256,7 +256,7 @@ class Apps:
         )
 
     def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
-        """Put a job on GPUs of its app's own leases."""
+        """Places a job on GPUs of its app's own leases."""
         engine, executor = self._engine, self._engine.executor
         self._placed[job] = gpus
         executor.put(job, gpus, now)
@@ -278,7 +278,7 @@ class Apps:
             runs(now)
 
     def _give_back(self, app: int, idle: tuple[int, ...], now: Seconds) -> None:
-        """GPUs that nobody in the app can use go back after a while."""
+        """Schedules the return of GPUs that no job of the app can use."""
         if self._idle.get(app, ()) == idle:
             return
         self._idle[app] = idle
@@ -286,7 +286,7 @@ class Apps:
             self._engine.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
-        """An app that has ended gives back by its end, though its GPUs may still be on their way."""
+        """An ended app needs no such return: its end frees its GPUs, though they may still be being released."""
         is_here = app in self.masters and math.isnan(self._engine.app_finish[app])
         if self._idle.get(app) == idle and is_here:
             held = self._engine.executor.shared.get(app, {})
@@ -297,15 +297,15 @@ class Apps:
                 self._engine.executor.out.append(GpusReturned(app=self.app_id(app), gpus=gpus))
 
     def tell(self, events: list[Event]) -> None:
-        """Add the divisions that the arbiter has not heard."""
+        """Adds the divisions that were not yet reported to the arbiter."""
         if not self._untold:
             return
         untold, self._untold = sorted(self._untold), set()
         for app in untold:
             jobs = [job for job in self._jobs.get(app, ()) if job in self._placed and self._engine.work.on[job]]
             running = {job: self._placed[job] for job in jobs}
-            if running != self._told.get(app, {}):
-                self._told[app] = running
+            if running != self._reported.get(app, {}):
+                self._reported[app] = running
                 events.append(
                     JobsDivided(
                         app=self.app_id(app),
@@ -314,10 +314,10 @@ class Apps:
                     )
                 )
 
-    # --- forecasts -------------------------------------------------------------------------------------------------
+    # --- forecasts ---------------------------------------------------------------------------------------------------
 
     def report(self, now: Seconds, events: list[Event]) -> None:
-        """Have every master say what it knows of its remaining work, where that has changed."""
+        """Reports every master's forecast of its remaining work, where it has changed."""
         if not self.masters or now < self._forecasts_due:
             return
         self._forecasts_due = now + self._engine.options.reports.forecast_seconds
@@ -333,7 +333,7 @@ class Apps:
         if known is not None:
             events.append(ForecastReported(app=self.app_id(app), forecast=known))
 
-    # --- the desk --------------------------------------------------------------------------------------------------
+    # --- queries of masters ------------------------------------------------------------------------------------------
 
     def app_id(self, app: int) -> AppId:
         """See ``Desk``."""
@@ -376,7 +376,7 @@ class Apps:
         return len(self._engine.work.on[job])
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """See ``Desk``; more is of use only where one more is, or what is won would come back at once."""
+        """See ``Desk``; several GPUs are useful only if the first is, or the app would give them back at once."""
         size, now = len(self._engine.work.on[job]), self._engine.now
         if not size:
             return most

@@ -1,4 +1,4 @@
-"""Offers answered as live app masters answer them: each by the profile's own valuation, on what its app may see."""
+"""Answers offers as live app masters do: by the profile's own valuation, on what each app may see."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ class Bidders:
     """Simulated app masters that bid.
 
     Args:
-        engine: whose world it is.
+        engine: of the run.
         seconds: from the offer to the answer.
     """
 
@@ -34,10 +34,10 @@ class Bidders:
         self._engine, self._seconds = engine, seconds
         self._stages: dict[int, Stages] = {}
         self.silent = 0
-        """Answers that did not come, since the valuation failed."""
+        """Answers that are missing because the valuation failed."""
 
     def answer(self, offer: Offer, now: float) -> None:
-        """Have every app that is asked answer."""
+        """Answers an offer for every app that it addresses."""
         state = self._engine.arbiter.state
         opened = state.open
         if opened is None or opened.offer.id != offer.id:
@@ -50,33 +50,33 @@ class Bidders:
             self._answer(snapshot, offer, row, self._engine.app_rows[app], now)
 
     def _answer(self, snapshot: Snapshot, offer: Offer, row: int, app: int, now: float) -> None:
-        said: list[Event] = []
+        events: list[Event] = []
         desk = self._engine.apps
         own = snapshot.only(row)
         known = desk.master(app).forecast(now)
         if known is not None:
-            said.append(ForecastReported(app=desk.app_id(app), forecast=known))
+            events.append(ForecastReported(app=desk.app_id(app), forecast=known))
             forecasts: Mapping[int, Forecast] = {0: known}
             own = dataclasses.replace(own, forecasts=forecasts)
         form = self._value(own, _made_out_to(offer, snapshot, own, row), app)
         if form is not None:
-            said.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
+            events.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
         if self._seconds > 0.0:
-            self._engine.agenda.call(now + self._seconds, lambda then: self._say_late(app, offer, said))
+            self._engine.agenda.call(now + self._seconds, lambda then: self._send_late(app, offer, events))
         else:
-            self._say(said)
+            self._send(events)
             self._engine.executor.urgent = True
 
-    def _say(self, said: list[Event]) -> None:
-        self._engine.executor.out += said
+    def _send(self, events: list[Event]) -> None:
+        self._engine.executor.out += events
 
-    def _say_late(self, app: int, offer: Offer, said: list[Event]) -> None:
-        """An app that has ended meanwhile answers no more, and nobody bids for an offer that is closed."""
+    def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
+        """Drops the answer of an app that has ended meanwhile, and an answer to a closed offer."""
         if not math.isnan(self._engine.app_finish[app]):
             return
         opened = self._engine.arbiter.state.open
         is_open = opened is not None and opened.offer.id == offer.id
-        self._say([event for event in said if is_open or not isinstance(event, BidReceived)])
+        self._send([event for event in events if is_open or not isinstance(event, BidReceived)])
 
     def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:
         stages = self._stages.get(app)
@@ -91,7 +91,7 @@ class Bidders:
             return None
 
     def forget(self, app: int) -> None:
-        """An app is over: its plugins are not needed any more."""
+        """Drops the plugins of an ended app."""
         self._stages.pop(app, None)
 
 

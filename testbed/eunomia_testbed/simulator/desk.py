@@ -1,4 +1,4 @@
-"""What a simulated app master may ask the simulation: what its app is, what its jobs did, what it would report."""
+"""The queries of a simulated app master: its app, the progress of its jobs, and what it would report."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from eunomia.units import AppId, JobId
 
 
 class Desk(Protocol):
-    """Answers for rows of the workload. What is named ``reported`` holds the errors and lies of the options."""
+    """Answers for rows of the workload. Methods named ``reported`` include the errors and lies of the options."""
 
     def app_id(self, app: int) -> AppId:
         """The app's id."""
@@ -30,7 +30,7 @@ class Desk(Protocol):
         ...
 
     def has_arrived(self, job: int) -> bool:
-        """Whether a job's arrival is past."""
+        """Whether a job has arrived."""
         ...
 
     def gang(self, job: int) -> tuple[int, int]:
@@ -38,7 +38,7 @@ class Desk(Protocol):
         ...
 
     def iterations_done(self, job: int) -> float:
-        """Iterations that a job has done by now, those since its last start among them."""
+        """Iterations that a job has done by now, including those since its last start."""
         ...
 
     def iterations(self, job: int) -> float:
@@ -46,15 +46,15 @@ class Desk(Protocol):
         ...
 
     def running_gpus(self, job: int) -> int:
-        """GPUs on which it makes steps now; 0: it makes none."""
+        """GPUs on which a job makes steps now; 0: it is stopped."""
         ...
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """On how many of at most so many GPUs a job would go on if it were given them; one that stands: all."""
+        """How many of at most ``most`` GPUs a job would use; a stopped job uses all."""
         ...
 
     def reported_left(self, job: int) -> float:
-        """Iterations that a job is said to have left."""
+        """Iterations that a job has left, as reported."""
         ...
 
     def reported_serial(self, job: int) -> float:
@@ -70,5 +70,5 @@ class Desk(Protocol):
         ...
 
     def aim(self, job: int, iterations: float) -> None:
-        """Have a job run on to so many iterations from its start, at most its whole work."""
+        """Lets a job run to this many iterations from its start, at most its whole work."""
         ...

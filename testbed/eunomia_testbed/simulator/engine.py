@@ -27,10 +27,11 @@ from eunomia_testbed.simulator.executor import Executor
 from eunomia_testbed.simulator.failures import FailurePlan
 from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.guard import check_plugins
+from eunomia_testbed.simulator.late_events import without_late_events
+from eunomia_testbed.simulator.livelock_guard import LivelockGuard
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
 from eunomia_testbed.simulator.outcome import Counts, outcome
-from eunomia_testbed.simulator.patience import Patience
 from eunomia_testbed.simulator.reporting import Reporter
 from eunomia_testbed.simulator.rounds import RuledRun
 from eunomia_testbed.simulator.rules import Rules
@@ -39,7 +40,6 @@ from eunomia_testbed.simulator.saves import PeriodicSaves
 from eunomia_testbed.simulator.states import AWAITED, FINISHED, OVER, REJECTED, RUNNING, WAITING, JobStates
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
-from eunomia_testbed.simulator.unsaid import still_said
 from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.workload import Workload
 
@@ -156,7 +156,7 @@ class Engine:
         self._has_masters = False
         self.counts = Counts()
         self._wake_at = math.inf
-        self._patience = Patience(profile.name)
+        self._livelock_guard = LivelockGuard(profile.name)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -180,8 +180,8 @@ class Engine:
         until, executor = self.options.until, self.executor
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
-            if self._patience.is_out and not self.jobs.running and self.next_arrival == math.inf:
-                self.now = self._patience.moved_at
+            if self._livelock_guard.is_out and not self.jobs.running and self.next_arrival == math.inf:
+                self.now = self._livelock_guard.moved_at
                 return  # nobody will ever start
             if self.jobs.over == len(self._order) and not executor.busy and not executor.urgent:
                 return
@@ -222,7 +222,7 @@ class Engine:
             executor.out = []
         executor.urgent = first
         if self._reports or self._has_masters:
-            events = still_said(events, self._app_id_of)
+            events = without_late_events(events, self._app_id_of)
         free = self._gpus - executor.busy
         running, waiting, calls = self.jobs.running, self.jobs.waiting, self.arbiter.calls
         decision = self._ask(now, events)
@@ -383,7 +383,7 @@ class Engine:
             self._fault(decision)
         if logs.queue is not None:
             logs.queue.add(now, self.jobs.waiting, self.jobs.waiting_gpus, self.executor.busy)
-        self._patience.watch(now, decision, events, self.jobs.moves)
+        self._livelock_guard.watch(now, decision, events, self.jobs.moves)
         if self._progress is not None and counts.steps % PROGRESS_STEPS == 0:
             self._progress(Progress(finished=self.jobs.over, jobs=self.workload.size, time_seconds=now))
 
@@ -412,7 +412,7 @@ class Engine:
     def _end(self) -> None:
         """Book what stands at the end; who waits and was never started counts as rejected, with its last verdict."""
         now = self.now
-        over = self._next_time() == math.inf or self._patience.is_out
+        over = self._next_time() == math.inf or self._livelock_guard.is_out
         for job, state in enumerate(self.jobs.state):
             if state == WAITING:
                 self.jobs.still_waits(job, now)

@@ -1,4 +1,4 @@
-"""Machines that fail and are repaired: as a list says, or drawn from the seed."""
+"""Machines that fail and are repaired: from a list, or drawn from the seed."""
 
 import math
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from eunomia_testbed.simulator.options import Failures
 
 
 class FailurePlan:
-    """Puts down when machines fail and come back.
+    """Schedules failures and repairs of machines.
 
     Args:
-        failures: what fails how often.
+        failures: known outages, and mean times of random ones.
         cluster: its machines.
         seed: each machine draws from a generator of its own.
         lose: called with a machine's number and the time.
@@ -52,11 +52,11 @@ class FailurePlan:
                 self._next(number, Seconds(0.0))
 
     def next_time(self) -> float:
-        """When a machine fails or comes back next."""
+        """Returns the time of the next failure or repair."""
         return self._agenda.next_time([])
 
     def happen(self, now: Seconds) -> None:
-        """Let happen what is due."""
+        """Carries out the failures and repairs that are due."""
         while self.next_time() <= now:
             happens = heappop(self._agenda.heap)[2]
             if happens is not None:

@@ -2,8 +2,8 @@
 
 A round ends with its last running job, and a job that ends early leaves its GPUs idle until then; a job does whole
 steps, as many as fit in a round; arrivals wait for the next boundary. With a restart cost, a job that did not run in
-the round before makes no step for so long, unless its round is short. Jobs that adapt their batch size ask at a
-boundary, get it at the end of their next round, and keep the number of their epochs.
+the previous round makes no step for that time, unless its round is short. Jobs that adapt their batch size request the
+change at a boundary, get it at the end of their next round, and keep the number of their epochs.
 
 Sources: the public repositories ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23).
 Left out: a job that runs 1.5 times as long as its profile says is ended there; and after a time without jobs their
@@ -29,16 +29,16 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.adaptation import LARGEST_BATCH, growth_of, named_model, split_model, steps_per_epoch
 
 SHORT_SECONDS: Final = 5.0
-"""A restart costs nothing in a round that is shorter than others by as much: it is a job's last."""
+"""A restart costs nothing in a round that is at least this much shorter than the others: it is a job's last."""
 _LITTLE: Final = 0.5
-"""Steps that a job is said to have left that has nothing to do and is not over."""
+"""Steps that are reported as left for a job that has no work but has not ended."""
 _WHOLE: Final = 1e-9
-"""Of a step: what rounding may take off a rate that is told as its inverse."""
+"""Tolerance in steps: the rounding error of a rate that is given as its inverse."""
 
 
 @value
 class GavelRuleOptions:
-    """What the peers' simulators let one choose."""
+    """Options of the peers' simulators."""
 
     round_seconds: float = 120.0
     """Shockwave's; 360 in Gavel's."""
@@ -47,18 +47,18 @@ class GavelRuleOptions:
     least_between_seconds: float = 1000.0
     """Between two solutions of a policy; 1920 in Gavel's."""
     credit: float = 0.5
-    """The part of a round that every job is credited with at each solution."""
+    """The fraction of a round that every job is credited with at each solution."""
     failures: int = 5
-    """Rounds without a step after which a job is given up: one that a change of its batch size leaves nothing to do is
-    over only then, and keeps GPUs from others meanwhile."""
+    """Rounds without a step after which a job ends: a job that has no work left after a change of its batch size ends
+    only then, and holds its GPUs meanwhile."""
     gpu_type: str = "V100"
-    """On which jobs that adapt run; where they adapt, they are as fast on any type."""
+    """The GPU type whose speeds adapting jobs have; once adapted, they are equally fast on any type."""
 
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuses invalid options.
 
         Raises:
-            InputError: a round that takes no time, a restart as long as a round, a credit that is no part.
+            InputError: a round that takes no time, a restart as long as a round, a credit outside 0 to 1.
         """
         if not 0.0 < self.round_seconds < math.inf:
             raise InputError("a round must take time", value=f"{self.round_seconds} s")
@@ -77,13 +77,13 @@ GAVEL: Final = GavelRuleOptions(round_seconds=360.0, restart_seconds=0.0, least_
 
 
 def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Profile:
-    """The profile as the rules want it: rounds when the executor says so, in which every GPU may change hands.
+    """Adapts a profile to the rules: the executor starts the rounds, and every GPU may change hands in each.
 
-    Plugins of the profile that have options for these things get them: ``round_length``, ``least_between``,
+    Plugins of the profile that have these options get their values: ``round_length``, ``least_between``,
     ``credit``, and ``ends`` of rounds.
 
     Raises:
-        InputErrors: a plugin that has such an option and does not take the value.
+        InputErrors: a plugin that has such an option and refuses the value.
     """
     length, between = exact_duration(options.round_seconds), exact_duration(options.least_between_seconds)
     wanted: dict[str, object] = {
@@ -116,7 +116,7 @@ class _Adapting:
         """Whether a change waits for the end of its next round."""
 
     def wants(self) -> bool:
-        """Whether it asks for another batch size where it stands now."""
+        """Whether the job requests another batch size at its present epoch."""
         epoch = math.ceil(self.run / self.epoch_steps)
         largest = LARGEST_BATCH.get(self.family)
         if largest is None:
@@ -133,7 +133,7 @@ class _Adapting:
         return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
 
     def take(self, batch: int) -> None:
-        """Keep the number of epochs; those that have begun count as done."""
+        """Sets the batch size and keeps the number of epochs; an epoch that has begun counts as done."""
         old, new = self.epoch_steps, steps_per_epoch(self.family, batch)
         epochs = math.ceil(self.total / old)
         total = math.ceil(self.total * (1 / (batch / self.batch)))
@@ -147,7 +147,7 @@ def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
 
 
 def _is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Accordion's critical epochs as the peer's simulator runs them: fewer than in its profiles."""
+    """Accordion's critical epochs in the peer's simulator: fewer than in its profiles."""
     if family == "LM":
         return epoch < 10
     if family == "Recommendation":
@@ -161,12 +161,12 @@ class GavelRules:
     """The rules for one workload.
 
     Args:
-        workload: whose jobs may adapt (``jobs.adaptation``).
+        workload: its jobs may adapt (``jobs.adaptation``).
         models: speeds at other batch sizes; None: those of the workload's regimes.
         options: the peers' options.
 
     Raises:
-        InputError: options that cannot be.
+        InputError: invalid options.
     """
 
     def __init__(
@@ -181,9 +181,9 @@ class GavelRules:
         self._adapting: dict[int, _Adapting] = {}
         self._first_round = True
         self._empty: set[int] = set()
-        """Jobs that a change of their batch size left nothing to do."""
+        """Jobs that have no work left after a change of their batch size."""
         self._failed: dict[int, int] = {}
-        """By such a job, rounds in which it was not taken as done."""
+        """By such a job, the rounds after which it was not ended."""
 
     def begin(self, jobs: int, seed: int) -> None:
         """See ``Rules``."""
@@ -209,7 +209,9 @@ class GavelRules:
         length, restart = self.options.round_seconds, self.options.restart_seconds
         fit = np.floor(length / running.seconds_per_iteration + _WHOLE)
         steps = np.where(self._has_nothing(running.job), 0.0, np.minimum(fit, running.iterations_left))
-        nothing = np.zeros_like(steps)  # also of jobs that do not run on the type that they hold: 0 steps at infinity
+        nothing = np.zeros_like(
+            steps
+        )  # also for jobs that cannot run on the type that they hold: 0 steps of infinite time
         seconds = np.multiply(steps, running.seconds_per_iteration, out=nothing, where=steps > 0.0)
         costs = running.fresh & (seconds > length - SHORT_SECONDS) & (restart > 0.0) & (not self._first_round)
         self._first_round = False
@@ -222,11 +224,11 @@ class GavelRules:
         )
 
     def _has_nothing(self, jobs: Ints) -> Bools:
-        """Whose change of batch size left it nothing to do."""
+        """Marks jobs that have no work left after a change of their batch size."""
         return np.array([job in self._empty for job in jobs.tolist()], dtype=bool)
 
     def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
-        """Who did all that was left; and who had nothing left for the last time."""
+        """Marks jobs that end: those that did all their work, and those without work whose rounds are used up."""
         over: Bools = (steps >= running.iterations_left) & ~costs
         for index in np.flatnonzero(steps <= 0.0).tolist():
             job = int(running.job[index])
@@ -244,7 +246,7 @@ class GavelRules:
         return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Who asked before this round and ran in it gets another batch size; then it may ask again."""
+        """A job that requested a batch size before this round and ran in it gets it; then it may request another."""
         changed = []
         here = set(active.tolist())
         for job, steps in zip(running.job.tolist(), worked.iterations.tolist(), strict=True):
@@ -257,11 +259,11 @@ class GavelRules:
             life.run += int(steps)
             if life.asks:
                 changed += self._changed(job, life)
-            life.asks = life.wants()  # who did not run stands where it stood, and has asked already
+            life.asks = life.wants()  # a job that did not run has made no progress, and its request stands
         return changed
 
     def _changed(self, job: int, life: _Adapting) -> list[Change]:
-        """Nothing, where the speed at that batch size is not known."""
+        """Returns no change where the speed at that batch size is unknown."""
         batch = life.next_batch()
         pace = self._pace(job, batch)
         if pace is None or life.first == LARGEST_BATCH[life.family]:
@@ -272,7 +274,7 @@ class GavelRules:
         return [_change(job, batch, max(_LITTLE, life.total - life.run), pace)]
 
     def _pace(self, job: int, batch: int) -> float | None:
-        """Seconds a step at a batch size, at the job's gang; None: not known."""
+        """Seconds per step at a batch size, at the job's gang; None: unknown."""
         gpus = int(self._workload.jobs.most[job])
         if self._models is not None:
             family, _ = split_model(self._workload.models[int(self._workload.jobs.model[job])])
@@ -298,7 +300,7 @@ def gavel_rules(
     models: PerformanceModel | None = None,
     options: GavelRuleOptions = SHOCKWAVE,
 ) -> GavelRules:
-    """Make the rules for a workload on a cluster: jobs that adapt run on its most frequent type.
+    """Makes the rules for a workload on a cluster: adapting jobs run on its most frequent GPU type.
 
     Raises:
         InputError: options that cannot be.

@@ -1,7 +1,7 @@
-"""The guard at run time: a plugin that imports the truth is refused by name, before anything runs.
+"""Refuses, before a run, a plugin that imports the simulator's true speeds, and names it.
 
-Built-in plugins are held to it by an import contract. A stranger's modules are read: an import is found wherever it
-stands, in a function too, and it counts whether or not it was made.
+An import contract holds built-in plugins to this. The source of other plugins is read: an import counts anywhere in a
+file, inside functions too, and whether or not it was executed.
 """
 
 import ast
@@ -19,15 +19,15 @@ TRUTH: Final = (
     "eunomia_testbed.simulator.sharing",
     "eunomia_testbed.performance",
 )
-"""How fast jobs really are, and how far: what no plugin may see."""
+"""Modules with the true speed and progress of jobs, which no plugin may see."""
 BUILT_IN: Final = "eunomia_plugins"
 
 
 def check_plugins(profile: Profile) -> None:
-    """Refuse a profile one of whose plugins can see the truth.
+    """Refuses a profile if one of its plugins can see the true speeds.
 
     Raises:
-        PluginError: it names the plugin, and the module that it imports.
+        PluginError: a plugin imports such a module; the error names both.
     """
     for name in sorted(set(_names(profile))):
         plugin = profile.registry.listed(name).plugin
@@ -41,7 +41,7 @@ def check_plugins(profile: Profile) -> None:
 
 
 def _names(profile: Profile) -> Iterator[str]:
-    """The plugins of a profile, by the name that they have in the registry."""
+    """The plugins of a profile, by their names in the registry."""
     tree = profile.merged.tree
     options = tree.get("plugins", {})
     for name in (*profile.plugins.values(), *tree["stages"].get("refiners", ()), *tree.get("observers", ())):
@@ -52,7 +52,7 @@ def _names(profile: Profile) -> Iterator[str]:
 
 
 def _files(plugin: type[Any]) -> Iterable[Path]:
-    """The plugin's own file, and those of its package that are loaded."""
+    """The plugin's own file, and the loaded files of its package."""
     own = _globals(plugin)
     paths = {own["__file__"]} if own.get("__file__") else set()
     package = plugin.__module__.partition(".")[0]
@@ -63,7 +63,7 @@ def _files(plugin: type[Any]) -> Iterable[Path]:
 
 
 def _globals(plugin: type[Any]) -> Mapping[str, Any]:
-    """The names of the plugin's module; one that was read from a file is not among ``sys.modules``."""
+    """The globals of the plugin's module, which is not in ``sys.modules`` if it was loaded from a file."""
     for item in vars(plugin).values():
         names = getattr(item, "__globals__", None)
         if isinstance(names, dict):
@@ -72,7 +72,7 @@ def _globals(plugin: type[Any]) -> Mapping[str, Any]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports anywhere, those named in a string among them."""
+    """Modules that a file imports anywhere, including those named in a string."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -42,14 +42,14 @@ def words(items: list[Any]) -> Words:
 
 
 class LeaseLogger:
-    """Logs who held what."""
+    """Logs which job held which GPU."""
 
     def __init__(self) -> None:
         self._rows = Records("iiiqddB")
         self._why = Codes[str]()
 
     def add(self, app: int, job: int, gpu: int, lease: int, start: float, end: float, ended_by: str) -> None:
-        """Log a GPU that a lease held; what is held still ends with NaN, and by nothing."""
+        """Logs a GPU that a lease held; for one still held the end is NaN and ``ended_by`` is empty."""
         self._rows.add(app, job, gpu, lease, start, end, self._why.of(ended_by))
 
     def columns(self) -> Leases:
@@ -75,7 +75,7 @@ class RoundLogger:
         self._faults = Codes("")
 
     def add(self, decision: Decision, now: float, free: int, running: int, waiting: int, *, quiet: bool) -> None:
-        """Log the round of a decision, with the state that it met."""
+        """Logs the round of a decision, with the state before it."""
         transitions = decision.transitions
         counts: tuple[int, ...] = _NONE
         if len(transitions) == 1 and transitions[0].kind is TransitionKind.START:
@@ -84,12 +84,12 @@ class RoundLogger:
             kinds = [order.kind for order in transitions]
             counts = tuple([kinds.count(kind) for kind in _KINDS])
         causes = self._causes.setdefault(decision.causes, len(self._causes))
-        said = self._faults.of(_said(decision)) if decision.faults else 0
-        self._rows.add(decision.round, now, causes, free, running, waiting, *counts, quiet, said)
+        fault = self._faults.of(_faults_text(decision)) if decision.faults else 0
+        self._rows.add(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
     def columns(self) -> RoundLog:
         """The log as columns, once."""
-        number, time, causes, free, running, waiting, *kinds, quiet, said = self._rows.take()
+        number, time, causes, free, running, waiting, *kinds, quiet, fault = self._rows.take()
         started, suspended, grown, shrunk, migrated = kinds
         return RoundLog(
             round=number,
@@ -104,30 +104,30 @@ class RoundLogger:
             shrunk=shrunk,
             migrated=migrated,
             quiet=quiet.astype(bool),
-            fault=spelt(said, self._faults.all()),
+            fault=spelt(fault, self._faults.all()),
         )
 
 
-def _said(decision: Decision) -> str:
-    """The faults of a round in words."""
+def _faults_text(decision: Decision) -> str:
+    """Returns the faults of a round as text."""
     faults = [fault for fault in decision.faults if fault.stage is not None]
     return "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
 
 
 class WaitLogger:
-    """Logs for how long each job waited, and why."""
+    """Logs how long each job waited, and why."""
 
     def __init__(self, jobs: int) -> None:
         self._rows = Records("iddi")
         self._reasons = Codes(("", "", ""))
         self._since = [math.nan] * jobs
         self._why = [0] * jobs
-        self._told: dict[int, int] = {}
+        self._pending: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """A job waits from now on, or for another reason; one that was stopped for the reason that was told then."""
-        told = self._told.pop(job, None)
-        why = told if told is not None and not stage else self._reasons.of((reason, stage, plugin))
+        """A job waits from now on, or for another reason; a stopped job keeps the reason for which it was stopped."""
+        pending = self._pending.pop(job, None)
+        why = pending if pending is not None and not stage else self._reasons.of((reason, stage, plugin))
         since = self._since[job]
         if since == since:
             if self._why[job] == why:
@@ -139,14 +139,14 @@ class WaitLogger:
 
     def end(self, job: int, now: float) -> None:
         """A job waits no longer."""
-        self._told.pop(job, None)
+        self._pending.pop(job, None)
         since = self._since[job]
         if now > since:
             self._rows.add(job, since, now, self._why[job])
         self._since[job] = math.nan
 
     def hear(self, decision: Decision, rows: dict[str, int], now: float) -> None:
-        """Note the verdicts of a round."""
+        """Logs the verdicts of a round."""
         for waiting in decision.waiting:
             job = rows[waiting.job]
             if waiting.reason is None:
@@ -155,10 +155,12 @@ class WaitLogger:
             if self._since[job] == self._since[job]:
                 self.begin(job, now, *why)
             else:
-                self._told[job] = self._reasons.of(why)  # it is being stopped: it waits once its checkpoint is written
+                self._pending[job] = self._reasons.of(
+                    why
+                )  # the job is being stopped: it waits once its checkpoint is written
 
     def columns(self, now: float) -> WaitLog:
-        """The log as columns, once; those who still wait wait until now."""
+        """The log as columns, once; the waits of jobs that still wait end now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
@@ -175,7 +177,7 @@ class WaitLogger:
 
 
 class QueueLogger:
-    """Logs how many wait, and how many GPUs are held."""
+    """Logs how many jobs wait, and how many GPUs are held."""
 
     def __init__(self) -> None:
         self._rows = Records("diii")
@@ -183,7 +185,7 @@ class QueueLogger:
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Log what holds from now on, where it changed; of one moment what held last."""
+        """Logs the values from now on, where they changed; of several at one time the last one counts."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
@@ -216,7 +218,7 @@ class SegmentLogger:
         self._rows.add(job, start, end, len(gpus), locality, pace, batch)
 
     def _locality(self, gpus: tuple[int, ...]) -> int:
-        """A job stays where it is for many stretches."""
+        """The locality of a set of GPUs; cached, since a job keeps its GPUs for many stretches."""
         known = self._near.get(gpus)
         if known is None:
             known = self._near[gpus] = int(self._cluster.locality(np.array(gpus)))

@@ -1,4 +1,4 @@
-"""Options of a simulation: what changes cost, what fails, what app masters say, and what is kept of the run."""
+"""Options of a simulation: costs of changes, failures, reports of app masters, and the logs to keep."""
 
 import dataclasses
 import math
@@ -12,37 +12,37 @@ from eunomia_testbed.simulator.rules import Rules
 
 @value
 class Costs:
-    """What changes take, in seconds."""
+    """Costs of changes, in seconds."""
 
     start: float = 0.0
-    """From the order until a job makes its first step: processes, libraries, data. GPUs are held meanwhile."""
+    """From the order to a job's first step: processes, libraries, data. The job holds its GPUs meanwhile."""
     checkpoint: float = 0.0
-    """To save before a job leaves its GPUs; it makes no step meanwhile and still holds them."""
+    """To save before a job leaves its GPUs; it makes no step meanwhile but holds them."""
     restore: float = 0.0
     """To read the checkpoint back, on top of ``start``, at every start but a job's first."""
     migrate: float = 0.0
     """On top of ``checkpoint``, ``start`` and ``restore`` where a job moves to other GPUs."""
     join: float = 0.0
-    """A job that grows runs on at its old size until newcomers are ready."""
+    """A job that grows runs at its old size until the new workers are ready."""
     pause: float = 0.0
-    """A job that grows or shrinks makes no step while its gang is put together anew."""
+    """A job that grows or shrinks makes no step while its gang is reassembled."""
     release: float = 0.0
-    """From the end of a job's processes until its GPUs can be used by others."""
+    """From the end of a job's processes until other jobs can use its GPUs."""
     checkpoint_every: float = math.inf
-    """Seconds of steps after which a running job stands for ``checkpoint`` to save; what it did since then is lost with
-    a machine, whatever ``Failures`` says. inf: such checkpoints take no time."""
+    """Seconds of steps after which a running job pauses for ``checkpoint`` seconds to save; a machine failure loses the
+    work since then, regardless of ``Failures``. inf: such checkpoints take no time."""
 
 
 @value
 class Delays:
-    """An executor that is far away: orders take time and overtake each other, acknowledgements are lost."""
+    """A remote executor: orders take time and overtake each other, and acknowledgements are lost."""
 
     order: float = 0.0
-    """Seconds of an order on its way; each takes a random part of it, half to whole."""
+    """Longest delay of an order in seconds; each order takes a random fraction of it, from half to all."""
     jitter: float = 0.0
-    """Each cost takes a random part of this much less."""
+    """Each cost is reduced by a random fraction, up to this one."""
     lost: float = 0.0
-    """Part of the acknowledgements that are lost, and sent again."""
+    """Fraction of the acknowledgements that are lost, and sent again."""
     again: float = 1.0
     """Seconds after which a lost acknowledgement is sent again."""
 
@@ -70,10 +70,10 @@ class Failures:
     repair_seconds: float = 3600.0
     """Mean time to repair a machine."""
     outages: tuple[Outage, ...] = ()
-    """What is known to happen, such as from a file."""
+    """Known outages, such as from a file."""
     checkpoint_every_seconds: float = 1800.0
-    """What a job did since its last checkpoint is lost with a machine; inf: saved only when it leaves its GPUs. These
-    checkpoints take no time; ``Costs.checkpoint_every`` has others in their place."""
+    """A machine failure loses a job's work since its last checkpoint; inf: it saves only on leaving its GPUs. These
+    checkpoints take no time; ``Costs.checkpoint_every`` replaces them by others that do."""
 
 
 Knowledge = Literal["declared", "oracle", "measured"]
@@ -81,32 +81,32 @@ Knowledge = Literal["declared", "oracle", "measured"]
 
 @value
 class Reports:
-    """What app masters say of their jobs, apart from what is so."""
+    """What app masters report of their jobs, as opposed to the true values."""
 
     know: Knowledge = "declared"
-    """``declared``: work and serial time as the workload tells them; ``measured``: and what was measured while a job
-    ran; ``oracle``: all rates, true, from the beginning."""
+    """``declared``: work and serial time from the workload; ``measured``: also what was measured while a job ran;
+    ``oracle``: all true rates from the beginning."""
     error: float = 0.0
     """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
     lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """By app id, a factor on the work that it says it has."""
+    """By app id, a factor on the work that the app reports."""
     far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """By app id, a factor on what it says that several machines slow its jobs down by (Themis §6.3)."""
+    """By app id, a factor on the reported slowdown of its jobs across machines (Themis §6.3)."""
     profiles: bool = True
-    """With ``oracle``: whether a job's rates are told job by job; else an app's forecast alone tells of slowdowns."""
+    """With ``oracle``: whether rates are reported for each job; else only an app's forecast holds slowdowns."""
     forecast_seconds: float = 0.0
-    """An app master reports its forecast anew at most so often, beside what it bids on; 0: with every step."""
+    """Least seconds between two forecasts of an app master, apart from those that its bids need; 0: with every step."""
 
 
 @value
 class Keep:
-    """Which logs are kept; sums by job always are."""
+    """Which logs are kept; totals per job always are."""
 
     rounds: bool = True
     leases: bool = True
     waits: bool = True
     segments: bool = False
-    """Each stretch in which a job ran at one speed."""
+    """Each stretch of constant speed of a job."""
     queue: bool = True
     records: bool = True
     """Plugins' records."""
@@ -134,7 +134,7 @@ class SimulationOptions:
     rules: Rules | None = None
     """A peer's round rules; None: rounds run when the profile says."""
     agents: bool = False
-    """Whether app masters answer offers themselves; otherwise the arbiter values each from what it reported."""
+    """Whether app masters answer offers themselves; otherwise the arbiter values offers from each app's reports."""
     answer_seconds: float = 0.0
     """How long an app master takes to answer."""
     keep: Keep = Keep()
@@ -143,14 +143,14 @@ class SimulationOptions:
     plain: bool = False
     """Whether every stage takes its plain way: slower, with the same tables."""
     tolerate_faults: bool = False
-    """Whether a run goes on after a plugin's fault: the round changes nothing, and after several in a row the fallback
-    decides."""
+    """Whether a run continues after a plugin's fault: that round changes nothing, and after several faults in a row the
+    fallback decides."""
 
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuses invalid options.
 
         Raises:
-            InputError: a negative time, or a part that is not between 0 and 1.
+            InputError: a negative time, or a fraction that is not between 0 and 1.
         """
         for field in dataclasses.fields(self.costs):
             if field.name != "checkpoint_every":

@@ -1,4 +1,4 @@
-"""What a run came to, as columns."""
+"""The results of a run, as columns."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
     """The columns of a run that is over."""
     work, logs, counts = engine.work, engine.logs, engine.counts
     ideal = engine.speeds.ideal_seconds()
-    told = engine.workload.exclusive_seconds
+    declared = engine.workload.exclusive_seconds
     states = words(engine.jobs.state)
     return SimulatedRun(
         policy=engine.profile.name,
@@ -55,7 +55,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
         restarts=ints(engine.executor.restarts),
         migrations=ints(engine.executor.migrations),
         ideal_seconds=ideal,
-        exclusive_seconds=ideal if told is None else np.where(np.isnan(told), ideal, told),
+        exclusive_seconds=ideal if declared is None else np.where(np.isnan(declared), ideal, declared),
         app_finish_seconds=reals(engine.app_finish),
         app_state=_app_states(engine, states),
         leases=(logs.leases or LeaseLogger()).columns(),
@@ -77,7 +77,7 @@ def outcome(engine: "Engine") -> SimulatedRun:
 
 
 def _app_states(engine: "Engine", states: Words) -> Words:
-    """An app is finished when its jobs are over and one of them at least has done its part."""
+    """An app is finished when all its jobs have ended and at least one of them finished."""
     apps: Ints = engine.workload.jobs.app
     finish: Reals = reals(engine.app_finish)
     rank = {FINISHED: 0, STOPPED: 0, REJECTED: 1, FAILED: 2, AWAITED: 3, PAUSED: 4, WAITING: 5, RUNNING: 6}

@@ -1,4 +1,4 @@
-"""Rows of numbers, packed one behind the other: a log of a million rows is no million objects."""
+"""Rows of numbers, packed into one buffer, so that a log of a million rows does not hold a million objects."""
 
 import struct
 from collections.abc import Hashable
@@ -14,10 +14,10 @@ _Seen = TypeVar("_Seen", bound=Hashable)
 
 
 class Records:
-    """Rows that are added one by one and taken as columns at last.
+    """Rows that are added one by one and read as columns at the end.
 
     Args:
-        kinds: a letter a column, as ``struct`` has them: ``d`` for reals, others for whole numbers of a size.
+        kinds: one letter per column, as in ``struct``: ``d`` for reals, others for whole numbers of a size.
     """
 
     __slots__ = ("_pack", "_row", "_rows")
@@ -32,31 +32,31 @@ class Records:
         self._rows += self._pack(*row)
 
     def take(self) -> list[NDArray[Any]]:
-        """The columns of all rows, whole numbers or reals in full width; the rows are no more."""
+        """Returns the columns of all rows, as 64-bit integers or reals, and drops the rows."""
         rows, self._rows = np.frombuffer(self._rows, self._row), bytearray()
         wide = {"d": np.float64}
         return [rows[name].astype(wide.get(self._row[name].char, np.int64)) for name in self._row.names or ()]
 
 
 class Codes(Generic[_Seen]):
-    """What is said again and again, each thing with a number of its own."""
+    """Numbers for repeated values, one for each distinct value."""
 
     __slots__ = ("_numbers",)
 
     def __init__(self, *known: _Seen) -> None:
         self._numbers = {each: number for number, each in enumerate(known)}
 
-    def of(self, said: _Seen) -> int:
-        """Its number; a new one where it was not said before."""
-        return self._numbers.setdefault(said, len(self._numbers))
+    def of(self, value: _Seen) -> int:
+        """Returns the number of a value; a new value gets the next number."""
+        return self._numbers.setdefault(value, len(self._numbers))
 
     def all(self) -> list[_Seen]:
-        """By number, what was said."""
+        """Returns the values by number."""
         return list(self._numbers)
 
 
 def spelt(numbers: Ints, texts: list[str]) -> Words:
-    """A column of texts, given by number; each text is there once."""
+    """A column of texts from their numbers; equal texts share one object."""
     known = np.empty(len(texts), dtype=object)
     known[:] = texts
     column: Words = known[numbers]

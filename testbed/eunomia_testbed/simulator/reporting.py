@@ -1,4 +1,4 @@
-"""What app masters say of their jobs: what the workload tells, or the truth, with errors and lies as asked for."""
+"""The reports of app masters on their jobs: declared or true values, with the errors and lies of the options."""
 
 import math
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from eunomia_testbed.workload import Workload
 
 
 class Reporter:
-    """Makes the events in which app masters speak of their jobs.
+    """Makes the events with which app masters report on their jobs.
 
     Args:
-        workload: whose jobs.
-        cluster: whose GPU types are reported on.
-        speeds: the truth.
+        workload: with the jobs.
+        cluster: with the GPU types that rates are reported for.
+        speeds: the true speeds.
         work: the true progress.
-        reports: what is known and said.
+        reports: what app masters know and report.
         divides: whether app masters answer offers.
         seed: of the errors.
     """
@@ -58,7 +58,7 @@ class Reporter:
         self._least: list[int] = jobs.least.tolist()
         self._most: list[int] = jobs.most.tolist()
         self.batch: dict[int, float] = {}
-        """By job, a batch size that it starts with, where that is not the workload's."""
+        """By job, the batch size that it starts with, where it is not the workload's."""
         self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
         self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
         self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
@@ -66,13 +66,13 @@ class Reporter:
         self._user: list[int] = apps.user.tolist()
         self._weight: list[float] = apps.weight.tolist()
         self._user_weight: list[float] = workload.users.weight.tolist()
-        told = jobs.seconds_per_iteration * jobs.most * factors[1][jobs.app]
-        self._serial: list[float] = told.tolist()
+        declared = jobs.seconds_per_iteration * jobs.most * factors[1][jobs.app]
+        self._serial: list[float] = declared.tolist()
         self._seen: dict[int, set[tuple[int, int, int]]] = {}
         self.follows_up = self._know != "declared" and not (speeds.plain and error == 0.0 and not workload.regimes)
-        """Whether a start is followed by reports: not where what was declared says it all."""
+        """Whether reports follow a start: not where the declaration is complete."""
 
-    # --- who comes -------------------------------------------------------------------------------------------------
+    # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def arrived(self, app: int) -> AppArrived:
         """The registration of an app."""
@@ -113,16 +113,16 @@ class Reporter:
         return self._work.total[job] * self._work_factor[self._app[job]]
 
     def serial(self, job: int) -> float:
-        """Serial seconds of an iteration as reported: as told, else as the model's profile tells for its gang."""
-        told = self._serial[job]
-        if told == told:
-            return told
+        """Reported serial seconds of an iteration: as declared, else those of the model's profile for the gang."""
+        declared = self._serial[job]
+        if declared == declared:
+            return declared
         pace = self._speeds.at(job, self._most[job], self._speeds.own_type(job), Locality.ISLAND, 1)
         pace = pace if math.isfinite(pace) else math.nan
         return pace * self._most[job] * self._time_factor[self._app[job]]
 
     def profiled(self, job: int) -> Iterator[Event]:
-        """With ``oracle``: the rate of a job that arrives, by size, type and locality."""
+        """With ``oracle``: the rates of an arriving job, by size, type and locality."""
         if self._know != "oracle" or self._speeds.plain or not self._profiles:
             return
         for size in sorted({*_sizes(self._least[job], self._most[job])}):
@@ -131,7 +131,7 @@ class Reporter:
                 for locality in Locality if size > 1 else (Locality.ISLAND,):
                     machines = 1 if locality <= Locality.MACHINE else 2
                     pace = self._speeds.at(job, size, kind, locality, machines)
-                    if not math.isnan(pace) and pace != known:  # inf: told as a rate of 0
+                    if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
                         known = pace
                         yield self._measured(job, size, kind, locality, pace)
 
@@ -141,10 +141,10 @@ class Reporter:
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
 
-    # --- who runs --------------------------------------------------------------------------------------------------
+    # --- running jobs ------------------------------------------------------------------------------------------------
 
     def ran(self, job: int, now: float) -> Iterator[Event]:
-        """What is said of a job that has just begun to run, or runs at another speed from now on."""
+        """Reports on a job that has just begun to run, or whose speed changes now."""
         work = self._work
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
@@ -167,7 +167,7 @@ class Reporter:
         return JobReported(job=self._ids[job], iterations_done=done, rate=rate, at=Seconds(now))
 
     def left(self, job: int, now: float) -> float:
-        """Iterations that a job is said to have left up to its goal."""
+        """Iterations that a job has left up to its goal, as reported."""
         left = max(0.0, self._work.goal[job] - self._work.done_at(job, now))
         return left * self._work_factor[self._app[job]]
 

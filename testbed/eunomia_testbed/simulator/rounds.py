@@ -1,4 +1,4 @@
-"""A run in rounds, as the rules of a peer have them (see ``rules``)."""
+"""A run in rounds, under the rules of another simulator (see ``rules``)."""
 
 import math
 from typing import TYPE_CHECKING
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from eunomia_testbed.simulator.engine import Engine
 
 IDLE_ROUNDS = 500
-"""Boundaries in a row at which nothing runs and nobody arrives, after which a run is over."""
+"""Consecutive boundaries without a running or an arriving job after which a run is over."""
 
 
 class RuledRun:
     """The loop of one run.
 
     Args:
-        engine: whose world it is.
+        engine: of the run.
         rules: of the rounds.
     """
 
@@ -31,7 +31,7 @@ class RuledRun:
         self._number = 0
 
     def run(self) -> None:
-        """Run until nothing is left to happen.
+        """Runs until no event is left.
 
         Raises:
             EunomiaError: a round that does not end later than it began.
@@ -40,7 +40,7 @@ class RuledRun:
         rules.begin(engine.workload.size, engine.seed)
         self.work.by_rules = True
         now = rules.next_round(0.0, engine.next_arrival)
-        self._later([RoundEnded()])  # there is a round to be decided from the first moment on
+        self._later([RoundEnded()])  # the first round is decided at the first moment
         idle = 0
         while now <= engine.options.until and now < math.inf:
             engine.step_at(now)
@@ -55,7 +55,7 @@ class RuledRun:
             now = self._round(running)
 
     def _next(self, now: float) -> float:
-        """Let a round pass in which nothing runs."""
+        """Passes a round in which no job runs."""
         engine = self.engine
         if engine.next_arrival == math.inf and not engine.jobs.waiting:
             return math.inf
@@ -68,7 +68,7 @@ class RuledRun:
         return after
 
     def _running(self, now: float) -> RoundJobs:
-        """Those who run from now on."""
+        """The jobs that run from now on."""
         engine, work, types = self.engine, self.work, self.engine.cluster.gpu_type
         jobs = [job for job in sorted(engine.executor.standing()) if work.on[job]]
         on = [work.on[job] for job in jobs]
@@ -88,7 +88,7 @@ class RuledRun:
         return made
 
     def _round(self, running: RoundJobs) -> float:
-        """Let a round pass; return its end."""
+        """Passes a round; returns its end."""
         worked = self.rules.work(running)
         end = float(self.rules.round_ends(running, worked))
         if not end > running.began:
@@ -112,7 +112,7 @@ class RuledRun:
         changed = self.rules.changes(running, worked, self._active())
         self._number += 1
         if over:
-            # What was to be told of those who ended is told no more: they are gone when it is folded.
+            # Reports of ended jobs are dropped: the arbiter folds their ends first.
             gone = {engine.job_id(job) for job in running.job[ends].tolist()}
             out = engine.executor.out
             out = [event for event in out if not (isinstance(event, JobReported) and event.job in gone)]
@@ -120,8 +120,8 @@ class RuledRun:
             engine.step_at(end, admits=False)
         progress = engine.reporter.progress
         reports = [progress(job, end) for job in running.job[~ends].tolist()]
-        said = [event for change in changed for event in self.change(change, end)]
-        self._later([*reports, *said, self._ended(running, busy, end, ends)])
+        changed_events = [event for change in changed for event in self.change(change, end)]
+        self._later([*reports, *changed_events, self._ended(running, busy, end, ends)])
         return end
 
     def _active(self) -> Ints:
@@ -129,7 +129,7 @@ class RuledRun:
         return np.array(engine.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
-        """The boundary, with who was idle for how long."""
+        """The event of the boundary, with the idle time of each job."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
@@ -138,7 +138,7 @@ class RuledRun:
         )
 
     def change(self, change: Change, now: float) -> list[Event]:
-        """Make a change true, and say so."""
+        """Applies a change, and returns the events that report it."""
         job = change.job
         reporter = self.engine.reporter
         self.work.become(job, change.iterations_left, change.seconds_per_iteration)

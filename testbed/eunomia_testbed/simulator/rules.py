@@ -1,16 +1,16 @@
 """The extension point for the round rules of another simulator, so that results can be held against published ones.
 
-With rules, time goes in rounds. At a boundary the engine tells the arbiter who ended, then everything else that
-happened in the round together with ``RoundEnded`` and those who arrived; it carries the decision out at once, asks the
-rules what each running job does in the round, and lets the round end when the rules say so. Between boundaries the
-arbiter hears nothing, wake-ups included. Costs, delays and failures of the options do not apply, and a workload's
-regimes are the rules' business (``admitted`` and ``changes``): the engine does not walk through them by itself.
+With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
+of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules what
+each running job does in the round, and ends the round when the rules say so. Between boundaries the arbiter gets no
+events and no wake-ups. Costs, delays and failures of the options do not apply, and the rules handle a workload's regimes
+(``admitted`` and ``changes``): the engine does not enter them by itself.
 
-The order of what one boundary brings is the order of calls here::
+The calls of one boundary, in order::
 
-    work, round_ends        what the round comes to
-    changes                 whose batch size changes with its end
-                            step 1: JobFinished, AppFinished of those who ended (no round of the arbiter)
+    work, round_ends        the result of the round
+    changes                 batch sizes that change with its end
+                            step 1: JobFinished, AppFinished (no round of the arbiter)
     admitted                for each job that arrives, in order of arrival
                             step 2: Released, JobReported, Adapted, RoundEnded, AppArrived, JobAdded (a round)
 """
@@ -23,7 +23,7 @@ from eunomia.units import Bools, Ints, Reals
 
 @builds
 class RoundJobs:
-    """The jobs that run in a round, a row each, by job row."""
+    """The jobs that run in a round, one row each, by job row."""
 
     number: int
     """Of the round, from 0."""
@@ -32,11 +32,11 @@ class RoundJobs:
     """Row of the workload."""
     gpus: Ints
     gpu_type: Ints
-    """Index into the cluster's types; of the first GPU."""
+    """Type of the job's first GPU, as an index into the cluster's types."""
     iterations_left: Reals
     """In steps of the present batch size."""
     seconds_per_iteration: Reals
-    """True, of the present batch size, on the GPUs that it has."""
+    """The true value, at the present batch size, on the GPUs that the job holds."""
     fresh: Bools
     """Did not run in the round before."""
     moved: Bools
@@ -45,53 +45,53 @@ class RoundJobs:
 
 @builds
 class Worked:
-    """What those jobs do in the round, a row each, in the same order."""
+    """What those jobs do in the round, one row each, in the same order."""
 
     iterations: Reals
     """At least ``iterations_left``: the job ends with this round."""
     seconds: Reals
-    """From the round's beginning: when it stops making steps; a job that ends has this as its finish."""
+    """From the round's beginning until the job makes its last step; a job that ends finishes then."""
     busy_seconds: Reals | None = None
-    """Run time that is booked for it, by the ledger too; None: ``seconds``."""
+    """Run time that is booked for the job, also by the ledger; None: ``seconds``."""
     ends: Bools | None = None
-    """Whether it ends; None: where no iterations are left."""
+    """Whether the job ends; None: it ends if no iterations are left."""
 
 
 @value
 class Change:
-    """A job's batch size, and what follows from it, from now on."""
+    """A job's new batch size, and its remaining work and speed from now on."""
 
     job: int
     batch_size: float
     iterations_left: float
     """In steps of this batch size."""
     seconds_per_iteration: float
-    """At its gang: the truth from now on, on any GPUs."""
+    """At its gang: the true speed from now on, on any GPUs."""
 
 
 class Rules(Protocol):
-    """Rounds as a peer has them. One object serves one run at a time: ``begin`` starts it anew."""
+    """The round rules of another simulator. One object serves one run at a time; ``begin`` resets it."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """Hear that a run of so many jobs begins."""
+        """A run of this many jobs begins."""
         ...
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Hear that a job arrives with this boundary; say what it starts with, where the workload tells otherwise."""
+        """A job arrives at this boundary; returns what it starts with, where that differs from the workload."""
         ...
 
     def work(self, running: RoundJobs) -> Worked:
-        """Say what each running job does in this round."""
+        """Returns what each running job does in this round."""
         ...
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """Say when the round ends: later than it began."""
+        """Returns when the round ends: later than it began."""
         ...
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Say when the next round begins where nothing runs: at least ``now``; inf: never."""
+        """Returns when the next round begins if no job runs: at least ``now``; inf: never."""
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Say whose batch size changes with this round's end, of all jobs (rows) that are here and not over."""
+        """Returns changes of batch size at this round's end, among the active jobs (rows: arrived and not over)."""
         ...

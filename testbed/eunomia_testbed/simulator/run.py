@@ -1,4 +1,4 @@
-"""What a simulation came to, as columns: what metrics, tables and reports are made of."""
+"""The results of a simulation, as columns: the source of metrics, tables and reports."""
 
 import dataclasses
 import math
@@ -18,21 +18,21 @@ Words = NDArray[Any]
 
 @value
 class Unfit:
-    """A job that cannot run here."""
+    """A job that cannot run on the cluster."""
 
     job: int
     rule: str
-    """What must hold, as in an error."""
+    """The broken rule, as in an error."""
     value: str
 
 
 @builds
 class Leases:
-    """GPUs held, a row a GPU and lease: from the moment at which it was a lease's own until it came back."""
+    """GPUs held, one row per GPU and lease: from the moment at which the lease got the GPU until it was free again."""
 
     app: Ints
     job: Ints
-    """-1: no single job (an app's division changed meanwhile, or none ran on it)."""
+    """-1: no single job (the app's division changed meanwhile, or no job ran on it)."""
     gpu: Ints
     lease: Ints
     start_seconds: Reals
@@ -44,7 +44,7 @@ class Leases:
 
 @builds
 class RoundLog:
-    """Rounds, a row each, with the state that each met."""
+    """Rounds, one row each, with the state before each."""
 
     round: Ints
     time_seconds: Reals
@@ -66,7 +66,7 @@ class RoundLog:
 
 @builds
 class WaitLog:
-    """Stretches in which a job waited for one reason, a row each."""
+    """Stretches in which a job waited for one reason, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -78,7 +78,7 @@ class WaitLog:
 
 @builds
 class QueueLog:
-    """A step function of time: what held from each row's time to the next row's."""
+    """A step function of time: each row holds until the next row's time."""
 
     time_seconds: Reals
     waiting_jobs: Ints
@@ -88,7 +88,7 @@ class QueueLog:
 
 @builds
 class SegmentLog:
-    """Stretches in which a job ran at one speed, a row each."""
+    """Stretches in which a job ran at one speed, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -103,36 +103,36 @@ class SegmentLog:
 class SimulatedRun:
     """A run, in seconds since the start of the workload. Rows of jobs and apps are those of the workload.
 
-    Equal arguments give equal runs, but for ``timings``.
+    Equal arguments give equal runs, except for ``timings``.
     """
 
     policy: str
     seed: int
     end_seconds: float
-    """When the last thing happened."""
+    """Time of the last event."""
     start_seconds: Reals
-    """First time that it held GPUs; NaN: never."""
+    """When the job first held GPUs; NaN: never."""
     finish_seconds: Reals
-    """NaN: it did not finish."""
+    """NaN: the job did not finish."""
     state: Words
-    """``finished``, ``failed``, ``rejected``, ``stopped`` (ended early by its tuner), or what it was at the end:
+    """``finished``, ``failed``, ``rejected``, ``stopped`` (ended early by its tuner), or its state at the end:
     ``waiting``, ``running``, ``paused``, ``awaited`` (had not arrived)."""
     run_seconds: Reals
-    """Made steps."""
+    """Seconds in which the job made steps."""
     wait_seconds: Reals
-    """Wanted GPUs and held none."""
+    """Seconds in which the job wanted GPUs and held none."""
     slot_seconds: Reals
     """GPU-seconds held."""
     iterations_done: Reals
     iterations_lost: Reals
-    """Done again after a failure."""
+    """Work that was done again after a failure."""
     restarts: Ints
     """Starts after the first."""
     migrations: Ints
     ideal_seconds: Reals
-    """Would have taken alone on this cluster, at its largest gang, placed best."""
+    """Time that the job would have taken alone on this cluster, at its largest gang, placed best."""
     exclusive_seconds: Reals
-    """Run time alone as the trace's profile tells it; else ``ideal_seconds``."""
+    """Run time alone by the trace's profile; else ``ideal_seconds``."""
     app_finish_seconds: Reals
     app_state: Words
     leases: Leases
@@ -145,7 +145,7 @@ class SimulatedRun:
     faults: tuple[str, ...]
     """Of plugins, each with its round."""
     fallback_round: int | None
-    """The first round that the fallback decided; None: the profile decided all."""
+    """The first round that the fallback decided; None: the profile decided all rounds."""
     dropped: tuple[Unfit, ...]
     steps: int
     events: int
@@ -153,10 +153,10 @@ class SimulatedRun:
     quiet_rounds: int
     stage_calls: int
     timings: Mapping[str, float]
-    """CPU seconds: by stage, ``step`` (all of the arbiter), ``driver`` (all but the arbiter)."""
+    """CPU seconds: by stage, ``step`` (the whole arbiter), ``driver`` (everything else)."""
 
     def same_as(self, other: "SimulatedRun") -> bool:
-        """Whether two runs are equal, but for ``timings``."""
+        """Whether two runs are equal, except for ``timings``."""
         return all(
             _same(getattr(self, field.name), getattr(other, field.name))
             for field in dataclasses.fields(self)

@@ -1,71 +1,70 @@
-"""Checkpoints that a job takes by itself while it runs: after so many seconds of steps it stands until one is taken.
+"""Periodic checkpoints: after a number of seconds of steps a job pauses until its checkpoint is saved.
 
-No event is needed for them: how far a run is after some time, and when it ends, is read off its place in the cycle of
-steps and saving.
+They need no events: the progress and the end of a run follow from its position in the cycle of steps and saving.
 """
 
 import math
 
 
 class PeriodicSaves:
-    """Where every job is in its cycle, and what its last checkpoint holds.
+    """The position of every job in its cycle, and the iterations of its last checkpoint.
 
-    A run that follows the end of one at the same moment on the same GPUs, such as that of a trial which is to go on,
-    goes on in its cycle; any other begins one, from the checkpoint with which its job left its last GPUs.
+    A run that follows another at the same moment on the same GPUs, such as the next rung of a trial, continues its
+    cycle; any other run begins a new cycle, from the checkpoint with which its job left its last GPUs.
 
     Args:
-        jobs: how many there are.
+        jobs: number of jobs.
         every: seconds of steps between two checkpoints; above 0.
-        takes: seconds of one, in which no step is made; may be 0.
+        takes: seconds of a checkpoint, in which the job makes no step; may be 0.
     """
 
     def __init__(self, jobs: int, every: float, takes: float) -> None:
         self._every, self._takes = every, takes
         self._cycle = every + takes
         self._at = [0.0] * jobs
-        """By job, its place in the cycle when it last began or ended: up to ``every`` it makes steps, then it saves."""
+        """By job, its position in the cycle when its run last began or ended: steps up to ``every``, then saving."""
         self._saved = [0.0] * jobs
-        """By job, the iterations that its last checkpoint holds."""
+        """By job, the iterations of its last checkpoint."""
         self._stood: list[tuple[float, tuple[int, ...]]] = [(math.nan, ())] * jobs
 
     @property
     def part(self) -> float:
-        """The part of a long run in which steps are made."""
+        """The fraction of a long run in which the job makes steps."""
         return self._every / self._cycle
 
     def saved(self, job: int) -> float:
-        """Return the iterations that a job's last checkpoint holds."""
+        """Returns the iterations of a job's last checkpoint."""
         return self._saved[job]
 
     def forget(self, job: int) -> None:
-        """Let a job's next run begin a cycle, wherever it begins."""
+        """Makes a job's next run begin a new cycle."""
         self._stood[job] = (math.nan, ())
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], done: float) -> None:
-        """A job with so many iterations done begins to run."""
+        """A job that has done ``done`` iterations begins to run."""
         if self._stood[job] != (now, gpus):
             self._at[job], self._saved[job] = 0.0, done
 
     def lasts(self, job: int, steps: float) -> float:
-        """Return in how many seconds a job that begins now has made so many seconds of steps.
+        """Returns how many seconds a job that begins now needs for a number of seconds of steps.
 
-        A checkpoint that is due when they are made is not waited for.
+        A checkpoint that is due at their end is not counted.
         """
         whole = self._steps_at(self._at[job]) + steps
         before = max(0, math.ceil(whole / self._every) - 1)
         return max(0.0, whole + before * self._takes - self._at[job])
 
     def steps(self, job: int, ran: float) -> float:
-        """Return how many seconds of steps a job has made, so many seconds after it began."""
+        """Returns how many seconds of steps a job has made ``ran`` seconds after it began."""
         return self._steps_at(self._at[job] + ran) - self._steps_at(self._at[job])
 
     def stop(self, job: int, now: float, gpus: tuple[int, ...], *, ran: float, pace: float, done: float) -> float:
-        """A job stands after a run; return how many seconds of steps it made.
+        """A job's run ends; returns how many seconds of steps it made.
 
         Args:
             job: row.
             now: the time.
-            gpus: it ran on.
+            gpus: on which it ran.
             ran: for how many seconds.
             pace: seconds an iteration.
             done: iterations before the run.

@@ -1,7 +1,7 @@
-"""Simulated hyperparameter searches: the app master of a search, with the very tuner that a live one has.
+"""Simulated hyperparameter searches: the app master of a search, with the same tuner as in a live search.
 
-Trials are the jobs of the app, in their order. A trial's metric is known ahead of time, by the curve that the workload
-gives it; the tuner sees a point of it whenever the trial has done enough iterations, as from the logs of a live one.
+Trials are the jobs of the app, in their order. The workload gives each trial a
+curve of its metric; the tuner sees a point of it whenever the trial has done enough iterations, as in a live search.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from eunomia_testbed.simulator.desk import Desk
 from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005
-"""Part of the whole work that has to be done, or known otherwise, before a forecast is reported anew; as live."""
+"""Fraction of the whole work by which progress or estimate must change before another forecast; as in a live search."""
 
 
 def make_tuner(
     search: SimulatedSearch, gangs: Sequence[tuple[int, int]], iterations: Sequence[float], seed: int
 ) -> Tuner:
-    """Make the tuner of a simulated search, as an app file's ``[tuner]`` would.
+    """Makes the tuner of a simulated search, as an app file's ``[tuner]`` would.
 
     Args:
         search: its kind and options.
@@ -34,7 +34,7 @@ def make_tuner(
         seed: of the search.
 
     Raises:
-        InputError: no such tuner, options that do not fit, or as many curves as not trials.
+        InputError: no such tuner, options that do not fit, or numbers of curves and trials that differ.
     """
     place = f"search of {len(gangs)} trials"
     if search.curves and len(search.curves) != len(gangs):
@@ -71,10 +71,10 @@ def _options(kind: type, given: object, place: str) -> object:
 
 
 def check_searches(workload: Workload) -> None:
-    """Refuse a workload one of whose searches no tuner can make.
+    """Refuses a workload with a search whose tuner cannot be made.
 
     Raises:
-        InputError: it names the app.
+        InputError: a tuner cannot be made; the error names the app.
     """
     rows: dict[int, list[int]] = {app: [] for app in workload.searches}
     for job, app in enumerate(workload.jobs.app.tolist()):
@@ -100,12 +100,12 @@ def _check_search(workload: Workload, app: int, jobs: Sequence[int]) -> None:
 
 
 class SearchAppMaster:
-    """Speaks for a search. Between what it is told, nothing changes: it has no clock.
+    """Represents a search. It has no clock: its state changes only when one of its methods is called.
 
     Args:
         app: row.
         jobs: rows of its jobs, one a trial, in order of number.
-        desk: what it may ask the simulation.
+        desk: the queries that the simulation answers.
         search: tuner and curves.
         seed: of the search.
         reports: whether it reports a forecast.
@@ -122,19 +122,19 @@ class SearchAppMaster:
         self._demand = demand(phases)
         wholes = {number: desk.iterations(job) for job, number in self._number.items()}
         self._own_work: Any = _OwnWork(self.tuner, wholes)
-        # Where nobody is judged between pauses, only the points there are looked at.
+        # A tuner that judges no trial between pauses sees only the points at pauses.
         self._every = search.every if getattr(self.tuner, "listens", True) else 0
         self._aims = dict.fromkeys(self._number.values(), 0)
         self._paused: set[int] = set()
         self._over: set[int] = set()
         self._runs: dict[int, Run] = {}
         self._budget: float | None = None
-        self._told: Forecast | None = None
+        self._known: Forecast | None = None
 
-    # --- what happens -----------------------------------------------------------------------------------------------
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Register with all trials; each runs to its first point."""
+        """Registers with all trials; each runs to its first point."""
         arrived: AppArrived = self._desk.arrived(self._app)
         self._look()
         for number in self._runs:
@@ -142,7 +142,7 @@ class SearchAppMaster:
         return [arrived, *(self._added(number) for number in self._number.values())]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Show the tuner a point of the trial's curve, and do as it says."""
+        """Passes a point of the trial's curve to the tuner, and does what the tuner decides."""
         number = self._number[job]
         at, goal = self._aims[number], self._goal(number)
         metric = self.metric(number, at)
@@ -157,11 +157,11 @@ class SearchAppMaster:
         return self._follow(number, stands=stands)
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Need not do anything: what a trial has done is asked when it counts."""
+        """Does nothing: the progress of a trial is queried when it is needed."""
         return ()
 
     def _follow(self, number: int, *, stands: bool) -> list[Event]:
-        """Do as the tuner wants after a point of a trial: it may have ended, paused or promoted others, too."""
+        """Carries out the tuner's decisions after a point of a trial; they may concern other trials too."""
         ended = [one for one in self.tuner.ended() if one not in self._over]
         self._over.update(ended)
         self._paused.difference_update(ended)
@@ -180,17 +180,17 @@ class SearchAppMaster:
             events.append(AppFinished(app=self._desk.app_id(self._app)))
         return events
 
-    # --- points -----------------------------------------------------------------------------------------------------
+    # --- points ------------------------------------------------------------------------------------------------------
 
     def metric(self, number: int, iterations: float) -> float:
-        """A trial's metric after so many iterations; without curves, trials are the better the lower their number."""
+        """A trial's metric after a number of iterations; without curves, a trial with a lower number is better."""
         if not self._search.curves:
             return float(number if self._search.mode == "min" else -number)
         asymptote, amplitude, exponent = self._search.curves[number - 1]
         return float(asymptote + amplitude * (iterations + 1.0) ** -exponent)
 
     def _aim(self, number: int) -> None:
-        """Let a trial run to its next point, or to the end of its run if that comes first."""
+        """Lets a trial run to its next point, or to the end of its run if that comes first."""
         goal, every = self._goal(number), self._every
         point = goal if every <= 0 else (self._aims[number] // every + 1) * every
         self._aims[number] = min(point, goal)
@@ -206,17 +206,17 @@ class SearchAppMaster:
         return math.ceil(self._desk.iterations(self._jobs[number - 1]))
 
     def _look(self) -> None:
-        """See what the tuner wants now."""
+        """Reads the tuner's present wishes."""
         self._runs = {run.trial: run for run in self.tuner.runs()}
 
-    # --- what is said -----------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def wishes(self) -> Sequence[int]:
-        """Return the trials that shall run now, in the tuner's order."""
+        """Returns the trials that should run now, in the tuner's order."""
         return [self._jobs[number - 1] for number in self._runs if number not in self._over]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Return the fewest and most GPUs that are of use to a trial in its present phase."""
+        """Returns the fewest and most GPUs that a trial can use in its present phase."""
         least, most = self._desk.gang(job)
         run = self._runs.get(self._number[job])
         return (least, most) if run is None else (max(least, run.least), max(least, min(most, run.most)))
@@ -225,16 +225,16 @@ class SearchAppMaster:
         return self._desk.job_id(self._jobs[number - 1])
 
     def _added(self, number: int) -> JobAdded:
-        """A trial as it is reported: its work is that of its run."""
+        """A trial as reported: its work is that of its present run."""
         added = self._desk.added(self._jobs[number - 1])
         return dataclasses.replace(added, iterations=self._goal(number) * self._factor)
 
     @cached_property
     def _factor(self) -> float:
-        """Reported over true work: errors and lies are an app's."""
+        """Reported over true work; errors and lies are equal for all jobs of an app."""
         first = self._jobs[0]
-        told = self._desk.iterations(first) * self._desk.reported_serial(first)
-        return self._desk.reported_gpu_seconds(first) / told if told > 0.0 else 1.0
+        reported = self._desk.iterations(first) * self._desk.reported_serial(first)
+        return self._desk.reported_gpu_seconds(first) / reported if reported > 0.0 else 1.0
 
     @cached_property
     def _speeds(self) -> dict[int, Speed]:
@@ -246,9 +246,9 @@ class SearchAppMaster:
         }
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return the remaining phases by the tuner's own account (Figure 7); None: as told before.
+        """Returns the remaining phases as the tuner sees them (Figure 7); None: unchanged.
 
-        The work in all stays what it was at first: a search is entitled by its budget, whatever becomes of its trials
+        The total work stays as at the beginning: a search is entitled by its budget, whatever becomes of its trials
         (§4.3.2).
         """
         if not self._reports or self.tuner.is_done():
@@ -265,16 +265,16 @@ class SearchAppMaster:
         if self._budget is None:
             self._budget = made.total_gpu_seconds * factor
         phases = tuple(Phase(jobs=tuple(_scaled(job, factor) for job in phase.jobs)) for phase in made.phases)
-        told = Forecast(
+        reported = Forecast(
             phases=phases, total_gpu_seconds=self._budget, most=max(made.most, self._demand), losses=self._losses()
         )
-        if self._told is not None and not _differs(told, self._told):
+        if self._known is not None and not _differs(reported, self._known):
             return None
-        self._told = told
-        return told
+        self._known = reported
+        return reported
 
     def _losses(self) -> tuple[LossCurve, ...]:
-        """The curves of trials that are not over: they are known ahead of time (Themis §6.1)."""
+        """The curves of trials that are not over: they are known in advance (Themis §6.1)."""
         if not self._search.curves or self._search.mode != "min":
             return ()
         return tuple(
@@ -285,7 +285,7 @@ class SearchAppMaster:
 
 
 class _OwnWork:
-    """A tuner whose trials are not all equally long: what it expects of each is at most what that trial has left.
+    """A tuner whose trials differ in length: its estimate for each trial is at most the work that the trial has left.
 
     Args:
         tuner: the search.
@@ -297,7 +297,7 @@ class _OwnWork:
         self.num_phases, self.ended = tuner.num_phases, tuner.ended
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See the port."""
+        """See ``Tuner``."""
         return [self._own(info, done) for info in self._tuner.jobs_in_phase(phase, done)]
 
     def _own(self, info: JobInfo, done: Mapping[int, float]) -> JobInfo:
@@ -312,7 +312,7 @@ def _scaled(job: JobForecast, factor: float) -> JobForecast:
 
 
 def _differs(new: Forecast, old: Forecast) -> bool:
-    """Whether a forecast says something else than the one before, beyond small progress."""
+    """Whether a forecast differs from the last one by more than a little progress."""
     if _shape(new) != _shape(old):
         return True
     return abs(_work(new) - _work(old)) > FORECAST_CHANGE * new.total_gpu_seconds

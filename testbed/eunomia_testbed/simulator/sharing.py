@@ -1,6 +1,6 @@
-"""The true work of jobs where two of them may have the same GPU: each as fast as the other lets it.
+"""The true work of jobs where two may share a GPU: each runs as fast as the other allows.
 
-The simulator's executor gives a GPU to one holder, as the arbiter does, so that no run needs this yet; see
+The simulator's executor gives a GPU to one holder, as the arbiter does, so no run needs this yet; see
 ``docs/decisions/0110-two-jobs-on-one-gpu.md`` for what is missing.
 """
 
@@ -17,11 +17,11 @@ from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.workload import Workload
 
 MOST: Final = 2
-"""Jobs on one GPU: what is measured are pairs."""
+"""Most jobs on one GPU: measurements exist for pairs only."""
 
 
 class SharedWork(Work):
-    """Progress of jobs that may share GPUs; arguments as ``Work`` has them."""
+    """Progress of jobs that may share GPUs; the arguments are those of ``Work``."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class SharedWork(Work):
         """By GPU, the jobs that make steps on it."""
 
     def neighbours(self, job: int, gpus: Iterable[int]) -> list[int]:
-        """Return the jobs other than this one that make steps on any of these GPUs, in their order."""
+        """Returns the other jobs that make steps on any of these GPUs, in order."""
         return sorted({other for gpu in gpus for other in self._there.get(gpu, ())} - {job})
 
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """See ``Work``; who has the same GPUs goes on at another speed.
+        """See ``Work``; jobs on the same GPUs change speed.
 
         Raises:
-            EunomiaError: two others are on one of the GPUs.
+            EunomiaError: two other jobs are on one of the GPUs.
         """
         for gpu in gpus:
             there = self._there.setdefault(gpu, [])
@@ -57,20 +57,20 @@ class SharedWork(Work):
                 )
             there.append(job)
         super().go(job, now, gpus, cpus, memory_gib)
-        self._pace_anew(self.neighbours(job, gpus), now)
+        self._update_pace(self.neighbours(job, gpus), now)
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """See ``Work``; who had the same GPUs goes on at another speed."""
+        """See ``Work``; jobs on the same GPUs change speed."""
         others = self._part(job)
         super().stop(job, now, at_border=at_border, leaves=leaves)
-        self._pace_anew(others, now)
+        self._update_pace(others, now)
 
     def crash(self, job: int, now: float) -> None:
-        """See ``Work``; neighbours that crash with it first lose what they did beside it, others go on faster."""
+        """See ``Work``; neighbours that crash too first lose the work done next to the job, others run faster."""
         others = self._part(job)
         super().crash(job, now)
         if others:
-            self._agenda.call(now, lambda then: self._pace_anew([other for other in others if self.on[other]], then))
+            self._agenda.call(now, lambda then: self._update_pace([other for other in others if self.on[other]], then))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
         beside = [self.speeds.called(other, self._regime(other)) for other in self.neighbours(job, gpus)]
@@ -79,17 +79,17 @@ class SharedWork(Work):
         )
 
     def _part(self, job: int) -> list[int]:
-        """Take a job off its GPUs; return who stays there."""
+        """Takes a job off its GPUs; returns the jobs that stay there."""
         gpus = [gpu for gpu in self.on[job] if job in self._there.get(gpu, ())]
         for gpu in gpus:
             self._there[gpu].remove(job)
         return self.neighbours(job, gpus)
 
-    def _pace_anew(self, jobs: Iterable[int], now: float) -> None:
-        """Let jobs that run go on at the speed that they have beside their present neighbours."""
+    def _update_pace(self, jobs: Iterable[int], now: float) -> None:
+        """Sets running jobs to the speed that they have with their present neighbours."""
         for job in jobs:
             gpus = self.on[job]
-            beside = self._beside.get(job, (None, None))
-            if self._pace(job, gpus, *beside) != self.pace[job]:
+            shares = self._run_shares.get(job, (None, None))
+            if self._pace(job, gpus, *shares) != self.pace[job]:
                 super().stop(job, now, leaves=False)
-                super().go(job, now, gpus, *beside)
+                super().go(job, now, gpus, *shares)

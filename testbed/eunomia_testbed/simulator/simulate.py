@@ -1,4 +1,4 @@
-"""One workload under one profile."""
+"""Simulates one workload under one profile."""
 
 from collections.abc import Callable
 
@@ -23,23 +23,23 @@ def simulate_one(
     progress: Callable[[Progress], None] | None = None,
     registry: Registry | None = None,
 ) -> SimulatedRun:
-    """Simulate a workload under one profile, driving the arbiter of the live cluster in virtual time.
+    """Simulates a workload under one profile, driving the arbiter of the live cluster in virtual time.
 
     Args:
-        workload: what arrives.
-        cluster: where it runs.
-        profile: who decides, and when.
-        options: costs, failures, reports, rules, and what is kept.
-        models: how fast models are; None: as the workload tells.
-        seed: all randomness follows from it.
-        progress: told from time to time how far the run is.
-        registry: the plugins that there are; None: the profile's.
+        workload: the jobs and when they arrive.
+        cluster: the machines and GPUs.
+        profile: the plugins that decide, and when.
+        options: costs, failures, reports, rules, and the logs to keep.
+        models: speeds of models; None: those of the workload.
+        seed: of all random draws.
+        progress: called from time to time with the progress of the run.
+        registry: the available plugins; None: the profile's.
 
     Returns:
-        The run; equal arguments give equal runs, but for its ``timings``.
+        The run; equal arguments give equal runs, except for ``timings``.
 
     Raises:
-        InputError: options that cannot be, or a cluster that does not suit the profile.
+        InputError: invalid options, or a cluster that does not suit the profile.
         EunomiaError: the policy makes no progress.
     """
     engine = Engine(workload, cluster, profile, options, models=models, seed=seed, progress=progress, registry=registry)

@@ -1,4 +1,4 @@
-"""Where every job of a run stands, since when, and how long it has waited."""
+"""The state of every job of a run, since when, and how long the job has waited."""
 
 import math
 from typing import Final
@@ -38,7 +38,7 @@ class JobStates:
         self._most, self._waits = most, waits
 
     def is_over(self, job: int) -> bool:
-        """Whether a job ended, well or not."""
+        """Whether a job ended, successfully or not."""
         return self.state[job] in OVER
 
     def wait(self, job: int, now: float) -> None:
@@ -74,18 +74,18 @@ class JobStates:
         self.state[job] = PAUSED
 
     def close(self, job: int, state: str, at: float) -> None:
-        """A job is over."""
+        """A job ends."""
         self._settle(job, at)
         self.state[job] = state
         self.finish[job] = at
         self.over += 1
 
     def still_waits(self, job: int, now: float) -> None:
-        """Book the wait of a job at the end of the run."""
+        """Books the wait of a job that still waits at the end of the run."""
         self.wait_seconds[job] += now - self._since[job]
 
     def _settle(self, job: int, now: float) -> None:
-        """Count a job out of those that wait or run."""
+        """Removes a job from the counts of waiting and running jobs."""
         self.moves += 1
         if self.state[job] == RUNNING:
             self.running -= 1

@@ -1,4 +1,4 @@
-"""The truth: how fast each job of a workload really is on the GPUs that it has. No plugin can import this module."""
+"""The true speed of each job of a workload on the GPUs that it holds. Plugins must not import this module."""
 
 import math
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
 ONE_REGIME: tuple[Regime, ...] = ()
-SOMEBODY: Final = ""
-"""A neighbour of whose model nothing is known."""
+UNKNOWN_MODEL: Final = ""
+"""The model name of a neighbour whose model is unknown."""
 
 
 class Speeds:
     """Seconds an iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
 
-    Where the workload tells the time of an iteration it holds at the job's ``most`` GPUs, side by side, on the type
-    that the trace means (the job's own, else the workload's, else the cluster's most frequent); a performance model
-    then only tells how much slower other settings are, or where that type is not here gives the rates itself.
-    Without a model a job is as fast on any GPUs, and on fewer proportionally slower.
+    Where the workload gives the time of an iteration, it holds at the job's ``most`` GPUs on one machine, of the type
+    that the trace means (the job's own, else the workload's, else the cluster's most frequent). A performance model
+    then gives only how much slower other settings are; where the cluster lacks that type, it gives the rates itself.
+    Without a model a job is equally fast on any GPUs, and proportionally slower on fewer.
 
     Args:
-        workload: whose jobs.
-        cluster: on which.
-        models: a performance model; None: only what the workload tells.
+        workload: with the jobs.
+        cluster: with the GPUs.
+        models: a performance model; None: only the times of the workload are used.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None = None) -> None:
@@ -44,22 +44,22 @@ class Speeds:
         meant, there = (workload.reference_type or "").lower(), [name.lower() for name in cluster.gpu_types]
         self._usual = there.index(meant) if meant in there else int(np.argmax(cluster.capacity))
         self._elsewhere = bool(meant) and meant not in there
-        """Whether the trace's times are of a type that is not here: then the model's own rates hold."""
+        """Whether the cluster lacks the GPU type of the trace's times: then the model's own rates hold."""
         self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
         self._near: dict[tuple[int, int], tuple[int, Locality]] = {}
         self.plain = models is None
-        """Whether speed depends on nothing but the number of GPUs."""
+        """Whether speed depends only on the number of GPUs."""
         self._cpus = _Shares(cluster, cluster.machine_cpus, jobs.cpus_per_gpu)
         self._memory = _Shares(cluster, cluster.machine_memory_gib, jobs.memory_gib_per_gpu)
 
     def regimes(self, job: int) -> tuple[Regime, ...]:
-        """The job's regimes; empty: one, of its whole work."""
+        """The job's regimes; empty: a single one for its whole work."""
         return self._workload.regimes.get(job, ONE_REGIME)
 
     def own_type(self, job: int) -> int:
-        """The GPU type that the trace's times of a job mean."""
+        """The GPU type for which the trace gives a job's times."""
         named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
         return self._types.index(named) if named in self._types else self._usual
 
@@ -73,20 +73,20 @@ class Speeds:
         memory_gib: float | None = None,
         beside: Sequence[str] = (),
     ) -> float:
-        """Seconds an iteration on these GPUs; inf: it does not run there.
+        """Seconds per iteration on these GPUs; inf: the job does not run there.
 
         Args:
             job: row.
             gpus: of the cluster.
-            regime: which it is in; None: it has one.
-            cpus: that each GPU brings; None: its machine's share, of several machines the least.
+            regime: the job's present regime; None: it has a single one.
+            cpus: per GPU; None: the machine's share, with several machines the least.
             memory_gib: likewise.
-            beside: the models that share any of the GPUs with it, as ``called`` has them.
+            beside: the models that share any of the GPUs, named as by ``called``.
         """
         if self.plain and not beside:
             return self.by_count(job, len(gpus), regime)
         if beside:
-            # As the worst neighbour lets it: a synchronous gang waits for the GPU that has it.
+            # The worst neighbour sets the speed: a synchronous gang waits for its slowest GPU.
             return max(self._at_gpus(job, gpus, regime, cpus, memory_gib, other) for other in beside)
         return self._at_gpus(job, gpus, regime, cpus, memory_gib, None)
 
@@ -126,12 +126,12 @@ class Speeds:
         )
 
     def by_count(self, job: int, gpus: int, regime: Regime | None = None) -> float:
-        """Seconds an iteration on so many GPUs, by what the workload tells alone."""
+        """Seconds per iteration on a number of GPUs, from the workload alone."""
         most = self._most[job]
-        told = self.declared[job]
+        declared = self.declared[job]
         if regime is not None and regime.seconds_per_iteration == regime.seconds_per_iteration:
-            told = regime.seconds_per_iteration
-        return told if gpus >= most else told * most / gpus
+            declared = regime.seconds_per_iteration
+        return declared if gpus >= most else declared * most / gpus
 
     def at(
         self,
@@ -146,16 +146,16 @@ class Speeds:
         memory_gib: float | None = None,
         beside: str | None = None,
     ) -> float:
-        """Seconds an iteration in a setting; inf: it does not run so. ``gpu_type`` indexes the cluster's types.
+        """Seconds per iteration in a setting; inf: the job does not run. ``gpu_type`` indexes the cluster's types.
 
-        CPUs and memory of None are what the job asks for, else the share of the best machine of the type, else as many
-        as the performance model's own machines had. ``beside`` is a model that shares its GPUs, if any does.
+        CPUs and memory of None mean what the job requests, else the share of the best machine of the type, else that of
+        the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model does.
         """
         kind = self._model[job]
         name = self._workload.models[kind] if kind >= 0 else None
-        told = self.by_count(job, gpus, regime)
+        declared = self.by_count(job, gpus, regime)
         if name is None or name not in self._known:
-            return told if beside is None else told * 2.0  # in turns
+            return declared if beside is None else declared * 2.0  # in turns
         batch = self._batch[job] if regime is None else regime.batch_size
         useful = min(gpus, self._most[job])
         cpus = self._cpus.asked(job, gpu_type) if cpus is None else cpus
@@ -163,7 +163,7 @@ class Speeds:
         rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib, beside)
         if rate <= 0.0:
             return math.inf
-        if told != told or self._elsewhere:
+        if declared != declared or self._elsewhere:
             return 1.0 / rate
         best = self._rate(name, self._most[job], self.own_type(job), Locality.ISLAND, 1, batch, None, None)
         if best <= 0.0:
@@ -205,20 +205,20 @@ class Speeds:
         return self._models is not None and bool(model) and model in known_of(self._models, (model,))
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """The model of a job as a neighbour's speed depends on it, at its present batch size; ``SOMEBODY``: unknown."""
+        """The model of a job, at its present batch size, for the speed of a neighbour; ``UNKNOWN_MODEL``: unknown."""
         kind = self._model[job]
         if kind < 0:
-            return SOMEBODY
+            return UNKNOWN_MODEL
         name = self._workload.models[kind]
         family, own = split_model(name)
         if own is None or regime is None or regime.batch_size != regime.batch_size:
             return name
         return named_model(family, int(regime.batch_size))
 
-    # --- alone -----------------------------------------------------------------------------------------------------
+    # --- alone -------------------------------------------------------------------------------------------------------
 
     def ideal_seconds(self) -> Reals:
-        """By job: seconds alone on the cluster at its largest gang, placed best; inf: it runs nowhere here."""
+        """By job: seconds alone on the cluster at its largest gang, placed best; inf: it cannot run on the cluster."""
         if not self.plain:
             return np.array([self._ideal(job) for job in range(self._workload.size)])
         jobs = self._workload.jobs
@@ -252,7 +252,7 @@ class Speeds:
         return [self._types.index(named)] if named in self._types else []
 
     def _nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
-        """How few machines of a type hold so many GPUs, and how far apart those are."""
+        """The least number of machines of a type that hold a number of GPUs, and their locality."""
         if (gpus, kind) not in self._near:
             self._near[gpus, kind] = self._find_nearest(gpus, kind)
         return self._near[gpus, kind]
@@ -279,10 +279,10 @@ class Speeds:
         )
         return machines, Locality.RACK if gpus <= in_rack else Locality.CLUSTER
 
-    # --- what cannot run -------------------------------------------------------------------------------------------
+    # --- what cannot run ---------------------------------------------------------------------------------------------
 
     def unfit(self) -> list[Unfit]:
-        """Jobs that no policy could run here, with the rule of each."""
+        """Jobs that no policy could run on this cluster, each with the broken rule."""
         jobs, found = self._workload.jobs, []
         capacity: Ints = self._cluster.capacity
         by_type = dict(zip(self._types, capacity.tolist(), strict=True))
@@ -318,12 +318,12 @@ class Speeds:
 
 
 class _Shares:
-    """What of its machine's CPUs, or of its memory, comes with each GPU.
+    """The share of a machine's CPUs, or of its memory, per GPU.
 
     Args:
-        cluster: whose machines.
-        amounts: [machine] what each has; NaN: unknown.
-        asked: [job] for each GPU; NaN, or None for all: not told.
+        cluster: with the machines.
+        amounts: [machine] the amount of each; NaN: unknown.
+        asked: [job] per GPU; NaN, or None for all: not given.
     """
 
     def __init__(self, cluster: Cluster, amounts: Reals, asked: Reals | None) -> None:
@@ -342,7 +342,7 @@ class _Shares:
         return least if least == least else None
 
     def asked(self, job: int, gpu_type: int) -> float | None:
-        """What a job asks for, else the best machine's share; None: neither is known."""
+        """The amount that a job requests, else the best machine's share; None: neither is known."""
         if self._asked is not None and self._asked[job] == self._asked[job]:
             return float(self._asked[job])
         return self._best[gpu_type]

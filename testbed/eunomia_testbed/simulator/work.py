@@ -1,4 +1,4 @@
-"""The true work of every job: how much is done, at which speed it runs now, and when that changes."""
+"""The true work of every job: how much is done, its present speed, and when that changes."""
 
 import math
 
@@ -15,12 +15,12 @@ class Work:
     """Progress by job row, in plain lists: one read or write costs less than a numpy scalar's.
 
     Args:
-        workload: whose jobs.
-        speeds: the truth.
-        agenda: where the ends of runs are put down.
-        checkpoint_every: seconds between two checkpoints of a job that runs, which cost nothing.
-        saves: checkpoints that take time, in the place of these; None: there are none.
-        segments: where runs are logged; None: they are not.
+        workload: with the jobs.
+        speeds: the true speeds.
+        agenda: in which the ends of runs are scheduled.
+        checkpoint_every: seconds between two checkpoints of a running job, which cost nothing.
+        saves: checkpoints that take time, in place of these; None: there are none.
+        segments: the log of runs; None: not kept.
     """
 
     def __init__(
@@ -38,27 +38,27 @@ class Work:
         self.total: list[float] = workload.jobs.iterations.tolist()
         self.done = [0.0] * count
         self.goal: list[float] = list(self.total)
-        """Up to where it runs by itself."""
+        """By job, the iterations up to which it runs before its app master is asked."""
         self.border: list[float] = list(self.total)
-        """Where the present regime ends, or the goal if that comes first."""
+        """By job, the iterations at which its present regime ends, or its goal if that comes first."""
         self.regime = [0] * count
         self.since = [math.nan] * count
         self.pace = [math.inf] * count
-        """Seconds an iteration, while it runs."""
+        """By job, seconds per iteration while it runs."""
         self.on: list[tuple[int, ...]] = [NOWHERE] * count
-        """The GPUs on which it makes steps now."""
+        """By job, the GPUs on which it makes steps now."""
         self.turn = [0] * count
         self.run_seconds = [0.0] * count
         self.lost = [0.0] * count
         self.by_rules = False
-        """Whether the rules of a peer say what is done in a round: no run then ends by itself."""
-        self._told: dict[int, float] = {}
-        self._beside: dict[int, tuple[float | None, float | None]] = {}
-        """By job, CPUs and memory in GiB a GPU that it last began with, where these are not its machine's share."""
+        """Whether a peer's round rules set the progress of each round; no run then ends by itself."""
+        self._set_pace: dict[int, float] = {}
+        self._run_shares: dict[int, tuple[float | None, float | None]] = {}
+        """By job, CPUs and memory in GiB per GPU of its last run, where these are not its machine's share."""
         self._agenda = agenda
         self._every, self._saves = checkpoint_every, saves
         self._plain = speeds.plain and not workload.regimes
-        """Whether a pace follows from the number of GPUs alone."""
+        """Whether speed depends only on the number of GPUs."""
         self._segments = segments
         for job in workload.regimes:
             self._set_border(job)
@@ -66,12 +66,14 @@ class Work:
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """Let a job that stands make steps from now on; ``cpus`` and memory by GPU, None: the machine's share."""
+        """Starts a stopped job; ``cpus`` and memory are per GPU, None: the machine's share."""
         if cpus is not None or memory_gib is not None:
-            self._beside[job] = cpus, memory_gib
-        elif self._beside:
-            self._beside.pop(job, None)
-        pace = self._told[job] if self._told and job in self._told else self._pace(job, gpus, cpus, memory_gib)
+            self._run_shares[job] = cpus, memory_gib
+        elif self._run_shares:
+            self._run_shares.pop(job, None)
+        pace = (
+            self._set_pace[job] if self._set_pace and job in self._set_pace else self._pace(job, gpus, cpus, memory_gib)
+        )
         self.on[job] = gpus
         self.since[job] = now
         self.pace[job] = pace
@@ -84,8 +86,8 @@ class Work:
             self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
 
     def go_on(self, job: int, now: float, gpus: tuple[int, ...]) -> None:
-        """Let a job that has just come to a border make steps again, with what it has beside its GPUs."""
-        self.go(job, now, gpus, *self._beside.get(job, (None, None)))
+        """Restarts a job that has just come to a border, with its CPUs and memory unchanged."""
+        self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
         if self._plain:
@@ -93,12 +95,12 @@ class Work:
         return self.speeds.seconds_per_iteration(job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib)
 
     def _regime(self, job: int) -> Regime | None:
-        """The regime that a job is in; None: it has one."""
+        """The present regime of a job; None: it has a single one."""
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Let a job that runs stand; what it did is booked. One that leaves, or is put together anew, is saved."""
+        """Stops a running job and books its progress. A job that leaves its GPUs, or is reassembled, is saved."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:
@@ -111,14 +113,14 @@ class Work:
             self.done[job] = min(self.border[job], self.done[job] + steps / pace)
         self.run_seconds[job] += steps
         if self._segments is not None and ran > 0.0:
-            # Over the whole stretch, what it saved in between included.
+            # Mean over the whole stretch, including its checkpoints.
             mean = pace if steps == ran or steps <= 0.0 else pace * ran / steps
             self._segments.add(job, self.since[job], now, self.on[job], mean, self.regime[job])
         self.on[job] = NOWHERE
         self.turn[job] += 1
 
     def crash(self, job: int, now: float) -> None:
-        """Let a job that runs stand, without what it did since its last checkpoint."""
+        """Stops a running job, which loses the work since its last checkpoint."""
         ran, pace = now - self.since[job], self.pace[job]
         before = self.done[job]
         self.stop(job, now)
@@ -129,14 +131,14 @@ class Work:
         self.lost[job] += lost
 
     def _unsaved(self, job: int, before: float, ran: float, pace: float) -> float:
-        """Iterations that no checkpoint of a job holds, after a run that began with so many done."""
+        """Iterations that no checkpoint of a job holds, after a run that began at ``before`` iterations."""
         if self._saves is not None:
             return max(0.0, self.done[job] - self._saves.saved(job))
         seconds = ran if math.isinf(self._every) else ran % self._every
         return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
-        """Book what a running job did in a round of a peer's rules."""
+        """Books the progress of a running job in a round of a peer's rules."""
         if self._segments is not None:
             self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
         self.run_seconds[job] += ran
@@ -147,9 +149,9 @@ class Work:
             self.turn[job] += 1
 
     def become(self, job: int, iterations_left: float, pace: float) -> None:
-        """Let a job have so much left, at another speed from now on."""
+        """Sets the remaining work and the speed of a job from now on."""
         self.total[job] = self.goal[job] = self.border[job] = self.done[job] + iterations_left
-        self._told[job] = pace
+        self._set_pace[job] = pace
         if self.on[job]:
             self.pace[job] = pace
 
@@ -162,13 +164,13 @@ class Work:
         return min(self.border[job], self.done[job] + steps / self.pace[job])
 
     def rate(self, job: int) -> float:
-        """Iterations a second of a job that runs, over a time that is long beside its checkpoints."""
+        """Iterations per second of a running job, averaged over its checkpoints."""
         pace = self.pace[job]
         rate = 1.0 / pace if pace > 0.0 else 0.0
         return rate if self._saves is None else rate * self._saves.part
 
     def aim(self, job: int, iterations: float, now: float) -> None:
-        """Have a job run to so many iterations; one that runs goes on at once."""
+        """Sets the iterations to which a job runs; a running job continues at once."""
         self.goal[job] = min(iterations, self.total[job])
         gpus = self.on[job]
         if gpus:
@@ -178,11 +180,11 @@ class Work:
             self.go_on(job, now, gpus)
 
     def is_whole(self, job: int) -> bool:
-        """Whether a job that came to its border has done all that it was to do."""
+        """Whether a job that came to its border has reached its goal."""
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
-        """Enter the next regime, which begins from a checkpoint; return its batch size."""
+        """Enters the next regime, which begins from a checkpoint; returns its batch size."""
         if self._saves is not None:
             self._saves.forget(job)
         self.regime[job] += 1

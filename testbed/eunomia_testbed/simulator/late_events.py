@@ -1,7 +1,7 @@
-"""What is not said any more: reports of jobs and apps that end with the very step that they would be told in.
+"""Drops reports of jobs and apps that end in the same step.
 
-The arbiter folds ends before reports, in a fixed order, so a report that was true a moment earlier in the same instant
-would speak of somebody who is gone. An app master that is over says nothing.
+The arbiter folds ends before reports, in a fixed order, so a report of the same instant would name a job or an app
+that is already gone.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ _OF_APPS: Final = frozenset({ForecastReported, JobsDivided, BidReceived, GpusRet
 _ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled})
 
 
-def still_said(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
-    """A step's events without those that come too late for whom they are about.
+def without_late_events(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
+    """Returns a step's events without the reports of jobs and apps that end in it.
 
     Args:
-        events: of one step; the same list comes back where nobody ends.
+        events: of one step; the same list is returned if no job and no app ends.
         app_of: the app of a job.
     """
     if _ENDS.isdisjoint(map(type, events)):

@@ -1,4 +1,4 @@
-"""The guard over a run's progress: a policy that makes none is refused, and nothing waits for ever."""
+"""Ends a simulation whose policy makes no progress, so that no run lasts for ever."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from eunomia.events import Event, MachineBack, MachineLost
 from eunomia.units import Seconds
 
 IDLE_STEPS = 500
-"""Steps in a row in which nothing comes and nothing is decided; where nothing runs either, a run is over after them."""
+"""Consecutive steps without an event or a decision after which a run in which no job runs is over."""
 STUCK_STEPS = 200_000
-"""Steps in a row without a start, an end or an arrival."""
+"""Most consecutive steps without a start, an end or an arrival of a job."""
 INSTANT_STEPS = 1_000
-"""Steps at one moment."""
+"""Most consecutive steps at one time."""
 _MACHINES = frozenset({MachineLost, MachineBack})
 
 
-class Patience:
-    """Counts steps that lead nowhere.
+class LivelockGuard:
+    """Counts steps without progress.
 
     Args:
         policy: named in errors.
@@ -26,21 +26,21 @@ class Patience:
     def __init__(self, policy: str) -> None:
         self._policy = policy
         self.moved_at = Seconds(0.0)
-        """When a job last came, started or ended."""
+        """When a job last arrived, started or ended."""
         self._now = Seconds(-1.0)
         self._moves = -1
         self._idle = self._stuck = self._instant = 0
 
     @property
     def is_out(self) -> bool:
-        """Whether nothing has been decided for so long that nothing will be."""
+        """Whether so many steps passed without a decision that none will follow."""
         return self._idle > IDLE_STEPS
 
     def watch(self, now: Seconds, decision: Decision, events: Sequence[Event], moves: int) -> None:
-        """Watch a step.
+        """Counts a step.
 
         Raises:
-            EunomiaError: the policy makes no progress; it names policy and time.
+            EunomiaError: the policy makes no progress; the error names policy and time.
         """
         self._instant = self._instant + 1 if now == self._now else 0
         if moves != self._moves:
@@ -61,5 +61,5 @@ class Patience:
             raise EunomiaError("wake_at must be later than now", value=str(decision.wake_at), place=place)
         if self._instant > INSTANT_STEPS:
             raise EunomiaError("time must go on", value=f"{self._instant} steps at one moment", place=place)
-        said = f"{self._stuck} steps without a start, an end or an arrival"
-        raise EunomiaError("a policy must make progress", value=said, place=place)
+        value = f"{self._stuck} steps without a start, an end or an arrival"
+        raise EunomiaError("a policy must make progress", value=value, place=place)
