@@ -11,6 +11,7 @@ from eunomia.cluster import Cluster
 from eunomia.errors import InputError, PluginError
 from eunomia.profiles import Profile
 from eunomia.registry import Registry
+from eunomia.showing import show
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import Engine, Failures, Outage, Reports, SimulationOptions, simulate_one
@@ -125,7 +126,7 @@ def test_reports_bring_the_arbiters_belief_to_the_truth(know: str) -> None:
     def watch(engine: Engine, decision: object) -> None:
         row = engine.arbiter.state.job_row(engine.job_id(2))
         if engine.now == 9.0 and row >= 0:
-            beliefs.append(float(engine.arbiter.state.snapshot().iterations_left(np.array([row], dtype=np.int32))[0]))
+            beliefs.append(float(show(engine.arbiter.state).iterations_left(np.array([row], dtype=np.int32))[0]))
 
     profile = Profile.load("fifo", settings={"stages.placement": "spread"})
     options = SimulationOptions(reports=Reports(know=know))  # type: ignore[arg-type]
@@ -191,7 +192,7 @@ def test_a_plugin_that_imports_the_truth_is_refused_by_name(tmp_path: Path, line
 def test_snapshots_lead_nowhere_near_the_truth() -> None:
     """Nothing that hangs on a snapshot belongs to the testbed, however deep one digs."""
     engine = Engine(runs([(0.0, 1, 5.0)]), TWO, Profile.load("fifo"), SimulationOptions())
-    found: list[object] = [engine.arbiter.state.snapshot()]
+    found: list[object] = [show(engine.arbiter.state)]
     seen: set[int] = set()
     while found:
         item = found.pop()

@@ -59,7 +59,7 @@ def test_philly_jobs_are_sorted_by_arrival_and_belong_to_virtual_clusters() -> N
     assert read.jobs.most.tolist() == read.jobs.least.tolist() == [1, 4, 8]
     assert (read.jobs.iterations * read.jobs.seconds_per_iteration).tolist() == [100.0, 60.0, 50.0]
     assert owners(read) == ["6214e9", "7f04ca", "6214e9"]
-    assert read.notes == ("sorted by arrival: 1 of 3 rows stood too late, first line 4",)
+    assert read.notes == ("sorted by arrival: 1 of 3 rows were out of order, first line 4",)
     assert read.models == () and read.jobs.model.tolist() == [-1, -1, -1]
 
 
@@ -135,7 +135,7 @@ def test_pai_without_its_job_table_says_so(tmp_path: Path) -> None:
     (tmp_path / "tasks.csv").write_bytes((SAMPLES_FOLDER / "pai_task_table.csv").read_bytes())
     read = read_trace(tmp_path / "tasks.csv")
     assert owners(read) == ["all"] * 3 and read.jobs.arrival_seconds.tolist() == [0.0, 1000.0, 2200.0]
-    assert read.notes == ("no pai_job_table.csv beside: one user, and a job arrives when its first task started",)
+    assert read.notes == ("no pai_job_table.csv next to it: one user, and a job arrives when its first task started",)
 
 
 def test_pollux_workloads_are_epochs_at_the_batch_size_of_the_trace() -> None:

@@ -135,7 +135,7 @@ def test_gavel_demands_order(tmp_path: Path) -> None:
     path = gavel(tmp_path, (100, 1, 0), (100, 1, 50), (100, 1, 40), (100, 1, 60))
     read = read_trace(path)
     assert list(read.apps.id) == ["0", "2", "1", "3"] and not read.dropped
-    assert read.notes == ("sorted by arrival: 1 of 4 rows stood too late, first line 3",)
+    assert read.notes == ("sorted by arrival: 1 of 4 rows were out of order, first line 3",)
     rule = "arrival_time must not be earlier than in a line before"
     assert refusal(path, strict=True) == f'{rule}, but got "40" (jobs.trace, line 3)'
 

@@ -3,7 +3,7 @@
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
 of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules what
 each running job does in the round, and ends the round when the rules say so. Between boundaries the arbiter gets no
-events and no wake-ups. Costs, delays and failures of the options do not apply, and the rules handle a workload's regimes
+events and no wake-ups. Costs, delays and failures of the options do not apply. The rules handle a workload's regimes
 (``admitted`` and ``changes``): the engine does not enter them by itself.
 
 The calls of one boundary, in order::

@@ -1,6 +1,6 @@
-"""Traces of other projects and Eunomia's own, read into workloads: exact about what was left out, and why.
+"""Reads traces of other projects and Eunomia's own into workloads, and lists each dropped row with its reason.
 
-Readers are found by format name; strangers name theirs by the hook ``eunomia_trace_readers``.
+Readers are found by format name; plugins add readers by the hook ``eunomia_trace_readers``.
 """
 
 from eunomia_testbed.traces.formats import TraceReader, reader_formats

@@ -1,4 +1,4 @@
-"""From checked columns to a workload: the rows that are left, in order of arrival, with models where none are told."""
+"""Builds a workload from checked columns: the good rows in order of arrival, with models drawn where none are given."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from eunomia_testbed.workload import Regime, Workload
 
 @builds
 class Jobs:
-    """Columns of single jobs, with a row a row of the file; the meanings are those of ``JobColumns``."""
+    """Columns of single jobs, one row per row of the file; the meanings are those of ``JobColumns``."""
 
     ids: Sequence[str]
     arrival_seconds: Reals
     gpus: Ints
     iterations: Reals
     seconds_per_iteration: Reals | None = None
-    """None: not known."""
+    """None: unknown."""
     users: Sequence[str] | None = None
     models: Sequence[str | None] | None = None
     gpu_type: Sequence[str | None] | None = None
@@ -59,19 +59,19 @@ def build(
     absolute: bool = False,
     reference_type: str | None = None,
 ) -> Workload:
-    """Make the workload of the rows that are good.
+    """Makes the workload of the good rows.
 
     Args:
-        rows: which are good, and what was left out.
+        rows: the good rows, and the dropped ones.
         jobs: their columns.
-        options: what the user said.
-        source: the format in words.
-        ordered: the column by which the format demands order; where rows are not in it, strict refuses the first.
-        absolute: whether arrivals are moments of a calendar: then the first one is made 0.
-        reference_type: the GPU type that the times of an iteration are of; None: the trace means none.
+        options: of the user.
+        source: the format, as text.
+        ordered: the column by which the format requires order; strict refuses the first row out of order.
+        absolute: whether arrivals are calendar times: then the first arrival becomes 0.
+        reference_type: the GPU type of the times of an iteration; None: the trace names none.
 
     Raises:
-        InputError: strict and a row was left out or out of order, or no row is left.
+        InputError: strict and a row was dropped or out of order, or no row is left.
     """
     _order(rows, jobs.arrival_seconds, options, ordered)
     _within(rows, jobs.arrival_seconds)
@@ -103,7 +103,7 @@ def build(
 
 
 def drawn_model(models: Sequence[str], job: str, seed: int) -> str:
-    """Draw a model for a job whose trace tells none: the same for the same id and seed, whatever else is read.
+    """Draws a model for a job whose trace gives none; it depends only on the job's id and the seed.
 
     The first 8 bytes of BLAKE2b over ``<seed>/<id>``, as a big-endian number modulo the number of models. A model
     that is listed twice comes twice as often.
@@ -122,7 +122,7 @@ def _order(rows: Rows, arrivals: Reals, options: ReadOptions, ordered: str | Non
         broken = np.zeros(rows.size, dtype=bool)
         broken[first] = True
         rows.refuse(broken, f"{ordered} must not be earlier than in a line before", lambda row: f"{arrivals[row]:g}")
-    rows.note(f"sorted by arrival: {late.size} of {times.size} rows stood too late, first line {rows.lines[first]}")
+    rows.note(f"sorted by arrival: {late.size} of {times.size} rows were out of order, first line {rows.lines[first]}")
 
 
 def _within(rows: Rows, arrivals: Reals) -> None:
@@ -133,7 +133,7 @@ def _within(rows: Rows, arrivals: Reals) -> None:
 
 
 def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
-    """Good rows that the user asked for, in order of arrival."""
+    """Good rows that the user selected, in order of arrival."""
     asked: Bools = rows.good.copy()
     if options.users:
         wanted = set(options.users)

@@ -1,4 +1,4 @@
-"""Formats of traces by name: the port that a reader answers, the built-in ones, and strangers' by hook."""
+"""Trace formats by name: the protocol of a reader, the built-in readers, and those of plugins."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -36,7 +36,7 @@ class TraceReader(Protocol):
     format: ClassVar[str]
 
     def matches(self, name: str, head: str) -> bool:
-        """Say whether a trace is of this format; the first reader that says so reads it.
+        """Returns whether a trace is of this format; the first reader that accepts it reads it.
 
         Args:
             name: the file's name, or ``stdin``.
@@ -45,23 +45,23 @@ class TraceReader(Protocol):
         ...
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """Read a trace.
+        """Reads a trace.
 
         Args:
             source: its bytes, unpacked.
-            options: what the user said.
+            options: of the user.
 
         Returns:
-            The workload, with every row that was left out in ``dropped``, and its rule.
+            The workload; ``dropped`` holds every dropped row with the broken rule.
 
         Raises:
-            InputError: it is not of this format, no job is left, or strict and a row would be dropped.
+            InputError: the trace is not of this format, no job is left, or strict and a row would be dropped.
         """
         ...
 
 
 def reader_formats(registry: Registry) -> dict[str, str]:
-    """Return ``module:class`` by format: the built-in readers, and those that plugins name.
+    """Returns ``module:class`` by format: the built-in readers, and those that plugins name.
 
     A plugin that fails is left out, and a built-in format cannot be replaced.
     """
@@ -81,10 +81,10 @@ def reader_formats(registry: Registry) -> dict[str, str]:
 
 
 def load_reader(name: str, formats: Mapping[str, str]) -> TraceReader:
-    """Make the reader of a format.
+    """Makes the reader of a format.
 
     Raises:
-        InputError: no such format, or its package cannot be imported.
+        InputError: an unknown format, or a reader whose package cannot be imported.
     """
     if name not in formats:
         close = get_close_matches(name, formats, n=1)

@@ -29,7 +29,7 @@ MOST_WEIGHT: Final = 1e6
 
 
 class GavelReader:
-    """Jobs by number of line, from 0; one step at the trace's GPUs takes what the throughputs say."""
+    """Jobs are named by line number, from 0; the throughputs give the time of a step at the trace's GPUs."""
 
     format: ClassVar[str] = "gavel"
 
@@ -57,10 +57,10 @@ class GavelReader:
 
 
 class ShockwaveReader:
-    """As Gavel's, with jobs that change their batch size: their epochs, batch sizes and times are the profile's.
+    """Like Gavel's, with jobs that change their batch size: epochs, batch sizes and times come from the profile.
 
-    ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, whole epochs even where the last one is not
-    finished; a job without a change of batch has the trace's steps as its work. Without throughputs the column
+    ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, with whole epochs even if the last one is
+    not finished; a job without a change of batch has the trace's steps as its work. Without throughputs the column
     ``duration`` gives the time of a step at the first batch size.
     """
 
@@ -102,7 +102,7 @@ class ShockwaveReader:
 
 
 class _Lives:
-    """The batch sizes of each job over its epochs, and how long they take."""
+    """The batch sizes of each job over its epochs, and their times."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Lives:
             self.iterations[row] = sum(part.iterations for part in life)
 
     def _regime(self, row: int, family: str, epochs: int, size: int, first: int) -> Regime:
-        """Epochs of ``samples / batch`` steps, not rounded up, as the profile has their time."""
+        """Epochs of ``samples / batch`` steps, not rounded up, as in the profile's times."""
         return Regime(
             iterations=epochs * SAMPLES[family] / size,
             batch_size=float(size),
@@ -162,7 +162,7 @@ class _Lives:
 
 
 def _fields(head: str) -> int:
-    """How many fields the first line has, if it is one of these formats; else 0."""
+    """The number of fields in the first line, if the format is one of these; else 0."""
     fields = head.split("\n", 1)[0].rstrip("\r").split("\t")
     return len(fields) if len(fields) >= len(GAVEL) and "python" in fields[1] else 0
 
@@ -184,7 +184,7 @@ def _rule(rates: GavelThroughputs) -> str:
 
 
 def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions) -> Reals:
-    """Seconds a step on the reference type; NaN where it runs on other types only, or nothing is known."""
+    """Seconds per step on the reference type; NaN where a job runs on other types only, or no time is known."""
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)
@@ -205,7 +205,7 @@ def _reference(options: ReadOptions) -> str | None:
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:
-    """Steps a second alone; 0: it does not run so, or nobody measured it."""
+    """Steps per second alone; 0: the job does not run so, or no measurement exists."""
     try:
         return rates.measured(model, gpus, kind)
     except InputError:

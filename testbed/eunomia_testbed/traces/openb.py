@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 
 class OpenbReader:
-    """A pod is a job that arrives when it was created and runs as long as it did; nobody's name is in the file."""
+    """A pod becomes a job that arrives at its creation and runs as long as the pod did; the file names no users."""
 
     format: ClassVar[str] = "openb"
 
@@ -54,7 +54,7 @@ class OpenbReader:
 
 
 def _ran(rows: Rows) -> Reals:
-    """How long each pod ran; one that was never scheduled cannot be replayed."""
+    """The run time of each pod; a pod that was never scheduled cannot be replayed."""
     started = rows.numbers("scheduled_time", kind="a number of seconds: a pod that never ran has no work", least=0.0)
     ended = rows.numbers("deletion_time", kind="a number of seconds", least=0.0)
     ran = ended - started

@@ -1,4 +1,4 @@
-"""What a user may say of how a trace is read."""
+"""A user's options for reading a trace."""
 
 from eunomia.shapes import value
 from eunomia_testbed.performance import GavelThroughputs
@@ -6,23 +6,23 @@ from eunomia_testbed.performance import GavelThroughputs
 
 @value
 class ReadOptions:
-    """Options of every reader; what a format has no use for is not looked at."""
+    """Options of every reader; a format ignores those that it does not use."""
 
     strict: bool = False
-    """The first row that would be dropped is an error."""
+    """Whether the first row that would be dropped is an error."""
     throughputs: GavelThroughputs | None = None
-    """Measured rates by job type: Gavel's and Shockwave's traces tell steps, and times only through them."""
+    """Measured rates by job type: Gavel's and Shockwave's traces give steps, and these rates give their times."""
     gpu_type: str = "v100"
-    """The type, as ``throughputs`` has it, on which a trace's steps take the time that it means."""
+    """The GPU type, named as in ``throughputs``, on which the trace's times hold."""
     models: tuple[str, ...] = ()
-    """Models to draw from, by a hash of id and seed, for jobs whose model the trace does not tell."""
+    """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
     drawn_models: bool = False
-    """Take models that the makers of the file drew (Philly's ``afs_model``)."""
+    """Whether to use the models that the authors of the file drew (Philly's ``afs_model``)."""
     seed: int = 0
-    """Of the draw of models."""
+    """Seed of the draw of models."""
     by_group: bool = False
-    """Users are the trace's groups (virtual clusters, queues), not its users."""
+    """Whether users are the trace's groups (virtual clusters, queues), not its users."""
     users: tuple[str, ...] = ()
-    """Only jobs of these; empty: all."""
+    """Only jobs of these users; empty: all jobs."""
     first_jobs: int | None = None
-    """Only so many, the first by arrival; None: all."""
+    """Only this many jobs, the first by arrival; None: all."""

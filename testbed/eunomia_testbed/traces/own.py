@@ -1,6 +1,6 @@
-"""Eunomia's own traces, CSV or Parquet: a row a job, apps with several jobs, batch sizes over time, searches.
+"""Eunomia's own traces, CSV or Parquet: one row per job, apps of several jobs, batch sizes over time, searches.
 
-The schema stands in ``docs/reference/traces.md``; ``writing`` writes it, and what is written reads back the same.
+The schema is in ``docs/reference/traces.md``; ``writing`` writes such traces, and they read back unchanged.
 """
 
 import json
@@ -28,14 +28,14 @@ NUMBERS: Final = {
     "gpu_share": 0.0,
     "first_batch_iterations": 0.0,
 }
-"""Optional columns of numbers of ``JobColumns``, and what they must be above."""
+"""Optional numeric columns of ``JobColumns``, and their exclusive lower bounds."""
 MOST_WEIGHT: Final = 1e6
 
 T = TypeVar("T")
 
 
 class OwnReader:
-    """Reads what ``write_trace`` writes, and tables made by hand that have the four columns that must be there."""
+    """Reads traces of ``write_trace``, and tables made by hand that have the four required columns."""
 
     format: ClassVar[str] = "eunomia"
 
@@ -80,11 +80,11 @@ class _Own:
         self.searches = self.parsed("search", _search)
 
     def at_least(self) -> Ints:
-        """The smallest gang; where it is not told, the largest."""
-        told = self.number("least_gpus", kind="a whole number", least=1.0)
+        """The smallest gang; where it is not given, the largest."""
+        given = self.number("least_gpus", kind="a whole number", least=1.0)
         rule = "least_gpus must be a whole number"
-        self.rows.refuse(np.isfinite(told) & (told != np.floor(told)), rule, lambda row: f"{told[row]:g}")
-        return np.where(np.isfinite(told), told, self.most).astype(np.int64)
+        self.rows.refuse(np.isfinite(given) & (given != np.floor(given)), rule, lambda row: f"{given[row]:g}")
+        return np.where(np.isfinite(given), given, self.most).astype(np.int64)
 
     def has(self, name: str) -> bool:
         return self.rows.frame is not None and name in self.rows.frame.columns
@@ -98,7 +98,7 @@ class _Own:
         return self.rows.text(name, otherwise=otherwise) if self.has(name) else [otherwise] * self.rows.size
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> dict[int, T]:
-        """What stands in a column of JSON, by row; a row that cannot be read is left out."""
+        """The values of a JSON column by row; a row that cannot be read is dropped."""
         found: dict[int, T] = {}
         for row, text in enumerate(self.texts(name, "")):
             if not text or not self.rows.good[row]:
@@ -149,11 +149,11 @@ class _Own:
         )
 
     def _order(self, chosen: Ints) -> tuple[list[str], Ints, Ints]:
-        """Apps in order of arrival; by job its app; and the rows of jobs, in order of arrival, apps together."""
+        """Apps in order of arrival; the app of each job; and the rows of jobs by app, in order of arrival."""
         starts: dict[str, float] = {}
         for row in chosen.tolist():
-            app, told = self.apps[row], self.app_arrivals[row]
-            came = float(self.arrivals[row] if np.isnan(told) else told)
+            app, given = self.apps[row], self.app_arrivals[row]
+            came = float(self.arrivals[row] if np.isnan(given) else given)
             starts[app] = min(starts.get(app, np.inf), came)
         names = sorted(starts, key=lambda app: starts[app])  # the sort is stable: equal arrivals as in the file
         number = {app: place for place, app in enumerate(names)}
@@ -174,11 +174,11 @@ class _Own:
         return [kind or drawn_model(known, self.ids[row], seed) for kind, row in zip(kinds, rows, strict=True)]
 
     def _user_weights(self, users: list[str], order: Ints) -> Reals:
-        told: dict[str, float] = {}
+        given: dict[str, float] = {}
         for row in order.tolist():
             if not np.isnan(self.user_weights[row]):
-                told.setdefault(self.users[row], float(self.user_weights[row]))
-        return np.array([told.get(user, 1.0) for user in users])
+                given.setdefault(self.users[row], float(self.user_weights[row]))
+        return np.array([given.get(user, 1.0) for user in users])
 
     def _jobs(self, order: Ints, app_of: Ints, model: Ints) -> JobColumns:
         rows = order.tolist()
@@ -217,12 +217,12 @@ def _parquet(source: TraceSource) -> Table:
 
 
 def _first(app_of: Ints) -> Ints:
-    """By app, its first job."""
+    """The first job of each app."""
     return np.unique(app_of, return_index=True)[1].astype(np.int64)
 
 
 def _regimes(tree: Any) -> tuple[Regime, ...]:
-    """``[[iterations, batch size, seconds an iteration or null], ...]``."""
+    """``[[iterations, batch size, seconds per iteration or null], ...]``."""
     life = tuple(
         Regime(
             iterations=float(iterations),

@@ -1,7 +1,7 @@
-"""Alibaba's trace of 2020 (PAI): ``pai_task_table.csv``, a row a task; the tasks of a job are one gang.
+"""Alibaba's trace of 2020 (PAI): ``pai_task_table.csv``, one row per task; the tasks of a job are one gang.
 
 Source: ``cluster-trace-gpu-v2020`` of ``alibaba/clusterdata`` (Weng et al., NSDI'22). The file has no header; the
-names stand in ``pai_task_table.header``. ``pai_job_table.csv`` beside it gives users and moments of submission.
+names are in ``pai_task_table.header``. ``pai_job_table.csv`` in the same folder gives users and times of submission.
 """
 
 import re
@@ -29,7 +29,7 @@ _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*
 
 
 class PaiReader:
-    """Parts of GPUs are added up over a job's tasks and rounded up to a gang; types assigned are no demand."""
+    """Fractions of GPUs are summed over a job's tasks and rounded up to a gang; assigned GPU types are no demands."""
 
     format: ClassVar[str] = "pai"
 
@@ -64,7 +64,7 @@ class PaiReader:
 
 
 def _tasks(source: TraceSource) -> Rows:
-    """Tasks with numbers that are ones; a task that never ran is left out."""
+    """Tasks with valid numbers; a task that never ran is dropped."""
     names = None if resembles(source.head, TASKS) else TASKS
     rows = Rows.of(read_table(source, required=TASKS, names=names, format_name="pai"))
     rows.text("job_name")
@@ -74,7 +74,7 @@ def _tasks(source: TraceSource) -> Rows:
     memory = np.nan_to_num(rows.numbers("plan_mem", least=0.0, most=MOST_PLAN, optional=True))
     started = rows.arrivals("start_time")
     ended = rows.numbers("end_time", kind="a number of seconds", least=0.0)
-    count = np.where(rows.good, count, 0.0)  # what is left out may be any number
+    count = np.where(rows.good, count, 0.0)  # the values of dropped rows are arbitrary
     gpus, cpus, memory = (np.where(rows.good, column, 0.0) for column in (gpus, cpus, memory))
     if rows.frame is not None:
         rows.frame = rows.frame.select("job_name").with_columns(
@@ -101,10 +101,10 @@ def _jobs(tasks: Rows) -> Rows:
 
 
 def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Reals]:
-    """Users and moments of submission from the job table beside; None and NaN where there is none."""
+    """Users and times of submission from the job table in the same folder; None and NaN where there is none."""
     beside = source.beside("pai_job_table.csv")
     if beside is None or rows.frame is None:
-        rows.note("no pai_job_table.csv beside: one user, and a job arrives when its first task started")
+        rows.note("no pai_job_table.csv next to it: one user, and a job arrives when its first task started")
         return None, np.full(rows.size, np.nan)
     names = None if resembles(beside.head, JOBS) else JOBS
     table = read_table(beside, required=JOBS, names=names, format_name="pai").frame

@@ -1,4 +1,4 @@
-"""Microsoft's Philly trace as one CSV: a row a job, times in seconds since the first one's arrival.
+"""Microsoft's Philly trace as one CSV: one row per job, times in seconds since the first arrival.
 
 Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", ATC'19; the
 columns are those of the reconstruction in ``shared/data/philly``.
@@ -19,7 +19,7 @@ COLUMNS = ("job_id", "submit_s", "duration_s", "num_gpus", "vc")
 
 
 class PhillyReader:
-    """One iteration a second at the GPUs asked for; the virtual cluster is the user, for the file tells no other."""
+    """One iteration per second at the requested GPUs; the virtual cluster is the user, as the file names no other."""
 
     format: ClassVar[str] = "philly"
 

@@ -76,7 +76,7 @@ def _records(source: TraceSource) -> list[Mapping[str, Any]]:
 
 
 def _lines(source: TraceSource, count: int) -> Ints:
-    """The line on which each job is named; its number in the list where that cannot be told."""
+    """The line on which each job is named; its number in the list where the line is unknown."""
     text = source.text
     found = [match.start() for match in _JOBID.finditer(text)]
     if len(found) != count:
@@ -90,7 +90,7 @@ def _lines(source: TraceSource, count: int) -> Ints:
 
 
 def _attempts(records: list[Mapping[str, Any]]) -> tuple[Reals, Ints]:
-    """By job, the seconds of its attempts together (NaN: none is known), and the most GPUs of one."""
+    """By job, the total seconds of its attempts (NaN: none is known), and the most GPUs of one attempt."""
     owner: list[int] = []
     moments: tuple[list[str], list[str]] = ([], [])
     gpus = np.zeros(len(records), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What Pollux and Sia replay: Philly's jobs that passed (``philly.csv``), and workloads of six applications.
+"""The traces of Pollux and Sia: Philly's jobs that passed (``philly.csv``), and workloads of six applications.
 
 Source: the public repositories ``petuum/adaptdl`` (branch ``osdi21-artifact``) and ``siasosp23/artifacts``.
 """
@@ -28,12 +28,12 @@ EPOCHS: Final[Mapping[str, tuple[int, int]]] = {
     "ncf": (10, 4_970_845),
     "yolov3": (50, 16_551),
 }
-"""By application, epochs and samples of one: ``max_epochs`` of their simulator's ``applications.py``; samples from
-the iterations of an epoch in its ``validation-<batch>.csv``, times the batch."""
+"""By application, its epochs and the samples of an epoch: ``max_epochs`` of their simulator's ``applications.py``;
+samples from the iterations of an epoch in its ``validation-<batch>.csv``, times the batch."""
 
 
 class PolluxPhillyReader:
-    """Rows in no order, without ids: a job is named after its line; the virtual cluster is the user."""
+    """Unordered rows without ids: a job is named after its line; the virtual cluster is the user."""
 
     format: ClassVar[str] = "pollux_philly"
 
@@ -100,7 +100,7 @@ def _iterations(applications: list[str], batch: Reals) -> Reals:
 
 
 def _same_product(rows: Rows, durations: Reals, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
-    """``gpu_time`` is the product of the other two: where it is not, one of the three is in another unit."""
-    told = rows.numbers("gpu_time", kind="a number of GPU-seconds", least=0.0)
-    off = ~np.isclose(told, durations * gpus, rtol=1e-3, atol=1.0)
+    """``gpu_time`` must be the product of the other two; where it is not, one of the three is in another unit."""
+    given = rows.numbers("gpu_time", kind="a number of GPU-seconds", least=0.0)
+    off = ~np.isclose(given, durations * gpus, rtol=1e-3, atol=1.0)
     rows.refuse(off, "gpu_time must be duration times num_gpus", rows.raw("gpu_time").__getitem__)

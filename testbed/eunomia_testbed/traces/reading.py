@@ -1,4 +1,4 @@
-"""Reading a trace: find its format, read it, and refuse what is not a workload."""
+"""Reads a trace: finds its format, reads it, and refuses what is not a workload."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,24 +28,24 @@ def read_trace(
     first_jobs: int | None = None,
     registry: Registry | None = None,
 ) -> Workload:
-    """Read a trace, gzipped or not; ``-`` is stdin.
+    """Reads a trace, gzipped or not; ``-`` is stdin.
 
     Args:
         path: of the trace.
-        format: of ``reader_formats``; None: told from its first 64 KiB.
+        format: of ``reader_formats``; None: detected from the first 64 KiB.
         throughputs: measured rates by job type, for Gavel's and Shockwave's traces.
-        gpu_type: the type in ``throughputs`` on which a trace's steps take the time that it means.
+        gpu_type: the type in ``throughputs`` on which the trace's times hold.
         strict: whether the first row that would be dropped is an error.
-        models: what to draw from, by a hash of id and seed, where the trace tells no model.
-        drawn_models: whether to take models that the makers of the file drew (Philly's ``afs_model``).
+        models: to draw from, by a hash of id and seed, where the trace gives no model.
+        drawn_models: whether to use the models that the authors of the file drew (Philly's ``afs_model``).
         seed: of that draw.
         by_group: whether groups (virtual clusters, queues) are the users.
-        users: only jobs of these; empty: all.
-        first_jobs: only so many, the first by arrival; None: all.
-        registry: where strangers' readers are found; None: the installed plugins.
+        users: only jobs of these users; empty: all jobs.
+        first_jobs: only this many jobs, the first by arrival; None: all.
+        registry: with the plugins that may add readers; None: the installed plugins.
 
     Raises:
-        InputError: not a readable file, not of a known format, no job left, or strict and a row would be dropped.
+        InputError: an unreadable file, an unknown format, no job left, or strict and a row would be dropped.
     """
     if first_jobs is not None and first_jobs < 1:
         raise InputError("first_jobs must be at least 1", value=str(first_jobs))
@@ -71,7 +71,7 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
         known = READERS if wanted in READERS else reader_formats(registry or default_registry())
         return load_reader(wanted, known)
     if not source.is_parquet:
-        _ = source.text  # what is no text is of no format
+        _ = source.text  # bytes that are not text match no format
     for reader in _all(registry):
         if reader.matches(source.name, source.head):
             return reader
@@ -82,7 +82,7 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
 
 
 def _all(registry: Registry | None) -> Iterator[TraceReader]:
-    """Built-in readers first: strangers' plugins are loaded only where none of these is right."""
+    """Built-in readers first: plugins are loaded only if no built-in reader matches."""
     for name in READERS:
         yield load_reader(name, READERS)
     more: Mapping[str, str] = reader_formats(registry or default_registry())

@@ -1,4 +1,4 @@
-"""Rows on their way into a workload: columns as numbers, each row that breaks a rule left out with line and value."""
+"""Checks rows of a trace: columns as numbers; a row that breaks a rule is dropped, with its line and value."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 MOST_SECONDS: Final = 100 * 365.25 * 86400.0
 """A hundred years."""
 MOST_STAMP: Final = 1e11
-"""Seconds since 1970 in the year 5138; stamps in milliseconds are beyond it since 1973."""
+"""Seconds since 1970 in the year 5138; timestamps in milliseconds exceed it since 1973."""
 MOST_ITERATIONS: Final = 1e15
 UNIT_FACTOR: Final = 200.0
 UNIT_FLOOR: Final = 1e7
-"""Seconds. A time is of another unit than its column if it is farther than this from the median, and farther than
-``UNIT_FACTOR`` times the median distance from it."""
+"""Seconds. A time has another unit than its column if its distance from the median exceeds this, and also
+``UNIT_FACTOR`` times the median distance."""
 
 Values = Callable[[int], object]
-"""By row, what broke the rule."""
+"""By row, the value that broke the rule."""
 
 
 class Rows:
-    """The rows of a file and which of them are still good.
+    """The rows of a file, and which of them are good.
 
     Args:
         file: for messages.
         lines: by row.
         frame: columns of text; None: the reader has columns of its own.
-        dropped: what is left out already.
+        dropped: rows that were dropped before.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Rows:
         """The rows of a table.
 
         Raises:
-            InputError: it has none.
+            InputError: the table has none.
         """
         rows = cls(table.file, table.lines, table.frame, table.dropped)
         if not rows.size:
@@ -60,24 +60,24 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """How many rows there are, good or not."""
+        """The number of rows, good or not."""
         return int(self.lines.size)
 
     def refuse(self, broken: Bools, rule: str, values: Values) -> None:
-        """Leave out the rows that break a rule; a row that broke one before keeps that one."""
+        """Drops the rows that break a rule; a row keeps the first rule that it broke."""
         for row in np.flatnonzero(broken & self.good).tolist():
             entry = Dropped(file=self.file, line=int(self.lines[row]), rule=rule, value=brief(values(row)))
             self.dropped.append(entry)
         self.good &= ~broken
 
     def raw(self, name: str) -> "pl.Series":
-        """A column as text, blanks around it cut."""
+        """A column as text, without surrounding blanks."""
         if self.frame is None:
             raise LookupError(name)
         return self.frame[name].str.strip_chars()
 
     def text(self, name: str, *, otherwise: str | None = None) -> list[str]:
-        """A column of names; where there is none, ``otherwise``, or the row is left out."""
+        """A column of names; an empty one becomes ``otherwise``, or the row is dropped."""
         column = self.raw(name)
         empty = (column.is_null() | (column == "")).to_numpy()
         if otherwise is None:
@@ -87,7 +87,7 @@ class Rows:
         return [text or otherwise or "" for text in column.to_list()]
 
     def ids(self, name: str) -> list[str]:
-        """A column of names, all different; the first of equal ones stays."""
+        """A column of unique names; the first of equal ones is kept."""
         texts = self.text(name)
         column = self.raw(name)
         if column.is_duplicated().any():
@@ -104,14 +104,14 @@ class Rows:
         most: float = np.inf,
         optional: bool = False,
     ) -> Reals:
-        """A column of numbers; a row whose number is none, or out of bounds, is left out.
+        """A column of numbers; a row with an invalid number, or one out of bounds, is dropped.
 
         Args:
             name: of the column.
-            kind: what it must be, for the rule.
-            least: the smallest that is allowed.
-            above: what it must exceed.
-            most: the largest that is allowed.
+            kind: of number, for the rule.
+            least: the smallest allowed number.
+            above: exclusive lower bound.
+            most: the largest allowed number.
             optional: whether an empty field is allowed: NaN.
         """
         import polars as pl
@@ -136,7 +136,7 @@ class Rows:
         most: float = np.inf,
         wrong: Bools | None = None,
     ) -> None:
-        """Leave out the rows whose number is not finite, or out of bounds."""
+        """Drops the rows whose number is not finite, or out of bounds."""
         say: Values = values or (lambda row: f"{numbers[row]:g}")
         self.refuse(~np.isfinite(numbers) if wrong is None else wrong, f"{name} must be {kind}", say)
         if least is not None:
@@ -172,16 +172,16 @@ class Rows:
         return times
 
     def stamps(self, name: str, *, zone: str | None = None) -> Reals:
-        """A column of moments such as ``2020-06-09 18:41:01``, in seconds since 1970; NaN where it is none.
+        """A column of times such as ``2020-06-09 18:41:01``, in seconds since 1970; NaN where it is not a time.
 
         Args:
             name: of the column.
-            zone: where these clocks stood, so that summer time is allowed for; None: they are UTC.
+            zone: the time zone of the clocks, for summer time; None: UTC.
         """
         return seconds_of(self.raw(name), zone)
 
     def one_unit(self, name: str, times: Reals) -> None:
-        """Leave out times of another magnitude than the others, such as milliseconds beside seconds."""
+        """Drops times of another magnitude than the others, such as milliseconds among seconds."""
         usable = times[self.good]
         if usable.size < 3:
             return
@@ -192,14 +192,14 @@ class Rows:
         self.refuse(far > limit, rule, lambda row: f"{times[row]:.15g}")
 
     def note(self, text: str) -> None:
-        """Say what was changed without leaving a row out."""
+        """Adds a note on a change that dropped no row."""
         self.notes.append(text)
 
     def finish(self, *, strict: bool) -> None:
-        """Sort what was left out by line, and see that something is left.
+        """Sorts the dropped rows by line, and checks that a row is left.
 
         Raises:
-            InputError: strict and a row was left out, the first one's rule; or no row is left.
+            InputError: strict and a row was dropped, with the first one's rule; or no row is left.
         """
         self.dropped.sort(key=lambda entry: entry.line)
         first = self.dropped[0] if self.dropped else None
@@ -212,14 +212,14 @@ class Rows:
 
 
 def _median(numbers: Reals) -> float:
-    """What numpy's ``median`` says, which would import masked arrays first."""
+    """The same as numpy's ``median``, which would first import masked arrays."""
     low, high = (numbers.size - 1) // 2, numbers.size // 2
     ordered = np.partition(numbers, (low, high))
     return float((ordered[low] + ordered[high]) / 2)
 
 
 def seconds_of(column: "pl.Series", zone: str | None) -> Reals:
-    """Moments such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where one is no such text."""
+    """Times such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where the text is not a time."""
     import polars as pl
 
     moments = column.str.strip_chars().str.replace("T", " ", literal=True).str.slice(0, 19)

@@ -1,4 +1,4 @@
-"""The bytes of a trace: from a file, gzipped or not, or from stdin; and the checks that hold for any text."""
+"""The bytes of a trace, from a file, gzipped or not, or from stdin; and the checks for any text."""
 
 import gzip
 import io
@@ -12,9 +12,9 @@ from eunomia.errors import InputError
 from eunomia.words import shown
 
 MOST_BYTES: Final = 2 * 1024**3
-"""More is refused, packed or unpacked."""
+"""Most bytes of a trace, packed or unpacked."""
 MOST_LINE: Final = 1024**2
-"""Characters of a line of a table."""
+"""Most characters of a line of a table."""
 HEAD: Final = 64 * 1024
 PARQUET: Final = b"PAR1"
 _GZIP: Final = b"\x1f\x8b"
@@ -25,9 +25,9 @@ class TraceSource:
     """A trace's bytes, unpacked.
 
     Args:
-        name: how messages call it: the file's name, or ``stdin``.
-        data: what it holds.
-        path: where it stands; None: it came from elsewhere.
+        name: in messages: the file's name, or ``stdin``.
+        data: the bytes.
+        path: of the file; None: the bytes came from elsewhere.
     """
 
     def __init__(self, name: str, data: bytes, path: Path | None = None) -> None:
@@ -40,15 +40,15 @@ class TraceSource:
 
     @property
     def head(self) -> str:
-        """The first 64 KiB as text, for telling the format; ``PAR1`` of a Parquet file."""
+        """The first 64 KiB as text, to detect the format; ``PAR1`` for a Parquet file."""
         return PARQUET.decode() if self.is_parquet else self.data[:HEAD].decode("utf-8-sig", errors="replace")
 
     @cached_property
     def text(self) -> str:
-        """All of it as text.
+        """The whole trace as text.
 
         Raises:
-            InputError: it is not text in UTF-8.
+            InputError: the bytes are not UTF-8 text.
         """
         rule = "a trace must be text in UTF-8, gzipped or not, or Parquet"
         zero = self.data.find(b"\0")
@@ -60,7 +60,7 @@ class TraceSource:
             raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
 
     def beside(self, name: str) -> "TraceSource | None":
-        """Another file of the same folder; None: there is none, or this trace has no folder."""
+        """Another file in the same folder; None: there is none, or this trace has no folder."""
         if self.path is None:
             return None
         for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):
@@ -74,10 +74,10 @@ class TraceSource:
 
 
 def open_source(path: str | Path) -> TraceSource:
-    """Read a file whole, or stdin for ``-``; gzip is told by its first bytes.
+    """Reads a whole file, or stdin for ``-``; gzip is detected by its first bytes.
 
     Raises:
-        InputError: there is no such file, it is a directory, cannot be read, is empty, too long, or breaks off.
+        InputError: the file is missing, a directory, unreadable, empty, too long, or truncated.
     """
     if str(path) == "-":
         return _checked("stdin", sys.stdin.buffer, None)
@@ -125,7 +125,7 @@ def _unpacked(name: str, packed: bytes) -> bytes:
 
 
 def _readable(packed: bytes) -> bytes:
-    """What can be unpacked of a broken gzip file."""
+    """The bytes of a broken gzip file that can be unpacked."""
     try:
         return zlib.decompressobj(wbits=31).decompress(packed, _CHUNK)
     except zlib.error:

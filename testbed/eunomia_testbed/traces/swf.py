@@ -1,4 +1,4 @@
-"""The Standard Workload Format: 18 numbers a line, ``;`` before comments, -1 where nothing is known.
+"""The Standard Workload Format: 18 numbers per line, ``;`` before comments, -1 for unknown values.
 
 Source: Feitelson's Parallel Workloads Archive, version 2.2 of the format. A processor is read as a GPU.
 """
@@ -22,7 +22,7 @@ FIELDS: Final = (
 
 
 class SwfReader:
-    """A job's gang is what it was given, or where that is -1 what it asked for; its work is its run time."""
+    """A job's gang is its allocated processors, or where that is -1 the requested ones; its work is its run time."""
 
     format: ClassVar[str] = "swf"
 

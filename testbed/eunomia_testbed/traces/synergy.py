@@ -18,7 +18,7 @@ _LINE: Final = re.compile(r"\d+,[A-Za-z][\w.-]*,-?[\d.]+(?:[eE][+-]?\d+)?,-?\d+(
 
 
 class SynergyReader:
-    """The time of an iteration is the performance model's: these are the names of ``models.csv``."""
+    """The performance model gives the time of an iteration; models have the names of ``models.csv``."""
 
     format: ClassVar[str] = "synergy"
 

@@ -1,4 +1,4 @@
-"""Tables in text: fields by column as strings, with the line of each row, and what is no row of the table."""
+"""Tables of text: fields by column as strings, the line of each row, and the lines that are not rows."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SHOWN: Final = 60
-"""Characters of a field that a message shows."""
+"""Most characters of a field in a message."""
 
 
 @builds
@@ -50,12 +50,12 @@ def read_table(
     separator: str = ",",
     format_name: str,
 ) -> Table:
-    """Read a table of one line a row; quotes do not span lines, blank lines are passed over.
+    """Reads a table of one line per row; quotes do not span lines, blank lines are skipped.
 
     Args:
         source: the file.
-        required: columns that must be there.
-        names: of all columns where the file has no header; None: the first line names them.
+        required: columns that must exist.
+        names: of all columns, if the file has no header; None: the first line names them.
         separator: between fields.
         format_name: for messages.
 
@@ -95,7 +95,7 @@ def _unit_twin(wanted: str, given: str) -> bool:
 
 
 def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> Table | None:
-    """The whole table at once; None where a line is odd, and must be looked at by itself."""
+    """Reads the whole table at once; None if a line is irregular, so that lines must be read one by one."""
     import polars as pl
 
     data = source.data
@@ -140,7 +140,7 @@ def _careful(file: str, text: str, names: Sequence[str], separator: str, start: 
 def _fields(
     text: str, width: int, separator: str, start: int
 ) -> Iterator[tuple[int, list[str], tuple[str, str] | None]]:
-    """Line number, fields, and rule and value where it is no row."""
+    """Line number, fields, and for a line that is not a row the broken rule and the value."""
     for line, content in enumerate(text.split("\n"), 1):
         if line <= start or not content.strip():
             continue
@@ -163,11 +163,11 @@ def _split(content: str, separator: str) -> list[str]:
 
 
 def brief(text: object) -> str:
-    """A field as ``dropped.csv`` holds it: cut where it is long."""
+    """A field as in ``dropped.csv``: shortened if it is long."""
     words = "" if text is None else str(text)
     return words if len(words) <= SHOWN else words[: SHOWN - 3] + "..."
 
 
 def quoted(value: str) -> str:
-    """A field as a message shows it."""
+    """A field as in a message."""
     return shown(value) if value else "nothing"

@@ -1,4 +1,4 @@
-"""Writing a workload as one of Eunomia's own traces: CSV or Parquet, by the file's ending."""
+"""Writes a workload as one of Eunomia's own traces: CSV or Parquet, by the file's suffix."""
 
 import dataclasses
 import json
@@ -14,14 +14,14 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def write_trace(workload: Workload, path: str | Path) -> None:
-    """Write a workload; ``read_trace`` reads the same one back, but for what was dropped.
+    """Writes a workload; ``read_trace`` reads the same one back, without the list of dropped rows.
 
     Args:
-        workload: to be written.
+        workload: to write.
         path: a new file, ``.csv`` or ``.parquet``.
 
     Raises:
-        InputError: another ending, or a file that exists or cannot be written.
+        InputError: another suffix, or a file that exists or cannot be written.
     """
     import polars as pl
 
@@ -88,7 +88,7 @@ def _life(regimes: tuple[Regime, ...]) -> str | None:
 
 
 def _searches(workload: Workload) -> list[str | None]:
-    """In the row of each app's first job."""
+    """By job row: the search of an app is in the row of its first job."""
     first = dict(zip(*(column.tolist() for column in np.unique(workload.jobs.app, return_index=True)), strict=True))
     texts: list[str | None] = [None] * workload.size
     for app, search in workload.searches.items():
