@@ -1,8 +1,8 @@
-"""One successive halving: members run from rung to rung, and the best of each go on.
+"""One successive halving: members run from rung to rung, and the best of each rung are promoted.
 
-Synchronous (Jamieson and Talwalkar 2016; Li et al. 2018): when the last member has arrived at a rung, the best of them
-are promoted. Asynchronous (ASHA; Li et al. 2020, Algorithm 2): whoever is among the best 1/eta of those that have
-arrived at its rung so far is promoted at once, and stays so whoever comes later.
+Synchronous (Jamieson and Talwalkar 2016; Li et al. 2018): when the last member has arrived at a rung, the best are
+promoted. Asynchronous (ASHA; Li et al. 2020, Algorithm 2): a trial among the best 1/eta of those that have arrived at
+its rung so far is promoted at once, and stays promoted whatever trials arrive later.
 """
 
 import math
@@ -12,7 +12,7 @@ from eunomia_appmaster.tuner import JsonState
 
 
 def phase_sizes(trials: int, reduction_factor: int) -> list[int]:
-    """Return how many trials run in each phase: n, n/eta, n/eta^2 ... rounded down, as long as there is one."""
+    """Return the number of trials in each phase: n, n/eta, n/eta^2 ... rounded down, while it is at least 1."""
     sizes = [trials]
     while sizes[-1] // reduction_factor >= 1:
         sizes.append(sizes[-1] // reduction_factor)
@@ -20,14 +20,14 @@ def phase_sizes(trials: int, reduction_factor: int) -> list[int]:
 
 
 class Bracket:
-    """Who is where.
+    """The rungs of the trials of one successive halving.
 
     Args:
         members: numbers of its trials.
-        ends: iterations at which its phases end, ascending; the last is where a trial ends.
+        ends: iterations at which its phases end, ascending; at the last, trials end.
         reduction_factor: eta.
         asynchronous: promote without waiting for all.
-        better_first: sorts the better metric first, and what is not finite last, as inf.
+        better_first: sort key for metrics: better ones first, and ones that are not finite last, as inf.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Bracket:
         self._factor, self._asynchronous, self._better_first = reduction_factor, asynchronous, better_first
         self._level = dict.fromkeys(members, 0)
         self._arrived: list[dict[int, float]] = [{} for _ in ends]
-        """By rung, the metrics with which trials arrived there."""
+        """By rung, the metrics of the trials on arrival."""
         self._finished: set[int] = set()
         self._failed: set[int] = set()
         self._dropped: set[int] = set()
 
-    # -- what is told
+    # -- results
 
     def arrive(self, trial: int, metric: float, *, finished: bool = False) -> None:
-        """Hear that a trial has come to its rung; ``finished``: its script has ended, perhaps before the rung."""
+        """Record that a trial arrived at its rung; ``finished``: its script has ended, perhaps before the rung."""
         if finished:
             self._finished.add(trial)
         if self.is_active(trial):
@@ -60,12 +60,12 @@ class Bracket:
             self._settle()
 
     def fail(self, trial: int) -> None:
-        """Hear that a trial has failed: it is promoted no more."""
+        """Record that a trial failed: it is not promoted again."""
         self._failed.add(trial)
         self._settle()
 
     def _settle(self) -> None:
-        """Promote until nobody is to be promoted, and end those that never will be."""
+        """Promote until no trial can be promoted, and end trials that never can be."""
         while promoted := list(self._promotable()):
             for trial in promoted:
                 self._promote(trial)
@@ -75,7 +75,7 @@ class Bracket:
                 self._dropped.update(trial for trial in arrived if self._level[trial] == level)
 
     def _promote(self, trial: int) -> None:
-        """Take a trial to the next rung; one whose script has ended has arrived there, too."""
+        """Move a trial to the next rung; a trial with an ended script arrives there at once."""
         level = self._level[trial]
         self._level[trial] = level + 1
         if trial in self._finished:
@@ -91,7 +91,7 @@ class Bracket:
             yield from (trial for trial in best if self._level[trial] == level and trial not in self._failed)
 
     def _best(self, level: int, *, is_closed: bool) -> list[int]:
-        """The trials that have earned the next rung; where no more can come, at least one does."""
+        """The trials to promote from a rung; where no more trials can arrive, at least one."""
         arrived = self._arrived[level]
         fit = sorted(
             (trial for trial, metric in arrived.items() if math.isfinite(metric)),
@@ -100,47 +100,47 @@ class Bracket:
         if not self._asynchronous:
             return fit[: self.sizes[level + 1]]
         places = len(arrived) // self._factor
-        gone_on = any(self._level[trial] > level for trial in arrived)
-        return fit[: places if gone_on or not is_closed else max(places, 1)]
+        promoted = any(self._level[trial] > level for trial in arrived)
+        return fit[: places if promoted or not is_closed else max(places, 1)]
 
-    # -- what is so
+    # -- state of trials
 
     def is_active(self, trial: int) -> bool:
-        """Whether it has a way to go to its rung."""
+        """Whether it has not reached its rung yet."""
         return (
             trial not in self._failed and trial not in self._dropped and trial not in self._arrived[self._level[trial]]
         )
 
     def is_over(self, trial: int) -> bool:
-        """Whether it will not run any more."""
+        """Whether it will not run again."""
         return trial in self._finished or trial in self._failed or trial in self._dropped
 
     @property
     def active(self) -> list[int]:
-        """Members that have a way to go, by number."""
+        """Members that have not reached their rung, by number."""
         return [trial for trial in self._level if self.is_active(trial)]
 
     @property
-    def standing(self) -> list[int]:
-        """Members that stand at their rung and may be promoted yet."""
+    def paused(self) -> list[int]:
+        """Members that are paused at their rung and may still be promoted."""
         return [trial for trial in self._level if not self.is_over(trial) and not self.is_active(trial)]
 
     @property
     def members(self) -> list[int]:
-        """All of them, by number."""
+        """All members, by number."""
         return list(self._level)
 
     def level(self, trial: int) -> int:
-        """The rung, from 0, to which a trial runs or at which it ended."""
+        """The rung, counted from 0, to which a trial runs or at which it ended."""
         return self._level[trial]
 
     @property
     def lowest_level(self) -> int | None:
-        """The lowest rung at which somebody may arrive yet; None: the bracket is done."""
+        """The lowest rung at which a trial may still arrive; None: the bracket is done."""
         return min((self._level[trial] for trial in self._level if self.is_active(trial)), default=None)
 
     def expected(self, level: int) -> int:
-        """How many trials that are not chosen yet will go for a rung above the lowest."""
+        """The number of trials, not chosen yet, that will run to a rung above the lowest."""
         lowest = self.lowest_level
         if lowest is None or level <= lowest:
             return 0
@@ -153,10 +153,10 @@ class Bracket:
             places = max(places // self._factor, entered[rung], 1)
         return places - entered[level]
 
-    # -- memory
+    # -- persistence
 
     def state(self) -> JsonState:
-        """Return all that ``restore`` needs; null stands for a metric that is not finite."""
+        """Return the state for ``restore``; null stands for a metric that is not finite."""
         return {
             "level": {str(trial): level for trial, level in self._level.items() if level},
             "arrived": [
@@ -169,7 +169,7 @@ class Bracket:
         }
 
     def restore(self, state: JsonState) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._level = dict.fromkeys(self._level, 0) | {int(trial): level for trial, level in state["level"].items()}
         self._arrived = [
             {int(trial): math.nan if metric is None else metric for trial, metric in dict(arrived).items()}

@@ -1,9 +1,9 @@
-"""Curve stopping: trials whose curves promise too little are ended early (Themis §4.3.2; Hyperdrive, Google Vizier).
+"""Curve stopping: trials with unpromising learning curves are ended early (Themis §4.3.2; Hyperdrive, Google Vizier).
 
-All trials run side by side. At declared milestones a trial's learning curve is extrapolated to its end, as a
-distribution of its last metric (``curves.py``); it is stopped if its chance to come as far as another trial is already
-is too small, by all families of curves together and by several of them alone. Nothing is judged before a milestone,
-within the grace, on fewer points than asked, or while too few other trials have curves.
+All trials run concurrently. At declared milestones a trial's learning curve is extrapolated to its end, as a
+distribution of its last metric (``curves.py``); it is stopped if its probability of reaching the present metric of the
+best other trial is too small, by all families of curves together and by several of them alone. No trial is judged
+before a milestone, within the grace, on fewer points than asked, or while too few other trials have curves.
 """
 
 import math
@@ -21,7 +21,7 @@ from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
 
 GROWTH = 1.1
-"""A forecast is made anew when a trial has so many times the points of the last one."""
+"""A forecast is recomputed when a trial has this many times the points of the last one."""
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -32,23 +32,23 @@ class CurveStoppingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     milestones: tuple[Fraction, ...] = (0.25, 0.5, 0.75)
-    """Parts of max_iterations, ascending, at which trials are judged; nowhere else."""
+    """Parts of max_iterations, ascending; trials are judged only there."""
     grace: int = Field(default=0, ge=0)
     """Milestones before this iteration are not used, nor those before the job's last drop of the learning rate."""
     least_points: int = Field(default=8, ge=5)
-    """Finite points that a trial must have reported before its curve is trusted."""
+    """Finite points that a trial must have reported before its curve is used."""
     least_curves: int = Field(default=2, ge=2)
-    """Trials that must have curves by then, the judged one among them."""
+    """Trials that must have curves by then, including the judged one."""
     chance: float = Field(default=0.05, gt=0.0, lt=0.5)
-    """A trial is stopped if its chance to come near the best is less."""
+    """A trial is stopped if its probability of coming near the best is below this."""
     tolerance: float = Field(default=0.005, ge=0.0, lt=1.0)
-    """What is near the best: within this part of it."""
+    """A metric is near the best if it is within this part of it."""
     agree: int = Field(default=2, ge=2, le=5)
-    """Families of curves that must each say so alone."""
+    """Number of families of curves that must each agree alone."""
     converged: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """A trial is done at the first milestone at which its curve has only this part of its way left; 0: never."""
+    """A trial is done at the first milestone where only this part of its curve's fall is left; 0: never."""
     optimism: float = Field(default=0.95, ge=0.5, lt=1.0)
-    """Probability with which a curve has converged by when it is said to have: the more, the later."""
+    """Probability that a curve has converged by the time that is taken as its convergence: a greater one is later."""
 
     @field_validator("milestones")
     @classmethod
@@ -76,11 +76,11 @@ class CurveStopping:
         self._judged: dict[int, int] = {}
         """By trial, milestones that it has passed."""
         self._expected: dict[int, tuple[Sequence[Point], float]] = {}
-        """By trial, where it was last expected to converge, and from which points: a cache."""
+        """A cache: by trial, the points of the last forecast, and the iteration of convergence that it expects."""
 
     @classmethod
     def create(cls, search: Search, options: CurveStoppingOptions) -> Self:
-        """See the port.
+        """See ``Tuner``.
 
         Raises:
             InputError: no metric, no max_iterations, fewer than two trials, or a grace that never ends.
@@ -95,14 +95,14 @@ class CurveStopping:
         check_grid(search)
         return cls(search, options, search.max_iterations)
 
-    # -- what is told
+    # -- results
 
     def trials(self) -> Sequence[Trial]:
-        """See the port."""
+        """See ``Tuner``."""
         return self._trials.made
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """See the port; a trial is judged at the first point at or after each milestone."""
+        """See ``Tuner``; a trial is judged at the first point at or after each milestone."""
         self._scores.note(trial, metric)
         self._points.note(trial, Point(iteration, self._lower(metric)))
         passed = sum(iteration >= milestone for milestone in self._milestones)
@@ -115,18 +115,18 @@ class CurveStopping:
         return Action.STOP
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See the port; nothing here pauses by itself."""
+        """See ``Tuner``; this tuner pauses no trial."""
         self._scores.note(trial, metric)
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._scores.note(trial, metric)
         if metric is not None:
             self._points.note(trial, Point(iteration, self._lower(metric)))
         self._end(trial, metric)
 
     def on_failed(self, trial: int) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._end(trial, None)
 
     def _end(self, trial: int, metric: float | None) -> None:
@@ -140,7 +140,7 @@ class CurveStopping:
     # -- judging
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Whether it will hardly come near to where the best of the others is already."""
+        """Whether it is unlikely to reach the present level of the best other trial."""
         options, points = self._options, self._points
         others = [other for other in points.trials() if other != trial]
         best = min((points.level(other) for other in others), default=math.inf)
@@ -156,13 +156,13 @@ class CurveStopping:
         return curves is not None and self.is_unlikely(curves.predict(self._whole), near)
 
     def _curves(self, points: Sequence[Point], seen: Seen | None = None) -> Curves | None:
-        """The curves of a trial that has reported enough to have some."""
+        """The fitted curves of a trial; None: it has too few finite points."""
         if sum(math.isfinite(point.value) for point in points) < self._options.least_points:
             return None
         return Curves.fit(points, seen=seen)
 
     def is_unlikely(self, end: Prediction, near: float) -> bool:
-        """Whether a trial will hardly end below a value: by all families together, and by enough of them alone."""
+        """Whether a trial is unlikely to end below a value: by all families together, and by enough of them alone."""
         alone = sum(chance < self._options.chance for chance in end.below_by_family(near).values())
         return alone >= self._options.agree and end.below(near) < self._options.chance
 
@@ -176,44 +176,44 @@ class CurveStopping:
     def _convergence(self, curves: Curves) -> float:
         return curves.convergence(self._whole, part=self._options.converged, probability=self._options.optimism)
 
-    # -- what is wanted
+    # -- runs
 
     def runs(self) -> Sequence[Run]:
-        """See the port: all that are not over, by number."""
+        """See ``Tuner``: all trials that have not ended, by number."""
         search = self._search
         return [Run(trial=number, least=search.least, most=search.most) for number in self._alive()]
 
     def ended(self) -> Sequence[int]:
-        """See the port."""
+        """See ``Tuner``."""
         return sorted(self._over)
 
     def is_done(self) -> bool:
-        """See the port."""
+        """See ``Tuner``."""
         return len(self._over) >= self._search.trials
 
     def rung(self, trial: int) -> int | None:
-        """See the port: there are none."""
+        """See ``Tuner``: there are no rungs."""
         return None
 
     def best(self) -> int | None:
-        """See the port."""
+        """See ``Tuner``."""
         return self._scores.best()
 
     def _alive(self) -> list[int]:
         return [trial.number for trial in self._trials.made if trial.number not in self._over]
 
-    # -- Figure 7
+    # -- forecasts (Themis, Figure 7)
 
     def num_phases(self) -> int:
-        """See the port: the trials that run, side by side, and a wave of those that are still to be suggested."""
+        """See ``Tuner``: the trials that run concurrently, then waves of trials that are still to be suggested."""
         return 0 if self.is_done() else 1 + len(self._trials.waves)
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See the port."""
+        """See ``Tuner``."""
         return [self._jobs_now(done), *self._trials.to_come(float(self._whole), self._search.most)][phase]
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See the port; a trial goes on to where the slowest plausible curve has converged, at most to its end."""
+        """See ``Tuner``; a trial runs until its slowest plausible curve has converged, at most to its end."""
         return [info for phase in range(self.num_phases()) for info in self.jobs_in_phase(phase, done)]
 
     def _jobs_now(self, done: Mapping[int, float]) -> list[JobInfo]:
@@ -229,10 +229,10 @@ class CurveStopping:
         ]
 
     def _last_iteration(self, trial: int) -> float:
-        """Where it will have converged by its most optimistic curve: the milestone after; else its whole work.
+        """The milestone after the convergence of its most optimistic curve; else its last iteration.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
-        completion time". That the trial may be stopped as hopeless before is not counted on.
+        completion time". An earlier stop of the trial as hopeless is not anticipated.
         """
         if not self._options.converged:
             return float(self._whole)
@@ -244,10 +244,10 @@ class CurveStopping:
         ahead = self._milestones[self._judged.get(trial, 0) :]
         return next((each for each in ahead if each >= self._expected[trial][1]), float(self._whole))
 
-    # -- memory
+    # -- persistence
 
     def state(self) -> JsonState:
-        """See the port; null stands for a metric that was not finite."""
+        """See ``Tuner``; null stands for a metric that was not finite."""
         return {
             "over": sorted(self._over),
             "judged": {str(trial): passed for trial, passed in self._judged.items()},
@@ -257,7 +257,7 @@ class CurveStopping:
         }
 
     def restore(self, state: JsonState) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._over = set(state["over"])
         self._judged = {int(trial): passed for trial, passed in state["judged"].items()}
         self._points.restore(state["points"])
@@ -267,8 +267,8 @@ class CurveStopping:
 
 
 def _points_of_forecast(points: int, least: int) -> int:
-    """The most of a growing series that there are, so that a forecast is not made anew at every point."""
+    """The largest term of a growing series that is at most ``points``, so that not every point makes a new forecast."""
     count = least
-    while (following := max(count + 1, int(count * GROWTH))) <= points:
-        count = following
+    while (larger := max(count + 1, int(count * GROWTH))) <= points:
+        count = larger
     return count

@@ -1,9 +1,9 @@
-"""Learning curves: families fitted to what a trial has reported, and how far they can be trusted together.
+"""Learning curves: families fitted to the points of a trial, and the uncertainty of their joint prediction.
 
 Every family (``families.py``) is fitted with SciPy's bounded least squares from several starts. Around each best fit
-the shapes that explain the points about as well are kept, weighed by their likelihood, and the families by Akaike's
-criterion, blunted: a criterion knows nothing of what no family can express. Together they are a distribution of the
-metric at a later iteration, without random draws. What was added because it was measured is in `Doubt`.
+the shapes that explain the points about as well are kept, weighted by their likelihood, and families are weighted by
+Akaike's criterion, smoothed, since no criterion accounts for curves outside of all families. Together they are a
+distribution of the metric at a later iteration, without random draws. `Doubt` holds the uncertainty found by measuring.
 """
 
 import math
@@ -19,71 +19,70 @@ from eunomia_hpo_adapters.predictions import Prediction
 Reals = NDArray[np.float64]
 
 LEAST_POINTS = 4
-"""Fewer determine no curve of three numbers with anything left to judge it by."""
+"""With fewer points, a curve of three parameters has no residuals."""
 ROUNDING = 1e-9
-"""Part of the points' range below which residuals are rounding."""
+"""Residuals below this part of the points' range are rounding errors."""
 _DEVIATIONS = np.linspace(-3.0, 3.0, 13)
 _STARTS = 2
 _AHEAD = 4.0
-"""What a curve may still fall is bounded at four times the iterations so far."""
+"""The further fall of a curve is bounded at this many times the iterations so far."""
 _LEAPS = 16
 _LEAST_FAMILIES = 3
 
 
 class Point(NamedTuple):
-    """A metric, lower is better, after so many iterations."""
+    """A metric, lower is better, after a number of iterations."""
 
     iteration: int
     value: float
 
 
 class Doubt(NamedTuple):
-    """How much is doubted beyond what least squares say; measured on recorded curves, docs/reference/curve-stopping."""
+    """Uncertainty in addition to that of least squares; measured on recorded curves, docs/reference/curve-stopping."""
 
     recency: float = 0.5
-    """Points weigh as this power of their iteration: a curve must fit where it goes on."""
+    """Points are weighted by this power of their iteration: a curve must fit at its latest points."""
     equal: float = 0.3
-    """Part of the weight that plausible families share alike."""
+    """Part of the weight that is divided equally among plausible families."""
     plausible: float = 10.0
     """Difference of Akaike's criterion up to which a family is plausible."""
     ahead: float = 0.5
-    """Standard deviation of what a curve may still fall, in ranges of what the search has seen; twice that at most."""
+    """Standard deviation of a curve's further fall, in ranges of the search's values; it is at most twice that."""
     floor: float = 0.002
-    """Least noise of a metric, in ranges of what the search has seen: one that stands still is not free of it."""
+    """Least noise of a metric, in ranges of the search's values: a constant metric has noise too."""
     drift: float = 1.0
-    """Standard deviation of a slow wandering, in noises, by when the iterations have doubled."""
+    """Standard deviation of a slow drift, in standard deviations of the noise, when the iterations have doubled."""
     leap: float = 0.6
-    """Probability that a trial with nearly all its work ahead comes, by no curve that can be seen yet, to somewhere
-    between where it is and where the best of the search is; it shrinks as the part of the work that is ahead, to the
-    power 3/2."""
+    """Probability that a trial with nearly all its work ahead leaves its visible curve for a level between its present
+    one and the best of the search; it shrinks as the part of the work that is ahead, to the power 3/2."""
 
 
 class Seen(NamedTuple):
-    """What the rest of the search has shown, in the metric's unit, lower is better."""
+    """The values of the rest of the search, in the metric's unit, lower is better."""
 
     best: float
-    """Where its best trial is now."""
+    """The present level of its best trial."""
     spread: float
     """The range of all its values."""
 
 
 class Shapes(NamedTuple):
-    """Curves of one family, a row each, in units of the points' range."""
+    """Curves of one family, one row each, in units of the points' range."""
 
     logarithms: Reals
     level: Reals
     amplitude: Reals
     """At least 0."""
     mean: Reals
-    """Mean of g at the points: what a line through them is sure of."""
+    """Mean of g at the points, where a line through them is most certain."""
     spread: Reals
-    """Sum of squares of g around it, and what the leap's prior adds."""
+    """Sum of squares of g around its mean, plus the addition of the prior on the further fall."""
     squares: Reals
-    """Of the residuals, weighted."""
+    """Weighted sum of squares of the residuals."""
 
 
 class Fit(NamedTuple):
-    """A family's curves that the points allow."""
+    """The curves of a family that are plausible for the points."""
 
     family: Family
     shapes: Shapes
@@ -92,7 +91,7 @@ class Fit(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The points as they are fitted: x is 1 at the last, y in ranges from the last one's value."""
+    """The points in the units of the fit: x is 1 at the last point, y is relative to its value, in ranges."""
 
     x: Reals
     y: Reals
@@ -103,13 +102,13 @@ class Sample(NamedTuple):
     zero: float
     unit: float
     spread: float
-    """The range that the search has seen; at least 1."""
+    """The range of the search's values; at least 1."""
     gap: float
-    """How far the search's best is below the last value; at least 0."""
+    """Distance of the search's best below the last value; at least 0."""
 
     @classmethod
     def of(cls, points: Sequence[Point], seen: Seen | None, recency: float) -> Self | None:
-        """Take what is finite, the last of each iteration; None where that is too little."""
+        """Use finite points, the last of each iteration; None where these are too few."""
         usable = {point.iteration: point.value for point in points if math.isfinite(point.value)}
         if len(usable) < LEAST_POINTS:
             return None
@@ -131,9 +130,9 @@ class Curves:
         sample: the points.
         fits: by family.
         family_weight: [family] adds up to 1.
-        effective: points that the residuals are worth: those of a wave are worth less.
+        effective: effective number of points: less than their number where residuals are correlated.
         noise: standard deviation of the metric around its curve, in the sample's units.
-        doubt: what is doubted.
+        doubt: the additional uncertainty.
     """
 
     def __init__(
@@ -147,10 +146,10 @@ class Curves:
         """Fit all families.
 
         Args:
-            points: at least four at different iterations; what is not finite is left out.
-            seen: what other trials have shown: one that has hardly moved may still go as far as they did. None: it is
-                judged by its own points alone.
-            doubt: what is doubted.
+            points: at least four at different iterations; points that are not finite are left out.
+            seen: values of other trials: a trial that has hardly changed may still reach them. None: the trial is
+                judged by its own points only.
+            doubt: the additional uncertainty.
 
         Returns:
             None where there are too few points.
@@ -178,7 +177,7 @@ class Curves:
         return {fit.family.name: float(weight) for fit, weight in zip(self._fits, self._family_weight, strict=True)}
 
     def predict(self, iteration: float) -> Prediction:
-        """The metric after so many iterations, noise of one evaluation included."""
+        """The distribution of the metric after these iterations, including the noise of one evaluation."""
         sample, parts = self._sample, []
         x = np.array([(iteration + 1.0) / sample.last])
         wander = self._doubt.drift * self._noise * math.log2(max(1.0, float(x[0])))
@@ -207,11 +206,11 @@ class Curves:
         )
 
     def convergence(self, whole: float, *, part: float, probability: float) -> float:
-        """Iterations by which a curve has only a part of its way from 0 to ``whole`` left, with a probability.
+        """Iterations after which only ``part`` of a curve's fall from 0 to ``whole`` is left, with a probability.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
-        completion time". That is the curve that goes on improving longest, and so the quantile by which nearly all
-        curves, by their weights, have converged.
+        completion time". That is the curve that improves longest, and so the quantile by which nearly all curves, by
+        their weights, have converged.
         """
         times = np.linspace(0.0, whole, 129)
         left = []
@@ -232,8 +231,8 @@ class Curves:
 def _solve(family: Family, logarithms: Reals, sample: Sample, ahead: float = 0.0, noise: float = 0.0) -> Shapes:
     """Fit level and amplitude for given shapes: weighted least squares.
 
-    With ``ahead`` given, what comes after the last point, b (g(1) - g(4)), has that standard deviation around nothing
-    before the points are seen, and is at most twice that.
+    With ``ahead`` given, the fall after the last point, b (g(1) - g(4)), has a prior of mean 0 and that standard
+    deviation, and is at most twice that.
     """
     g = family.at(sample.x, logarithms)
     mean = g @ sample.weight / sample.x.size
@@ -284,7 +283,7 @@ def _starts(family: Family, sample: Sample) -> Reals:
 
 
 def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: float, effective: float) -> Fit:
-    """The shapes that the points allow as well: a grid along the axes of doubt around the best, by likelihood."""
+    """The plausible shapes around the best: a grid along the axes of its uncertainty, weighted by likelihood."""
     low, high = family.bounds()
     axes = _axes(family, best, sample, noise, high - low)
     steps = np.stack([axis.ravel() for axis in np.meshgrid(*([_DEVIATIONS] * len(best)), indexing="ij")], axis=1)
@@ -318,7 +317,7 @@ def _axes(family: Family, best: Reals, sample: Sample, noise: float, width: Real
 
 
 def _effective(residuals: Reals) -> float:
-    """Points that correlated residuals are worth: n (1 - r) / (1 + r), r of neighbours, at least four."""
+    """Effective number of correlated residuals: n (1 - r) / (1 + r), with r of neighbours, at least four."""
     square = float(residuals @ residuals)
     r = float(residuals[1:] @ residuals[:-1]) / square if square > 0.0 else 0.0
     r = min(max(r, 0.0), 0.9)
@@ -326,14 +325,14 @@ def _effective(residuals: Reals) -> float:
 
 
 def _noise(residuals: Reals, sample: Sample) -> float:
-    """The standard deviation of the metric around its curve, of late: the later half of its points."""
+    """The recent standard deviation of the metric around its curve: over the later half of its points."""
     free = residuals.size / max(residuals.size - 3.0, 1.0)
     plain = residuals**2 / sample.weight
     return math.sqrt(max(float(plain[residuals.size // 2 :].mean()), ROUNDING**2) * free)
 
 
 def _family_weights(fits: Sequence[Fit], effective: float, floor: float, doubt: Doubt) -> Reals:
-    """[family] Akaike's weights, a part of them shared alike by all that are plausible, the best few in any case."""
+    """[family] Akaike's weights, a part of them divided equally among plausible families; the best few always count."""
     squares = np.array([float(fit.shapes.squares.min()) for fit in fits])
     parameters = np.array([fit.family.parameters for fit in fits], dtype=np.float64)
     criterion = effective * np.log(squares + floor) + 2.0 * parameters

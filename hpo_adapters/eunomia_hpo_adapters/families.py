@@ -1,10 +1,10 @@
-"""Families of learning curves: how a cost falls, from its start towards where it will be.
+"""Families of learning curves: functions of a cost that falls from its start towards an asymptote.
 
-Domhan, Springenberg and Hutter (IJCAI 2015, Table 1) give eleven functions of the iteration. All here are written as
+Domhan, Springenberg and Hutter (IJCAI 2015, Table 1) give eleven functions of the iteration. All are written here as
 ``a + b g(x; θ)`` with g falling and b at least 0, so that level and amplitude follow by linear least squares, and only
-the shape θ, one or two numbers, has to be searched for. In this form their Weibull, Janoschek and exp4 are one
-family, their MMF, Hill and log-power another: the same curve under another name is no second opinion. x is the
-iteration over that of the last point, so that 1 is now.
+the shape θ, one or two numbers, is searched. In this form their Weibull, Janoschek and exp4 are one family, and their
+MMF, Hill and log-power another: equal curves under several names would count more than once. x is the iteration over
+that of the last point, so that 1 is now.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,16 +17,16 @@ Reals = NDArray[np.float64]
 
 
 class Shape(NamedTuple):
-    """One number of a family's shape, searched for in its logarithm."""
+    """One parameter of a family's shape, searched in its logarithm."""
 
     low: float
     high: float
     tried: int
-    """Values tried of it before the best are refined."""
+    """Number of values tried before the best are refined."""
 
 
 class Family(NamedTuple):
-    """One family."""
+    """One family of curves."""
 
     name: str
     shapes: tuple[Shape, ...]
@@ -35,23 +35,23 @@ class Family(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Numbers that are fitted, level and amplitude among them."""
+        """Number of fitted parameters, including level and amplitude."""
         return 2 + len(self.shapes)
 
     def grid(self) -> Reals:
-        """[curve, number] logarithms of the shapes tried, every combination."""
+        """[curve, number] logarithms of the shapes tried, in every combination."""
         axes = [np.linspace(np.log(shape.low), np.log(shape.high), shape.tried) for shape in self.shapes]
         return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
 
     def bounds(self) -> tuple[Reals, Reals]:
-        """Lowest and highest logarithms."""
+        """Lowest and highest logarithms of the shapes."""
         return (
             np.log([shape.low for shape in self.shapes]),
             np.log([shape.high for shape in self.shapes]),
         )
 
     def at(self, x: Reals, logarithms: Reals) -> Reals:
-        """[curve, x] g, for shapes given by their logarithms."""
+        """[curve, x] g for shapes given by their logarithms."""
         with np.errstate(under="ignore", over="ignore"):
             return self.fall(x, np.exp(logarithms))
 
@@ -106,4 +106,4 @@ FAMILIES: Mapping[str, Family] = {
         Family("gompertz", (Shape(1.0, 40.0, 14), Shape(0.02, 1.2, 16)), _gompertz),
     )
 }
-"""By name."""
+"""Families by name."""

@@ -1,7 +1,7 @@
-"""What tuners of successive halving have in common: brackets side by side, and what Figure 7 wants to know of them.
+"""Shared by tuners of successive halving: concurrent brackets, and their forecasts (Themis, Figure 7).
 
-Phases of a forecast end at the rungs, counted in iterations: a trial whose bracket has its first rung further up is in
-several of them, with a piece of its way in each. So the work is exact, and the longest way is that of a whole trial.
+Phases of a forecast end at the rungs, counted in iterations: a trial in a bracket with a higher first rung is in
+several phases, with a piece of its iterations in each. So the work is exact, and no trial exceeds its whole length.
 """
 
 import math
@@ -33,10 +33,10 @@ def check_search(search: Search, kind: str) -> int:
 
 
 def check_rungs(ends: Sequence[int], max_iterations: int) -> None:
-    """Refuse rungs that are less than an iteration apart.
+    """Check that rungs are at least one iteration apart.
 
     Raises:
-        InputError: so they are.
+        InputError: rungs are less than an iteration apart.
     """
     if any(end <= start for start, end in pairwise([0, *ends])):
         rule = f"max_iterations must leave at least one iteration to each of the {len(ends)} phases"
@@ -44,19 +44,19 @@ def check_rungs(ends: Sequence[int], max_iterations: int) -> None:
 
 
 class Halving:
-    """Brackets side by side. Trials that failed or whose metric is not finite are never promoted.
+    """Concurrent brackets. Trials that failed or have a metric that is not finite are never promoted.
 
     Args:
-        search: what is searched.
-        brackets: who is halved with whom; the numbers of their members follow one another.
-        rungs: iterations of all rungs, ascending; each bracket's ends are some of them, and the last.
-        growth: how many times as many slots a trial can use on its way to a rung as to the one before; 1: its most.
+        search: the search.
+        brackets: groups of trials that are halved together; the numbers of their members are consecutive.
+        rungs: iterations of all rungs, ascending; each bracket's ends are some of them, including the last.
+        growth: factor by which the GPUs that a trial can use grow from rung to rung; 1: it can always use its most.
     """
 
     needs_metric: ClassVar[bool] = True
     needs_max_iterations: ClassVar[bool] = True
     listens: ClassVar[bool] = False
-    """Points between pauses change nothing; a simulator need not make them."""
+    """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
 
     def __init__(self, search: Search, brackets: Sequence[Bracket], rungs: Sequence[int], *, growth: int) -> None:
         self._search = search
@@ -68,25 +68,25 @@ class Halving:
         self._index_of = {end: index for index, end in enumerate(rungs)}
         self._growth = growth
         self._known: tuple[dict[int, float], list[list[JobInfo]]] | None = None
-        """The last forecast and what it was made of: a cache."""
+        """A cache: the input of the last forecast, and the forecast."""
 
-    # -- what is told
+    # -- results
 
     def trials(self) -> Sequence[Trial]:
-        """See the port."""
+        """See ``Tuner``."""
         return self._trials.made
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """See the port; nobody is judged between rungs."""
+        """See ``Tuner``; no trial is judged between rungs."""
         self._scores.note(trial, metric)
         return Action.CONTINUE
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._arrive(trial, metric)
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See the port; a trial whose script ends before its rung keeps its rank in all later ones."""
+        """See ``Tuner``; a trial that finishes before its rung keeps its rank in all later rungs."""
         self._arrive(trial, metric, finished=True)
 
     def _arrive(self, trial: int, metric: float | None, *, finished: bool = False) -> None:
@@ -96,20 +96,20 @@ class Halving:
         self._trials.tell(trial, self._scores.last(trial))
 
     def on_failed(self, trial: int) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._known = None
         self._bracket[trial].fail(trial)
         self._trials.tell(trial, None)
 
-    # -- what is wanted
+    # -- runs
 
     def runs(self) -> Sequence[Run]:
-        """See the port: those that have not arrived at their rung, the promoted first, then by number."""
+        """See ``Tuner``: trials that have not reached their rung, those at higher rungs first, then by number."""
         wanted = [(-bracket.level(trial), trial) for bracket in self._brackets for trial in self._active(bracket)]
         return [self._run(trial) for _, trial in sorted(wanted)]
 
     def _active(self, bracket: Bracket) -> list[int]:
-        """Members on their way that have been made."""
+        """Members that have not reached their rung and already have parameters."""
         return [trial for trial in bracket.active if trial <= len(self._trials)]
 
     def _run(self, trial: int) -> Run:
@@ -124,41 +124,41 @@ class Halving:
         )
 
     def ended(self) -> Sequence[int]:
-        """See the port."""
+        """See ``Tuner``."""
         return [trial.number for trial in self._trials.made if self._bracket[trial.number].is_over(trial.number)]
 
     def is_done(self) -> bool:
-        """See the port."""
+        """See ``Tuner``."""
         return all(bracket.lowest_level is None for bracket in self._brackets)
 
     def rung(self, trial: int) -> int | None:
-        """See the port: the rung within its bracket."""
+        """See ``Tuner``: the rung within its bracket."""
         return self._bracket[trial].level(trial)
 
     def best(self) -> int | None:
-        """See the port."""
+        """See ``Tuner``."""
         return self._scores.best()
 
-    # -- Figure 7
+    # -- forecasts (Themis, Figure 7)
 
     def num_phases(self) -> int:
-        """See the port."""
+        """See ``Tuner``."""
         return len(self._phases({} if self._known is None else self._known[0]))
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See the port."""
+        """See ``Tuner``."""
         return self._phases(done)[phase]
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See the port; each to the rung at which it pauses next."""
+        """See ``Tuner``; each trial to the rung at which it pauses next."""
         return [
             self._info(trial, bracket, bracket.ends[bracket.level(trial)] - done.get(trial, 0.0))
             for bracket in self._brackets
             for trial in self._active(bracket)
-        ] + [self._info(trial, bracket, 0.0) for bracket in self._brackets for trial in bracket.standing]
+        ] + [self._info(trial, bracket, 0.0) for bracket in self._brackets for trial in bracket.paused]
 
     def _phases(self, done: Mapping[int, float]) -> list[list[JobInfo]]:
-        """The remaining phases, the current one first, none empty; how many they are does not depend on ``done``."""
+        """The remaining phases, the current one first, none empty; their number does not depend on ``done``."""
         if self._known is None or self._known[0] != done:
             self._known = (dict(done), self._make_phases(done))
         return self._known[1]
@@ -174,18 +174,18 @@ class Halving:
         return [phase for phase in (current, *self._waves(), *later) if phase]
 
     def _current(self, bracket: Bracket) -> int:
-        """The lowest rung that somebody of a bracket may run to."""
+        """The lowest rung that a trial of a bracket may run to."""
         return self._reach(bracket, bracket.lowest_level or 0).start
 
     def _waves(self) -> list[list[JobInfo]]:
-        """Trials that are not made yet, each to the first rung of the bracket that the next one belongs to."""
+        """Trials that are not suggested yet, each to the first rung of the bracket of the next one."""
         if len(self._trials) == self._search.trials:
             return []
         bracket = self._bracket[len(self._trials) + 1]
         return self._trials.to_come(float(bracket.ends[0]), self._most(self._index(bracket, 0)))
 
     def _add_pieces(self, pieces: list[list[JobInfo]], bracket: Bracket, done: Mapping[int, float], first: int) -> None:
-        """Cut the way of each trial of a bracket at the rungs; what it can do now is in the phase ``first``."""
+        """Cut the iterations of each trial of a bracket at the rungs; its current piece is in the phase ``first``."""
         for trial in self._active(bracket):
             at, reach = done.get(trial, 0.0), self._reach(bracket, bracket.level(trial))
             now = next((rung for rung in reach if self._rungs[rung] > at), reach[-1])
@@ -193,7 +193,7 @@ class Halving:
             for rung in range(max(first, reach.start) + 1, reach.stop):
                 way = self._rungs[rung] - max(self._rungs[rung - 1], at) if rung > now else 0.0
                 pieces[rung].append(self._info(trial, bracket, way))
-        pieces[first] += [self._info(trial, bracket, 0.0) for trial in bracket.standing]
+        pieces[first] += [self._info(trial, bracket, 0.0) for trial in bracket.paused]
         for level in range(1, len(bracket.ends)):
             chosen_later = bracket.expected(level)
             for rung in self._reach(bracket, level) if chosen_later else ():
@@ -214,19 +214,19 @@ class Halving:
         )
 
     def _index(self, bracket: Bracket, level: int) -> int:
-        """A bracket's rung among those of all."""
+        """The index of a bracket's rung among all rungs."""
         return self._index_of[bracket.ends[level]]
 
     def _most(self, rung: int) -> int:
-        """Slots that are of use on the way to a rung."""
+        """GPUs that a trial can use on its way to a rung."""
         if self._growth == 1:
             return self._search.most
         return int(min(self._search.least * math.pow(self._growth, rung), self._search.most))
 
-    # -- memory
+    # -- persistence
 
     def state(self) -> JsonState:
-        """See the port."""
+        """See ``Tuner``."""
         return {
             "brackets": [bracket.state() for bracket in self._brackets],
             "scores": self._scores.state(),
@@ -234,7 +234,7 @@ class Halving:
         }
 
     def restore(self, state: JsonState) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         self._known = None
         for bracket, kept in zip(self._brackets, state["brackets"], strict=True):
             bracket.restore(kept)

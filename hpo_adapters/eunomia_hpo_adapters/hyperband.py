@@ -1,7 +1,7 @@
-"""Hyperband (Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar 2018, Algorithm 1): successive halving, hedged.
+"""Hyperband (Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar 2018, Algorithm 1): brackets of successive halving.
 
-Brackets trade the number of trials for the length of their first phase: the widest begins with many trials and a short
-one, the narrowest trains a few from beginning to end. They run side by side here, each over its own trials.
+Brackets trade the number of trials for the length of their first phase: the widest starts many trials with a short
+first phase, the narrowest trains a few from start to end. Here brackets run concurrently, each over its own trials.
 """
 
 from typing import ClassVar, Self
@@ -21,14 +21,14 @@ class HyperbandOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_iterations: int = Field(ge=1)
-    """r: no trial is judged before; R is max_iterations."""
+    """r: no trial is judged before this iteration; R is max_iterations."""
     reduction_factor: int = Field(default=3, ge=2, le=64)
-    """eta: one trial of so many goes on from a rung."""
+    """eta: one trial of this many is promoted from a rung."""
     asynchronous: bool = False
-    """Promote trials without waiting for all of their phase (ASHA in each bracket)."""
+    """Promote trials without waiting for all trials of their phase (ASHA in each bracket)."""
     demand: Demand = "growing"
-    """``growing``: a trial can use eta times as many slots on its way to each rung as to the one before. ``full``: its
-    most everywhere."""
+    """``growing``: a trial can use eta times as many GPUs on its way to each rung as to the one before. ``full``: it
+    can always use its most."""
 
 
 def largest_s(min_iterations: int, max_iterations: int, reduction_factor: int) -> int:
@@ -65,13 +65,13 @@ class Hyperband(Halving):
 
     @classmethod
     def trials_by_default(cls, options: HyperbandOptions, max_iterations: int) -> int:
-        """Return how many trials the paper's brackets have together."""
+        """Return the number of trials in all of the paper's brackets."""
         top = largest_s(options.min_iterations, max_iterations, options.reduction_factor)
         return sum(bracket_sizes(top + 1, options.reduction_factor))
 
     @classmethod
     def create(cls, search: Search, options: HyperbandOptions) -> Self:
-        """See the port.
+        """See ``Tuner``.
 
         Raises:
             InputError: no metric, no max_iterations, fewer trials than brackets, or no room for two rungs.
@@ -88,7 +88,7 @@ class Hyperband(Halving):
         check_rungs(rungs, whole)
         brackets, first = [], 1
         for index, size in enumerate(shares(search.trials, bracket_sizes(count, factor))):
-            # A bracket with fewer trials than the paper's has a phase less where nobody would be left to choose from.
+            # A bracket with fewer trials than the paper's has no phase in which no trial would be left.
             phases = min(count - index, len(phase_sizes(size, factor)))
             ends = [*rungs[index : index + phases - 1], whole]
             brackets.append(

@@ -1,8 +1,9 @@
-"""Median stopping (Google Vizier; Golovin et al. 2017, §3.1.2): who is behind the middle of the others is ended.
+"""Median stopping (Google Vizier; Golovin et al. 2017, §3.1.2): trials worse than the median of the others are stopped.
 
 A trial is stopped at an iteration if its best metric so far is strictly worse than the median of the other trials'
-running averages, each taken over what that trial had reported up to the same iteration. Vizier looks at completed
-trials only; as in Ray Tune and Syne Tune all count here that have come so far, since trials run side by side.
+running averages, each over the metrics that the trial had reported up to the same iteration. Vizier uses completed
+trials only; here, as in Ray Tune and Syne Tune, every trial that has reached the iteration counts, since trials run
+concurrently.
 """
 
 import math
@@ -17,7 +18,7 @@ from eunomia_appmaster.tuner import Action, JsonState, Search, check_grid
 from eunomia_hpo_adapters.none import NoTuner
 
 MOST_AVERAGES = 256
-"""Running averages kept of a trial: above that every second one is dropped, never the last."""
+"""Running averages kept per trial: above this number every second one is dropped, never the last."""
 
 
 class MedianStoppingOptions(BaseModel):
@@ -26,15 +27,15 @@ class MedianStoppingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     grace_iterations: int = Field(default=0, ge=0)
-    """No trial is stopped before it has done so many iterations."""
+    """No trial is stopped before it has done this many iterations."""
     least_trials: int = Field(default=3, ge=1)
-    """Other trials that must have come so far before anybody is judged."""
+    """Number of other trials that must have reached an iteration before a trial is judged there."""
     judged_by: Literal["best", "average"] = "best"
-    """What of a trial is held against the median: its best metric so far, or its own running average."""
+    """The value of a trial that is compared with the median: its best metric so far, or its own running average."""
 
 
 class _Averages:
-    """What a trial has reported: its running average by iteration, and its best."""
+    """The reports of a trial: its running average by iteration, and its best."""
 
     def __init__(self) -> None:
         self.iterations: list[int] = []
@@ -43,7 +44,7 @@ class _Averages:
         self.best: float | None = None
 
     def add(self, iteration: int, cost: float) -> None:
-        """Take a metric as a cost, lower is better; not one that is not finite, or that a resumed script repeats."""
+        """Add a metric as a cost, lower is better, unless it is not finite or a resumed script repeats it."""
         if not math.isfinite(cost) or (self.iterations and iteration <= self.iterations[-1]):
             return
         self.total, self.count = self.total + cost, self.count + 1
@@ -55,7 +56,7 @@ class _Averages:
             self.means = [*self.means[:-1:2], self.means[-1]]
 
     def until(self, iteration: int) -> float | None:
-        """Return the average up to an iteration; None where the trial has not come so far."""
+        """Return the average up to an iteration; None where the trial has not reached it."""
         if not self.iterations or self.iterations[-1] < iteration:
             return None
         index = bisect_right(self.iterations, iteration)
@@ -70,15 +71,15 @@ class _Averages:
 
     @classmethod
     def of(cls, state: JsonState) -> "_Averages":
-        """Read what ``state`` returned."""
-        made = cls()
+        """Read the answer of ``state``."""
+        averages = cls()
         for key, kept in state.items():
-            setattr(made, key, kept)
-        return made
+            setattr(averages, key, kept)
+        return averages
 
 
 class MedianStopping(NoTuner):
-    """Stops trials that are behind the median of the others."""
+    """Stops trials that are worse than the median of the others."""
 
     options_type: ClassVar[type] = MedianStoppingOptions
     needs_metric: ClassVar[bool] = True
@@ -91,7 +92,7 @@ class MedianStopping(NoTuner):
 
     @classmethod
     def create(cls, search: Search, options: MedianStoppingOptions) -> Self:  # type: ignore[override]
-        """See the port.
+        """See ``Tuner``.
 
         Raises:
             InputError: no metric, or fewer than two trials.
@@ -104,7 +105,7 @@ class MedianStopping(NoTuner):
         return cls(search, options)
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """See the port; a trial that is at its end anyway is not stopped."""
+        """See ``Tuner``; a trial that is at its end anyway is not stopped."""
         self._scores.note(trial, metric)
         self._averages.setdefault(trial, _Averages()).add(iteration, -metric if self._search.mode == "max" else metric)
         at_end = self._search.max_iterations is not None and iteration >= self._search.max_iterations
@@ -129,11 +130,11 @@ class MedianStopping(NoTuner):
         return cost is None or cost > median(others)
 
     def state(self) -> JsonState:
-        """See the port."""
+        """See ``Tuner``."""
         averages = {str(trial): averages.state() for trial, averages in self._averages.items()}
         return super().state() | {"averages": averages}
 
     def restore(self, state: JsonState) -> None:
-        """See the port."""
+        """See ``Tuner``."""
         super().restore(state)
         self._averages = {int(trial): _Averages.of(kept) for trial, kept in state["averages"].items()}

@@ -1,7 +1,7 @@
-"""Optuna's samplers by ask and tell, in memory.
+"""Optuna's samplers by its ask-and-tell interface, in memory.
 
-The study is rebuilt after a restart by asking and telling again in the same order: a seeded sampler then suggests the
-same. Importing this module does not import Optuna; making a ``Learner`` does.
+After a restart the study is rebuilt by the same asks and tells in the same order: a seeded sampler then makes the same
+suggestions. Importing this module does not import Optuna; creating a ``Learner`` does.
 """
 
 import warnings
@@ -26,7 +26,7 @@ CLASSES: Mapping[str, str] = {
 }
 """Optuna's classes by the names that app files use."""
 PACKAGES: Mapping[str, Sequence[str]] = {"cmaes": ("cmaes",), "gp": ("torch", "scipy"), "qmc": ("scipy",)}
-"""What a sampler needs beside Optuna itself."""
+"""Packages that a sampler needs in addition to Optuna."""
 
 
 class Learner:
@@ -66,7 +66,7 @@ class Learner:
         self._history.append({"told": False, "trial": number, "parameters": dict(parameters)})
 
     def tell(self, number: int, metric: float | None) -> None:
-        """Tell the result of a trial; None: it failed, or its metric is not finite."""
+        """Pass the result of a trial to the study; None: it failed, or its metric is not finite."""
         asked = self._asked.pop(number)
         with _quiet():
             if metric is None:
@@ -76,14 +76,14 @@ class Learner:
         self._history.append({"told": True, "trial": number, "metric": metric})
 
     def history(self) -> list[JsonState]:
-        """What was suggested and told, in its order."""
+        """All suggestions and results, in their order."""
         return [dict(event) for event in self._history]
 
     def replay(self, history: Sequence[JsonState]) -> Sequence[JsonState]:
-        """Come to where a history ended, and return it.
+        """Rebuild the study from a history, and return the history.
 
-        What stands in it holds. Where Optuna suggests something else now, such as another version of it, a new study
-        is given what was suggested then, and goes on by its own luck.
+        The history is binding. Where Optuna now makes another suggestion, as another version of it may, a new study is
+        given the former suggestions, and its later suggestions may differ.
         """
         self._begin()
         for event in history:
@@ -96,7 +96,7 @@ class Learner:
         return history
 
     def _take_over(self, history: Sequence[JsonState]) -> None:
-        """Fill a new study with trials that it has not suggested itself."""
+        """Fill a new study with trials that it did not suggest itself."""
         self._begin()
         for event in history:
             if event["told"]:
@@ -110,7 +110,7 @@ class Learner:
     def _distribution(self, kind: Distribution) -> Any:
         distributions = self._optuna.distributions
         if isinstance(kind, Float):
-            with _quiet():  # it says so where steps do not meet the upper bound, and lowers that
+            with _quiet():  # Optuna warns where steps do not meet the upper bound, and lowers it
                 return distributions.FloatDistribution(kind.low, kind.high, log=kind.log, step=kind.step)
         if isinstance(kind, Int):
             return distributions.IntDistribution(kind.low, kind.high, log=kind.log, step=kind.step)
@@ -138,14 +138,14 @@ def _make_sampler(optuna: Any, search: Search) -> Any:
     # Optuna seeds with NumPy, which takes 32 bits.
     options: dict[str, Any] = {"seed": search.seed % 2**32}
     if search.sampler == "qmc":
-        options["scramble"] = True  # else the seed changes nothing
+        options["scramble"] = True  # else the seed has no effect
     elif search.startup_trials is not None:
         options["n_startup_trials"] = search.startup_trials
     return getattr(optuna.samplers, CLASSES[search.sampler])(**options)
 
 
 def _plain(kind: Distribution, given: Any) -> Parameter:
-    """A suggestion as a plain value, a step of a float as it is written."""
+    """A suggestion as a plain value; a stepped float is the step's exact value."""
     if isinstance(kind, Categorical):
         return next(choice for choice in kind.choices if type(choice) is type(given) and choice == given)
     if isinstance(kind, Int):
@@ -155,7 +155,7 @@ def _plain(kind: Distribution, given: Any) -> Parameter:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without warnings of what is experimental there."""
+    """Suppress Optuna's warnings about experimental features."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

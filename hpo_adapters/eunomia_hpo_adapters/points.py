@@ -1,4 +1,4 @@
-"""What a trial has reported, thinned to a bounded number of points."""
+"""The metrics that trials have reported, thinned to a bounded number of points each."""
 
 import math
 import statistics
@@ -8,9 +8,9 @@ from eunomia_appmaster.tuner import JsonState
 from eunomia_hpo_adapters.curves import Point
 
 MOST_POINTS = 100
-"""Points kept of a trial: above that every second one is dropped, never the first or the last."""
+"""Points kept per trial: above this number every second one is dropped, never the first or the last."""
 RECENT = 3
-"""Points whose median tells where a trial is, so that one lucky evaluation does not."""
+"""The level of a trial is the median of this many points, so that one lucky evaluation does not set it."""
 
 
 class Points:
@@ -20,7 +20,7 @@ class Points:
         self._of: dict[int, list[Point]] = {}
 
     def note(self, trial: int, point: Point) -> None:
-        """Keep a point; one that goes back undoes those from there on, as a resumed script repeats them."""
+        """Keep a point; it replaces points of the same and later iterations, which a resumed script repeats."""
         kept = self._of.setdefault(trial, [])
         while kept and kept[-1].iteration >= point.iteration:
             kept.pop()
@@ -33,17 +33,17 @@ class Points:
         return self._of.get(trial, ())
 
     def trials(self) -> Sequence[int]:
-        """Trials that have reported anything."""
+        """Trials that have reported a metric."""
         return sorted(self._of)
 
     def count(self, trial: int) -> int:
-        """How many of its points are finite."""
+        """The number of its finite points."""
         return sum(math.isfinite(point.value) for point in self.of(trial))
 
     def level(self, trial: int) -> float:
-        """Where a trial is: its last value or the median of its last three, whichever is worse; inf where not finite.
+        """The level of a trial: its last value or the median of its last three, whichever is worse; inf if not finite.
 
-        What it once had and has lost is not counted: a trial is ranked by its last metric.
+        Earlier, better values do not count: a trial is ranked by its last metric.
         """
         values = [point.value for point in self.of(trial)[-RECENT:]]
         if not values or not math.isfinite(values[-1]):
@@ -56,19 +56,19 @@ class Points:
         return max(values) - min(values) if values else 0.0
 
     def is_lost(self, trial: int, points: int) -> bool:
-        """Whether its last so many points were all not finite."""
+        """Whether none of its last ``points`` points is finite."""
         last = self.of(trial)[-points:]
         return len(last) == points and not any(math.isfinite(point.value) for point in last)
 
     def state(self) -> JsonState:
-        """Return the points by trial; null stands for what was not finite."""
+        """Return the points by trial; null stands for a metric that was not finite."""
         return {
             str(trial): [[one.iteration, one.value if math.isfinite(one.value) else None] for one in kept]
             for trial, kept in self._of.items()
         }
 
     def restore(self, state: JsonState) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._of = {
             int(trial): [Point(at, math.nan if metric is None else metric) for at, metric in kept]
             for trial, kept in state.items()

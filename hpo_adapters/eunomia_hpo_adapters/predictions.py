@@ -1,4 +1,4 @@
-"""What a metric will be: a mixture of Student's t, a part for each curve that the points allow."""
+"""The prediction of a metric: a mixture of Student's t distributions, one for each plausible curve."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,15 +13,15 @@ class Prediction(NamedTuple):
     """The distribution of a metric, lower is better, at one iteration."""
 
     families: Sequence[str]
-    """Names, of which ``family`` holds the places."""
+    """Names, indexed by ``family``."""
     family: NDArray[np.int64]
-    """[curve] one place more than there are names: a part that is no family's."""
+    """[curve] index into the names; the number of names stands for a part of no family."""
     weight: Reals
     """[curve] adds up to 1."""
     centre: Reals
-    """[curve] where the curve is."""
+    """[curve] value of the curve."""
     scale: Reals
-    """[curve] above 0: doubt about the curve and noise of the metric around it."""
+    """[curve] above 0: uncertainty of the curve and noise of the metric around it."""
     freedom: Reals
     """[curve] degrees of freedom."""
 
@@ -30,14 +30,14 @@ class Prediction(NamedTuple):
         return float(np.minimum(self.weight @ self._below(value), 1.0))
 
     def below_by_family(self, value: float) -> Mapping[str, float]:
-        """The same by each family alone, as far as it has a weight."""
-        chance = self.weight * self._below(value)
+        """The same by each family alone, for families with a weight."""
+        probability = self.weight * self._below(value)
         mass = np.bincount(self.family, self.weight)
-        better = np.bincount(self.family, chance)
+        better = np.bincount(self.family, probability)
         return {name: float(better[row] / mass[row]) for row, name in enumerate(self.families) if mass[row] > 0.0}
 
     def quantile(self, probability: float) -> float:
-        """The value below which the metric is with a probability, by bisection."""
+        """The value that the metric is below with this probability, by bisection."""
         low, high = self._bracket(probability)
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -45,17 +45,17 @@ class Prediction(NamedTuple):
         return 0.5 * (low + high)
 
     def interval(self, coverage: float) -> tuple[float, float]:
-        """The central interval that holds the metric with a probability."""
+        """The central interval that holds the metric with this probability."""
         return self.quantile(0.5 - 0.5 * coverage), self.quantile(0.5 + 0.5 * coverage)
 
     def _below(self, value: float) -> Reals:
-        """[curve] by each curve alone."""
+        """[curve] the probability by each curve alone."""
         from scipy.special import stdtr
 
         return np.asarray(stdtr(self.freedom, (value - self.centre) / self.scale))
 
     def _bracket(self, probability: float) -> tuple[float, float]:
-        """Between its least and its greatest, the quantiles of the parts hold that of the mixture."""
+        """The least and the greatest quantile of the parts, between which that of the mixture lies."""
         from scipy.special import stdtrit
 
         quantiles = self.centre + self.scale * stdtrit(self.freedom, probability)

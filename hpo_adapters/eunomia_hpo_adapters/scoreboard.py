@@ -1,4 +1,4 @@
-"""What trials have reported: the last metric of each, and the best of all."""
+"""The metrics of trials: the last one of each, and the best trial."""
 
 import math
 
@@ -30,14 +30,14 @@ class Scoreboard:
         return math.isfinite(self._last.get(trial, math.nan))
 
     def best(self) -> int | None:
-        """Return the best trial; None where nothing finite was reported."""
+        """Return the best trial; None where no finite metric was reported."""
         finite = [trial for trial in self._last if self.is_finite(trial)]
         return self.ranking(finite)[0] if finite else None
 
     def state(self) -> JsonState:
-        """Return the last metrics by trial; null stands for what is not finite."""
+        """Return the last metrics by trial; null stands for a metric that is not finite."""
         return {str(trial): metric if math.isfinite(metric) else None for trial, metric in self._last.items()}
 
     def restore(self, state: JsonState) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._last = {int(trial): math.nan if metric is None else metric for trial, metric in state.items()}

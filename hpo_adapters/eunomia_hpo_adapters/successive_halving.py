@@ -1,9 +1,9 @@
 """Successive halving that pauses and promotes (Jamieson and Talwalkar 2016; Themis §4.3.2; ASHA, Li et al. 2020).
 
 All trials of a phase run to the same iteration, the rung, and pause there. When the last has arrived, the best 1/eta of
-them go on from their checkpoints, with up to eta times as many slots each, and the others are over. With n trials there
-are floor(log_eta n) + 1 phases, if there are rungs for so many; the last one's survivors run to their end.
-``asynchronous``: a trial goes on as soon as it is among the best 1/eta of those that have arrived.
+them continue from their checkpoints, with up to eta times as many GPUs each, and the others end. With n trials there
+are floor(log_eta n) + 1 phases, if there are enough rungs; the trials of the last phase run to their end.
+``asynchronous``: a trial continues as soon as it is among the best 1/eta of those that have arrived.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ class SuccessiveHalvingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reduction_factor: int = Field(default=2, ge=2, le=64)
-    """eta: one trial of so many goes on from a rung."""
+    """eta: one trial of this many is promoted from a rung."""
     min_iterations: int | None = Field(default=None, ge=1)
-    """The first rung; each further one is eta times as far. None: as ``rungs`` says."""
+    """The first rung; each further rung is eta times as far. None: ``rungs`` decides."""
     asynchronous: bool = False
-    """Promote trials without waiting for all of their phase."""
+    """Promote trials without waiting for all trials of their phase."""
     rungs: Literal["geometric", "equal_budget"] = "geometric"
-    """Where the rungs are without ``min_iterations``. ``geometric``: the last is max_iterations, each before it 1/eta
-    of the next. ``equal_budget``: each phase takes eta times the iterations of the one before, so that all cost the
-    same (Themis §4.3.3)."""
+    """The rungs where ``min_iterations`` is not given. ``geometric``: the last is max_iterations, each before it 1/eta
+    of the next. ``equal_budget``: each phase takes eta times the iterations of the one before, so that all phases cost
+    the same (Themis §4.3.3)."""
     demand: Demand = "growing"
-    """``growing``: a trial can use eta times as many slots in each phase as in the one before, from its least to its
-    most (Themis §4.3.2). ``full``: its most in every phase (§4.3.3)."""
+    """``growing``: a trial can use eta times as many GPUs in each phase as in the one before, from its least to its
+    most (Themis §4.3.2). ``full``: it can use its most in every phase (§4.3.3)."""
 
 
 def geometric_rungs(max_iterations: int, phases: int, reduction_factor: int) -> list[int]:
@@ -55,7 +55,7 @@ def equal_budget_rungs(max_iterations: int, phases: int, reduction_factor: int) 
 
 
 def rungs_from(min_iterations: int, max_iterations: int, phases: int, reduction_factor: int) -> list[int]:
-    """Return the iteration at which each phase ends: min_iterations * eta^k, and the last phase to the end."""
+    """Return the iteration at which each phase ends: min_iterations * eta^k, and max_iterations for the last."""
     ends = [min_iterations * reduction_factor**phase for phase in range(phases - 1)]
     return [*(end for end in ends if end < max_iterations), max_iterations]
 
@@ -67,7 +67,7 @@ class SuccessiveHalving(Halving):
 
     @classmethod
     def create(cls, search: Search, options: SuccessiveHalvingOptions) -> Self:
-        """See the port.
+        """See ``Tuner``.
 
         Raises:
             InputError: no metric, no max_iterations, fewer than two trials, or rungs less than an iteration apart.
@@ -87,7 +87,7 @@ def _ends(max_iterations: int, trials: int, options: SuccessiveHalvingOptions) -
     """The rungs.
 
     Raises:
-        InputError: they are less than an iteration apart, or the first one is beyond the end.
+        InputError: rungs are less than an iteration apart, or the first one is beyond the end.
     """
     factor, first = options.reduction_factor, options.min_iterations
     phases = len(phase_sizes(trials, factor))

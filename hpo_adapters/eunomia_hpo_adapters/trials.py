@@ -1,4 +1,4 @@
-"""The trials of a search as they come to be: all ahead, or one after another from a sampler that learns."""
+"""The trials of a search: all suggested at the start, or one after another by a sampler that learns."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from eunomia_appmaster.tuner import JobInfo, JsonState, Search, Trial
 
 
 class Trials:
-    """What trials there are so far.
+    """The trials suggested so far.
 
-    A sampler that does not learn makes all of them at once. One that does suggests a trial when fewer than
-    ``max_concurrent_trials`` of those suggested are without a result, so that each suggestion follows from what was
-    known then. A trial's result is its last metric when it first pauses at a rung, ends, or fails.
+    A sampler that does not learn suggests all of them at once. One that learns suggests a trial when fewer than
+    ``max_concurrent_trials`` suggested trials have no result, so that each suggestion uses all results known by then.
+    A trial's result is its last metric when it first pauses at a rung, ends, or fails.
     """
 
     def __init__(self, search: Search) -> None:
@@ -34,22 +34,22 @@ class Trials:
         return self._made
 
     def __len__(self) -> int:
-        """How many there are so far."""
+        """The number of trials so far."""
         return len(self._made)
 
     @property
     def waves(self) -> list[int]:
-        """Sizes of the groups in which the trials still to come can be expected: as many as run side by side."""
+        """Sizes of the expected groups of further trials: as many as run concurrently."""
         left, wave = self._search.trials - len(self._made), self._search.max_concurrent_trials
         return [min(wave, left - start) for start in range(0, left, wave)]
 
     def to_come(self, iterations_left: float, most: int) -> list[list[JobInfo]]:
-        """Return a phase of jobs that are not chosen yet for each wave."""
+        """Return one phase of jobs, not suggested yet, for each wave."""
         info = JobInfo(trial=None, iterations_left=iterations_left, least=self._search.least, most=most)
         return [[info] * size for size in self.waves]
 
     def tell(self, trial: int, metric: float | None) -> None:
-        """Hear of a trial's result, which makes room for another; what is told later of the same trial is not used."""
+        """Record a trial's result, which lets another trial be suggested; later results of the trial are ignored."""
         if self._learner is None or trial not in self._open:
             return
         self._open.remove(trial)
@@ -70,11 +70,11 @@ class Trials:
         self._made.append(Trial(number=number, parameters=parameters, seed=trial_seed(self._search.seed, number)))
 
     def state(self) -> JsonState:
-        """Return what was suggested and told in its order; nothing where all trials were made ahead."""
+        """Return suggestions and results in their order; empty where all trials were suggested at the start."""
         return {} if self._learner is None else {"history": self._learner.history()}
 
     def restore(self, state: JsonState) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         if self._learner is None:
             return
         self._made, self._open = [], set()
