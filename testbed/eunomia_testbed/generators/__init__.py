@@ -1,4 +1,4 @@
-"""Workloads that are drawn, not read: those of the papers, by name, with options and a seed."""
+"""Draws the workloads of the papers, by name, with options and a seed."""
 
 from eunomia_testbed.generators.afs import AfsOptions
 from eunomia_testbed.generators.derived import GavelOptions, SynergyOptions

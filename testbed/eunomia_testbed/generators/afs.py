@@ -1,7 +1,7 @@
 """AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters with one of nine models drawn for each job.
 
-A job's model is drawn among those whose throughput still grows at the GPUs that it asks for (Table 4); its iterations
-are such that on these GPUs it runs as long as Philly says.
+A job's model is drawn among those whose throughput still grows at the GPUs that it requests (Table 4); its iterations
+are such that on these GPUs it runs as long as in Philly's trace.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ MOST_GPUS: Final[Mapping[str, int]] = {
     "DeepspeechModel64": 20,
     "TransformerModel256": 44,
 }
-"""Table 4: the nine models and the most GPUs that are of use to them."""
+"""Table 4: the nine models and the most GPUs that each can use."""
 
 CLUSTERS: Final = (
     *("0e4a51", "6c71a0", "b436b2", "e13805", "6214e9", "7f04ca"),
@@ -44,19 +44,19 @@ class AfsOptions(GeneratorOptions):
     """Options of ``afs``."""
 
     trace: Path
-    """Philly's trace, as ``read_trace`` reads it."""
+    """Philly's trace, in a format of ``read_trace``."""
     cluster: str = "2869ce"
     """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11."""
     scaling: Path | None = None
-    """The authors' seconds a step by GPUs. Without, a step is a second on the GPUs that the trace says."""
+    """The authors' seconds per step by GPUs. Without it, a step takes a second on the GPUs of the trace."""
     told_models: bool = False
-    """Whether to take the authors' own draw of models, where the trace holds it, instead of drawing anew."""
+    """Whether to use the authors' own draw of models, where the trace holds it, instead of a new draw."""
     elastic: bool = True
-    """Whether a job runs on 1 GPU to its model's most; else on what the trace says. Needs ``scaling``."""
+    """Whether a job runs on 1 GPU to its model's most; otherwise on the GPUs of the trace. Needs ``scaling``."""
 
 
 def generate(options: AfsOptions, seed: int) -> Workload:
-    """Read one cluster of Philly's trace, and give its jobs models.
+    """Reads one cluster of Philly's trace, and gives its jobs models.
 
     Raises:
         InputError: a cluster that is not of Table 3, a file that cannot be read, or a job that no model fits.
@@ -72,10 +72,10 @@ def generate(options: AfsOptions, seed: int) -> Workload:
 
 
 def with_drawn_models(workload: Workload, seed: int) -> Workload:
-    """Return the workload with a model for each job, drawn among those that its gang is of use to.
+    """Returns the workload with a model for each job, drawn among those that can use its gang.
 
     Raises:
-        InputError: a job that asks for more GPUs than any model can use.
+        InputError: a job that requests more GPUs than any model can use.
     """
     gpus = workload.jobs.most
     names = np.array(list(MOST_GPUS))
@@ -90,11 +90,11 @@ def with_drawn_models(workload: Workload, seed: int) -> Workload:
 
 
 def with_scaling(workload: Workload, scaling: AfsScaling, *, elastic: bool) -> Workload:
-    """Return the workload with steps of its models in place of seconds: as many as fill the trace's time.
+    """Returns the workload with steps of its models in place of seconds: as many as fill the trace's time.
 
     Args:
-        workload: of durations: iterations times seconds an iteration at the GPUs asked for.
-        scaling: seconds a step of the models by GPUs.
+        workload: of durations: iterations times seconds per iteration at the requested GPUs.
+        scaling: seconds per step of the models by GPUs.
         elastic: whether a job can use 1 GPU to its model's most.
 
     Raises:

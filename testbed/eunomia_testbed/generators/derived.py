@@ -1,4 +1,4 @@
-"""Gavel's and Synergy's derived traces: durations 10^x minutes, Poisson arrivals, models and gangs by given shares."""
+"""Gavel's and Synergy's derived traces: durations 10^x minutes, Poisson arrivals, models and gangs by probability."""
 
 from typing import Final
 
@@ -26,36 +26,36 @@ class GavelOptions(GeneratorOptions):
     """Options of ``gavel``."""
 
     jobs: Count = 100
-    """How many."""
+    """Number of jobs."""
     interarrival: Duration = Seconds(1200.0)
     """Mean time between arrivals; ``0s``: all at once (a static trace)."""
     gpu_split: Chances4 = (0.70, 0.10, 0.15, 0.05)
     """Probabilities of 1, 2, 4 and 8 GPUs, as in the authors' generator."""
     throughputs: Path | None = None
-    """Measured throughputs in Gavel's format: a job's steps are its duration times its rate. Without, a step is a
-    second."""
+    """Measured throughputs in Gavel's format: a job's steps are its duration times its rate. Without it, a step
+    takes a second."""
     gpu_type: str = "v100"
-    """On which the durations hold."""
+    """GPU type on which the durations hold."""
 
 
 class SynergyOptions(GeneratorOptions):
     """Options of ``synergy``."""
 
     jobs: Count = 1000
-    """How many; the paper measures 1000."""
+    """Number of jobs; the paper measures 1000."""
     jobs_per_hour: float = Field(default=6.0, ge=0.0, le=1e6, allow_inf_nan=False)
-    """The load: mean arrivals an hour; 0: all at once (a static trace)."""
+    """The load: mean arrivals per hour; 0: all at once (a static trace)."""
     split: tuple[float, float, float] = (0.20, 0.70, 0.10)
-    """Parts of image, language and speech models."""
+    """Fractions of image, language and speech models."""
     gpu_split: Chances5 = (0.83, 0.03, 0.03, 0.10, 0.01)
     """Probabilities of 1, 2, 4, 8 and 16 GPUs, as in the authors' simulator; ``[1]``: one GPU each."""
     profiles: Path | None = None
     """A folder with Synergy's profiles: a job's iterations are its duration over its model's iteration time at the
-    GPU-proportional share. Without, an iteration is a second."""
+    GPU-proportional share. Without it, an iteration takes a second."""
 
 
 def generate_gavel(options: GavelOptions, seed: int) -> Workload:
-    """Draw a trace as Gavel (OSDI'20) does; a gang of more than one GPU gets a model that can be distributed.
+    """Draws a trace as Gavel (OSDI'20) does; a gang of more than one GPU gets a model that can be distributed.
 
     Raises:
         InputError: throughputs that cannot be read, or without any job type that runs with such a gang.
@@ -86,7 +86,7 @@ def generate_gavel(options: GavelOptions, seed: int) -> Workload:
 
 
 def generate_synergy(options: SynergyOptions, seed: int) -> Workload:
-    """Draw a production-derived trace as Synergy (OSDI'22, §5.1) does, without Philly's own arrivals.
+    """Draws a production-derived trace as Synergy (OSDI'22, §5.1) does, without Philly's own arrivals.
 
     Raises:
         InputError: profiles that cannot be read, or without one of the models.
@@ -121,7 +121,7 @@ def _kinds(gpus: Ints, place: Reals, rates: GavelThroughputs | None, gpu_type: s
 
 
 def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[JobType]:
-    """The job types that run with such a gang; where none has a rate, the first says so by its error."""
+    """The job types that run with such a gang; if none has a rate, the first raises an error."""
     kinds = [kind for kind in GAVEL if gang == 1 or kind.distributed]
     if rates is None:
         return kinds

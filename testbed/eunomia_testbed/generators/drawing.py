@@ -31,7 +31,7 @@ class Steps:
 
     @property
     def mean(self) -> float:
-        """Its mean."""
+        """Returns the mean."""
         total = self.points[0][0] * self.points[0][1]
         for (low, below), (high, above) in zip(self.points, self.points[1:], strict=False):
             total += (above - below) * (low + high) / 2.0
@@ -39,7 +39,7 @@ class Steps:
 
 
 def stream(seed: int, quantity: str) -> np.random.Generator:
-    """Return the random numbers of one quantity, such as ``arrivals``; the same for the same seed everywhere.
+    """Returns the random numbers of one quantity, such as ``arrivals``; equal for equal seeds on every machine.
 
     Raises:
         InputError: a negative seed.
@@ -50,7 +50,7 @@ def stream(seed: int, quantity: str) -> np.random.Generator:
 
 
 def poisson_arrivals(draws: np.random.Generator, count: int, mean_seconds: float) -> Reals:
-    """Return so many arrivals of a Poisson process, the first at 0; a mean of 0: all at once."""
+    """Returns ``count`` arrivals of a Poisson process, the first at 0; a mean of 0: all at once."""
     gaps = draws.exponential(1.0, size=max(0, count - 1)) * mean_seconds
     return np.concatenate([np.zeros(min(count, 1)), np.cumsum(gaps)])
 
@@ -74,7 +74,7 @@ def picked(draws: np.random.Generator, count: int, chances: Sequence[float]) -> 
 
 
 def check_chances(chances: Sequence[float], most: int) -> Sequence[float]:
-    """Check probabilities of an option.
+    """Checks probabilities of an option.
 
     Raises:
         ValueError: none or too many of them, a negative one, or a sum that is not 1.

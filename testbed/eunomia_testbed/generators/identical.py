@@ -1,7 +1,7 @@
-"""Identical apps that all arrive at once: for questions to which any difference between them would be noise.
+"""Identical apps that all arrive at once: for questions where differences between apps would be noise.
 
 Themis' experiment on truth-telling (§6.3) has eight of them, with the same preferences, on one machine of 8 GPUs and 28
-of 2; how many jobs an app has, and how long they are, the paper does not say.
+of 2; the paper does not give the number and length of their jobs.
 """
 
 from typing import Annotated
@@ -19,23 +19,23 @@ class IdenticalOptions(GeneratorOptions):
     """Options of ``identical``."""
 
     apps: Count = 8
-    """How many."""
+    """Number of apps."""
     jobs: Count = 1
-    """Of each app."""
+    """Number of jobs of each app."""
     gpus: Annotated[int, Field(ge=1, le=100_000)] = 8
-    """The most that a job can use."""
+    """The most GPUs that a job can use."""
     least: Annotated[int, Field(ge=1, le=100_000)] = 1
-    """The fewest that a job runs on."""
+    """The fewest GPUs that a job runs on."""
     time: Duration = Seconds(36_000.0)
-    """How long a job takes on all its GPUs, side by side."""
+    """Time of a job on its most GPUs, on one machine."""
     iterations: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
-    """Of a job."""
+    """Iterations of a job."""
     model: str = "VGG16"
-    """As ``themis_speeds`` or another performance model knows it."""
+    """Model of the jobs, by its name in ``themis_speeds`` or another performance model."""
 
 
 def generate(options: IdenticalOptions, seed: int) -> Workload:
-    """Lay identical apps out; the seed is of no matter.
+    """Makes identical apps; the seed has no effect.
 
     Raises:
         InputError: jobs that take no time.

@@ -18,11 +18,11 @@ class JobType:
     family: str
     batch_size: int | None
     distributed: bool = True
-    """Whether it may get more than one GPU."""
+    """Whether the model may get more than one GPU."""
 
     @property
     def model(self) -> str:
-        """Its name in throughput files."""
+        """The job type's name in throughput files."""
         return named_model(self.family, self.batch_size)
 
 

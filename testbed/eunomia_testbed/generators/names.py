@@ -1,4 +1,4 @@
-"""Generators by name, as a command line picks them: settings in, a workload out."""
+"""Generators by name: each makes a workload from settings."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,20 +22,20 @@ class Generator:
     summary: str
     options_type: type[GeneratorOptions]
     generate: Callable[[Any, int], Workload]
-    """Options of that type and a seed in, the workload out."""
+    """Makes the workload from options of that type and a seed."""
     speeds: Callable[[Any], PerformanceModel | None]
-    """Options of that type in, the speeds that belong to the workload out; None: what the workload tells is all."""
+    """Makes the workload's performance model from options of that type; None: the workload's own times are used."""
 
 
 GENERATORS: Final[Mapping[str, Generator]] = {
     "themis1": Generator(
-        summary="Themis' workload 1: many jobs an app, few GPUs a job",
+        summary="Themis' workload 1: many jobs per app, few GPUs per job",
         options_type=themis.ThemisOptions,
         generate=themis.generate_themis1,
         speeds=lambda _: themis_speeds(),
     ),
     "themis2": Generator(
-        summary="Themis' workload 2: successive halving, more GPUs a job",
+        summary="Themis' workload 2: successive halving, more GPUs per job",
         options_type=themis.Themis2Options,
         generate=themis.generate_themis2,
         speeds=lambda _: themis_speeds(),
@@ -81,7 +81,7 @@ GENERATORS: Final[Mapping[str, Generator]] = {
 
 
 def generate_workload(name: str, settings: Mapping[str, object] | None = None, seed: int = 0) -> Workload:
-    """Draw a workload; the same name, settings and seed give an equal one.
+    """Draws a workload; equal names, settings and seeds give equal workloads.
 
     Args:
         name: of ``GENERATORS``.
@@ -89,7 +89,7 @@ def generate_workload(name: str, settings: Mapping[str, object] | None = None, s
         seed: at least 0.
 
     Raises:
-        InputError: an unknown generator or option, an option out of bounds, a file of it that cannot be read, or a
+        InputError: an unknown generator or option, an option out of bounds, an option's file that cannot be read, or a
             negative seed; all bad options together.
     """
     options = generator_options(name, settings)
@@ -99,7 +99,7 @@ def generate_workload(name: str, settings: Mapping[str, object] | None = None, s
 
 
 def generated_speeds(name: str, settings: Mapping[str, object] | None = None) -> PerformanceModel | None:
-    """Return the performance model that belongs to a generated workload; None: what the workload tells is all.
+    """Returns the performance model of a generated workload; None: the workload's own times are used.
 
     Args:
         name: of ``GENERATORS``.
@@ -112,7 +112,7 @@ def generated_speeds(name: str, settings: Mapping[str, object] | None = None) ->
 
 
 def generator_options(name: str, settings: Mapping[str, object] | None = None) -> GeneratorOptions:
-    """Check settings, and return the options that they make.
+    """Checks settings, and returns the options that they make.
 
     Raises:
         InputErrors: every setting that is unknown or out of bounds.
@@ -129,7 +129,7 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
 
 
 def generator_named(name: str) -> Generator:
-    """Return a generator.
+    """Returns a generator.
 
     Raises:
         InputError: no generator has this name.
@@ -150,7 +150,7 @@ def _read(path: Path | None) -> PerformanceModel | None:
 
 
 def describe_generator(name: str) -> dict[str, dict[str, object]]:
-    """Return a generator's options with type, bounds, default and description.
+    """Returns a generator's options with type, bounds, default and description.
 
     Raises:
         InputError: no generator has this name.

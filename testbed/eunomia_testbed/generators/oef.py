@@ -1,7 +1,7 @@
-"""OEF's tenants: each trains many jobs of one type, whose speed-up on faster GPUs is its own (OEF, §6).
+"""OEF's tenants: each trains many jobs of one type, with its own speed-up on faster GPUs (OEF, §6).
 
 The paper prints two speed-ups of the RTX 3090 over the 3070: VGG 1.39 and LSTM 2.15. Their GPUs' memory bandwidths,
-448, 760 and 936 GB/s (data sheets), have the ratio 2.09, so that a speed-up is taken as a power of that ratio: 0.45 for
+448, 760 and 936 GB/s (data sheets), have the ratio 2.09, so a speed-up is taken as a power of that ratio: 0.45 for
 VGG, 1.04 for LSTM, and evenly spaced between for the four other models (assumed).
 """
 
@@ -23,32 +23,32 @@ BANDWIDTH: Final[Mapping[str, float]] = {"RTX3070": 448.0, "RTX3080": 760.0, "RT
 PRINTED: Final[Mapping[str, float]] = {"VGG": 1.39, "LSTM": 2.15}
 """Speed-up of the RTX 3090 over the 3070 (§2.2)."""
 MODELS: Final = ("VGG", "ResNet", "DenseNet", "Transformer", "RNN", "LSTM")
-"""§6.1.2, from the least to the most that gains from faster GPUs."""
+"""§6.1.2, in order of gain from faster GPUs, the smallest first."""
 GANGS: Final = np.array([1, 2, 4, 8], dtype=np.int64)
 
 
 class OefOptions(GeneratorOptions):
-    """Options of ``oef``; as they stand, those of §6.3.2."""
+    """Options of ``oef``; the defaults are those of §6.3.2."""
 
     tenants: Count = 50
-    """How many."""
+    """Number of tenants."""
     jobs_per_tenant: float = Field(default=20.0, ge=1.0, le=10_000.0)
-    """On average; each has at least one."""
+    """Mean number of jobs per tenant; each has at least one."""
     days: float = Field(default=3.0, gt=0.0, le=3650.0)
-    """How long the run is meant to be."""
+    """Intended length of the run."""
     arriving: Share = 0.5
-    """Tenants come with all their jobs, evenly spread over this part of it."""
+    """Tenants arrive with all their jobs, evenly spread over this fraction of the run."""
     gpus: Count = 24
-    """Of the cluster: 8 of each type."""
+    """GPUs of the cluster: 8 of each type."""
     load: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """All work asked for, as a part of what so many of the slowest GPUs do in that time: the paper only says that
+    """The whole work, as a fraction of what as many GPUs of the slowest type do in that time; the paper says only that
     contention is Philly's."""
     gpu_split: Chances4 = (0.70, 0.10, 0.20)
     """Probabilities of 1, 2, 4 and 8 GPUs (assumed: Gavel's, cut at the 4 GPUs of a host)."""
 
 
 def generate(options: OefOptions, seed: int) -> Workload:
-    """Draw tenants and their jobs; durations have the shape of Philly's, scaled to the load.
+    """Draws tenants and their jobs; durations have the shape of Philly's, scaled to the load.
 
     Raises:
         InputError: a negative seed.
@@ -77,7 +77,7 @@ def generate(options: OefOptions, seed: int) -> Workload:
 
 
 def oef_speeds() -> DeclaredSpeeds:
-    """Speeds of these models: linear in GPUs, and by type of GPU as far above as the module says."""
+    """Speeds of these models: linear in GPUs, with the speed-ups by GPU type that the module's docstring gives."""
     ratio = math.log(BANDWIDTH["RTX3090"] / BANDWIDTH["RTX3070"])
     powers = np.linspace(math.log(PRINTED["VGG"]) / ratio, math.log(PRINTED["LSTM"]) / ratio, len(MODELS))
     slowest = min(BANDWIDTH.values())

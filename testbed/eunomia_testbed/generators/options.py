@@ -1,4 +1,4 @@
-"""What every generator's options have in common."""
+"""The base of every generator's options."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ MOST_JOBS = 1_000_000
 
 
 class GeneratorOptions(PluginOptions):
-    """Base of a generator's options: frozen, nothing extra; the text under an option describes it."""
+    """Base of a generator's options: frozen, without extra keys; the docstring under an option describes it."""
 
 
 Count = Annotated[int, Field(ge=1, le=MOST_JOBS)]

@@ -1,4 +1,4 @@
-"""Searches for simulation: loss curves known ahead, and the work that a tuner makes of them."""
+"""Searches for simulation: loss curves known in advance, and the work that a tuner lets each trial do."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,7 @@ Rungs = Literal["geometric", "equal_budget"]
 def draw_curves(draws: np.random.Generator, trials: int) -> Reals:
     """Draw ``[trial, (asymptote, amplitude, exponent)]`` of falling losses ``a + b (k + 1)^-c`` (assumed ranges).
 
-    Good trials end near 0.1, bad ones near 1; all start between 1.1 and 4, and fall at different paces.
+    Good trials end near 0.1, bad ones near 1; all start between 1.1 and 4, and fall at different rates.
     """
     uniform = draws.random((trials, 3))
     lowest = np.array([0.1, 1.0, 0.3])
@@ -25,21 +25,21 @@ def draw_curves(draws: np.random.Generator, trials: int) -> Reals:
 
 
 def losses(curves: Reals, iteration: int) -> Reals:
-    """Return every trial's loss after so many iterations."""
+    """Returns every trial's loss after a number of iterations."""
     asymptote, amplitude, exponent = curves.T
     loss: Reals = asymptote + amplitude * (iteration + 1.0) ** -exponent
     return loss
 
 
 def halving_rungs(trials: int, iterations: int, reduction_factor: int, rungs: Rungs) -> tuple[list[int], list[int]]:
-    """Return by phase how many trials run, and the iteration at which it ends."""
+    """Returns, by phase, the number of trials that run, and the iteration at which the phase ends."""
     sizes = phase_sizes(trials, reduction_factor)
     place = equal_budget_rungs if rungs == "equal_budget" else geometric_rungs
     return sizes, place(iterations, len(sizes), reduction_factor)
 
 
 def halving_iterations(curves: Reals, iterations: int, reduction_factor: int, rungs: Rungs) -> Ints:
-    """Return how many iterations each trial runs before successive halving drops it, with these curves."""
+    """Returns how many iterations each trial runs before successive halving drops it, with these curves."""
     sizes, ends = halving_rungs(len(curves), iterations, reduction_factor, rungs)
     done = np.zeros(len(curves), dtype=np.int64)
     members: Sequence[int] = range(len(curves))

@@ -1,8 +1,8 @@
 """Shockwave's traces (NSDI'23), drawn as its public generator does: same parameters, same trace.
 
-The file ``120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace`` of their repository is what the
-parameters in its name give here with their throughputs of TACC's cluster, line by line. Python's and numpy's classic
-generators are used for that, one per quantity, with seeds S to S + 4.
+The file ``120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace`` of their repository equals,
+line by line, the trace drawn here from the parameters in its name and their throughputs of TACC's cluster. Python's and
+numpy's classic generators are used for that, one per quantity, with seeds S to S + 4.
 """
 
 import math
@@ -27,7 +27,7 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.adaptation import MODES
 
 BANDS: Final = ((0.72, 0.2), (0.2, 0.5), (0.05, 0.9), (0.03, 1.0))
-"""Probability of each band of the candidate durations, and the part of them at which it ends (Table 2, §8.1)."""
+"""Probability of each band of the candidate durations, and the fraction at which the band ends (Table 2, §8.1)."""
 SHORTEST_ACCORDION_SECONDS: Final = 1000
 """A shorter Accordion job is static, as in their generator."""
 GPU_TYPE: Final = "v100"
@@ -41,13 +41,13 @@ class ShockwaveOptions(GeneratorOptions):
     """Options of ``shockwave``, in the order of a trace's file name."""
 
     jobs: Count = 120
-    """How many."""
+    """Number of jobs."""
     shortest_hours: float = Field(default=0.2, gt=0.0, le=1e4)
     """Shortest candidate duration."""
     longest_hours: float = Field(default=5.0, gt=0.0, le=1e4)
     """Longest candidate duration."""
     durations: int = Field(default=100, ge=10, le=100_000)
-    """How many candidates, equally spaced."""
+    """Number of candidate durations, equally spaced."""
     interarrival_seconds: float = Field(default=40.0, ge=0.0, le=1e9)
     """Mean seconds between arrivals."""
     mode_split: Annotated[tuple[float, ...], AfterValidator(lambda given: check_chances(given, 3))] = (0.0, 0.5, 0.5)
@@ -59,10 +59,10 @@ class ShockwaveOptions(GeneratorOptions):
 
     @classmethod
     def of_name(cls, name: str, throughputs: Path) -> tuple[Self, int]:
-        """Read options and seed from a file name of theirs.
+        """Reads options and seed from the name of one of their traces.
 
         Raises:
-            InputError: not such a name.
+            InputError: the name has another form.
         """
         match = _NAME.fullmatch(Path(name).name)
         if match is None:
@@ -77,7 +77,7 @@ class ShockwaveOptions(GeneratorOptions):
 
 
 def generate(options: ShockwaveOptions, seed: int) -> Workload:
-    """Draw a trace and read it as a file of theirs is read.
+    """Draws a trace and reads it with the reader of their files.
 
     Raises:
         InputError: throughputs that cannot be read, or without a job type that is drawn.
@@ -89,7 +89,7 @@ def generate(options: ShockwaveOptions, seed: int) -> Workload:
 
 
 def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -> Iterator[str]:
-    """Draw the lines of a trace: their twelve columns, those that only a real run needs abridged.
+    """Draws the lines of a trace: their twelve columns, abridged where only a real run needs them.
 
     Raises:
         InputError: a job type without a rate.
@@ -109,11 +109,11 @@ def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -
 
 
 class _Draws:
-    """One generator per quantity, as in theirs."""
+    """One random generator per quantity, as in their generator."""
 
     def __init__(self, options: ShockwaveOptions, seed: int) -> None:
         self._options = options
-        self._choice = np.random.RandomState(seed % 2**32)  # theirs seeds numpy's global generator
+        self._choice = np.random.RandomState(seed % 2**32)  # their code seeds numpy's global generator
         self._kinds, self._gaps, self._bands, self._gangs, self._modes = (
             random.Random(seed + offset) for offset in range(5)
         )

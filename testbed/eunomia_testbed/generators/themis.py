@@ -28,33 +28,33 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class ThemisOptions(GeneratorOptions):
-    """Options of ``themis1`` and ``themis2``; where they differ the second says so."""
+    """Options of ``themis1`` and ``themis2``; ``Themis2Options`` overrides those that differ."""
 
     apps: Count = APPS
-    """How many arrive."""
+    """Number of apps."""
     days: float = Field(default=DAYS, gt=0.0, le=36_500.0)
-    """In how many days on average, as a Poisson process; the paper gives no arrival times."""
+    """Mean days until all have arrived, as a Poisson process; the paper gives no arrival times."""
     contention: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """By how much the times between arrivals are divided: 1, 2, 4."""
+    """Divisor of the times between arrivals: 1, 2, 4."""
     network_intensive: Share | None = None
-    """Part of the apps that are network-intensive; none given: as Table 4's models happen to be (0.68)."""
+    """Fraction of the apps that are network-intensive; not given: that of Table 4's models (0.68)."""
     search: SearchKind = "none"
     """How an app decides which of its jobs go on."""
     shortest: float = Field(default=0.2, gt=0.0, le=1.0)
-    """Without a search: the shortest job of an app as a part of the longest, for the trace holds jobs as Hyperdrive
-    left them."""
+    """Without a search: the shortest job of an app as a fraction of the longest, since the trace holds jobs that
+    Hyperdrive stopped early."""
     spread: Share = 0.2
-    """By how much the time of an iteration differs within an app, either way: 80 to 120 s in §4.3.3."""
+    """Largest relative deviation of an iteration's time within an app: 80 to 120 s in §4.3.3."""
     iterations: int = Field(default=1000, ge=200, le=10_000_000)
-    """Of the longest job of an app."""
+    """Iterations of the longest job of an app."""
     reduction_factor: int = Field(default=2, ge=2, le=64)
-    """Of successive halving: one of so many goes on."""
+    """Successive halving: one of this many trials goes on."""
     rungs: Rungs = "equal_budget"
-    """Of successive halving: each phase has the same budget (§4.3.3), or each ends eta times later."""
+    """Successive halving: each phase has the same budget (§4.3.3), or each ends eta times later."""
     demand: Literal["full", "growing"] = "full"
-    """Of successive halving: whether a job can use its most GPUs from the beginning (§4.3.3) or gets there (§4.3.2)."""
+    """Successive halving: whether a job can use its most GPUs from the beginning (§4.3.3) or only later (§4.3.2)."""
     elastic: bool = True
-    """Whether a job runs on fewer GPUs than its most, too: min(|G|, job_demand_max) of §4.3.1."""
+    """Whether a job also runs on fewer GPUs than its most: min(|G|, job_demand_max) of §4.3.1."""
 
 
 class Themis2Options(ThemisOptions):
@@ -66,18 +66,18 @@ class Themis2Options(ThemisOptions):
 
 @builds
 class _App:
-    """One app as drawn; what differs between its jobs are columns."""
+    """One drawn app; values that differ between its jobs are columns."""
 
     gpus: int
     curves: Reals
     iterations: Ints
-    """Whole work of each job; a search may end it earlier."""
+    """Whole work of each job; a search may end the job earlier."""
     seconds_per_iteration: Reals
-    """On all its GPUs."""
+    """By job, seconds per iteration on all its GPUs."""
 
 
 def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
-    """Draw workload 1: few GPUs a job, many jobs an app, each job as long as the trace has it.
+    """Draws workload 1: few GPUs per job, many jobs per app, each job as long as in the trace.
 
     Raises:
         InputError: a negative seed.
@@ -86,7 +86,7 @@ def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
 
 
 def generate_themis2(options: Themis2Options, seed: int) -> Workload:
-    """Draw workload 2: workload 1's arrivals of the same seed, fewer jobs, more GPUs a job, successive halving.
+    """Draws workload 2: workload 1's arrivals of the same seed, fewer jobs, more GPUs per job, successive halving.
 
     Raises:
         InputError: a negative seed.
@@ -108,7 +108,7 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
 
 
 def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
-    """Draw models of Table 4 by its mix, or by the mix within network-intensive and other models."""
+    """Draws models of Table 4 by its mix, or by the mix within network-intensive and other models."""
     draws = stream(seed, "models")
     if network_intensive is None:
         return picked(draws, count, SHARES)
@@ -119,7 +119,7 @@ def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
 
 
 def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, gpu_seconds: float) -> _App:
-    """Draw an app's jobs so that together they take so many GPU-seconds, run as the search will."""
+    """Draws an app's jobs so that together they take ``gpu_seconds`` under its search."""
     pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
     curves = draw_curves(draws, jobs)
     lengths = options.shortest + (1.0 - options.shortest) * draws.random(jobs)
@@ -161,7 +161,7 @@ def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence
 
 
 def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
-    """How an app searches; without a search its jobs still have the losses that SLAQ looks at."""
+    """The search of an app; without one its jobs still have the losses that SLAQ uses."""
     kind = options.search if app.iterations.size > 1 else "none"
     details: dict[str, object] = {}
     if kind == "successive_halving":
@@ -175,5 +175,5 @@ def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
 
 
 def _rounded_up(amount: Reals) -> Ints:
-    """Whole numbers of which no more lie at or below a point than the curve says; rounding noise is no next one."""
+    """Amounts rounded up, so that no more lie at or below a point than the curve gives; rounding noise is ignored."""
     return np.ceil(amount - 1e-9).astype(np.int64)

@@ -1,6 +1,6 @@
 """Facts behind Themis' workloads 1 and 2 (NSDI'20): the distributions of Figures 3 and 8, Table 4's mix, the slowdown.
 
-The figures are pictures; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) reads off them.
+The paper has only plots; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) read off them.
 """
 
 from collections.abc import Mapping
@@ -39,23 +39,23 @@ MIX: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
     "language": (0.6, ("Bi-Att-Flow", "LangModel", "GNMT", "Transformer")),
     "speech": (0.3, ("WaveNet", "DeepSpeech")),
 }
-"""Table 4: the part of each category, and its models, of which each comes as often (the paper says of them only that
-they are Gandiva's)."""
+"""Table 4: the fraction of each category, and its models, all equally frequent (the paper says only that they are
+Gandiva's)."""
 
 MODELS: Final = tuple(model for _, models in MIX.values() for model in models)
 SHARES: Final = tuple(part / len(models) for part, models in MIX.values() for _ in models)
 NETWORK_INTENSIVE_MODELS: Final = frozenset(filter(AnalyticModel().is_network_intensive, MODELS))
-"""Those that lose more than 5 % over two servers by the analytic model: all but Inception-v3, Bi-Att-Flow, WaveNet."""
+"""Models that lose more than 5 % over two servers by the analytic model: all but Inception-v3, Bi-Att-Flow, WaveNet."""
 
 APPS: Final = 85
 """Apps of the trace that a tuning framework submitted (§2.2)."""
 DAYS: Final = 14.0
-"""Length of the snapshot (§6.1). 85 apps of the mean of Figure 3 in 14 days ask for 58 GPUs all the time; the paper
-gives about 50 (§2.2)."""
+"""Length of the snapshot (§6.1). 85 apps of the mean of Figure 3 in 14 days need 58 GPUs on average; the paper gives
+about 50 (§2.2)."""
 
 
 def themis_speeds() -> DeclaredSpeeds:
-    """Speeds as Themis' simulator has them: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
+    """Speeds of Themis' simulator: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
     return DeclaredSpeeds(
         {
             model: DeclaredModel(slowdown=NETWORK_INTENSIVE if model in NETWORK_INTENSIVE_MODELS else COMPUTE_INTENSIVE)

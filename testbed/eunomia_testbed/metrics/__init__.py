@@ -1,5 +1,5 @@
-"""What runs are judged by: pure functions from columns to numbers, and from a simulated run to the tables of a folder.
+"""Metrics of runs: pure functions from columns to numbers, and from a simulated run to the tables of a folder.
 
-Each metric's definition and source stand in ``docs/reference/metrics.md``. Modules here import numpy alone, but for
+Each metric's definition and source are in ``docs/reference/metrics.md``. Modules here import only numpy, except
 ``frames``, which makes polars frames.
 """

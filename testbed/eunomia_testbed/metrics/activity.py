@@ -1,4 +1,4 @@
-"""What slots did for their holders: each lease cut by when its job made steps."""
+"""The activity of GPUs: each lease, split by when its job made steps."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ from eunomia_testbed.simulator.run import SimulatedRun
 
 _LOST = frozenset({"expired", "preempted", "lost"})
 _SAME = 1e-6
-"""Seconds below which two moments are one."""
+"""Two times closer than this many seconds count as equal."""
 
 
 def segment_columns(run: SimulatedRun) -> dict[str, object]:
-    """Columns ``job_row, gpu, start_seconds, end_seconds, activity`` of what slots did; empty without kept segments.
+    """Columns ``job_row, gpu, start_seconds, end_seconds, activity``;
+    empty without kept segments.
 
-    A lease before its job's first step is ``start``, or ``restore`` where the job had held GPUs before; after its last
-    step ``save`` where the job lost the lease unfinished, else ``idle``, and so are stretches in between.
+    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before; after its last step
+    ``save`` if the job lost the lease unfinished, else ``idle``; stretches in between are also ``idle``.
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
@@ -32,7 +33,7 @@ def segment_columns(run: SimulatedRun) -> dict[str, object]:
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:
-    """Stretches by job with those that touch made one, ordered by job and start."""
+    """Stretches by job, with touching ones merged, ordered by job and start."""
     order = np.lexsort((start, job))
     job, start, end = job[order], start[order], end[order]
     if not job.size:
@@ -43,7 +44,7 @@ def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals
 
 
 class _Held(NamedTuple):
-    """A job's stretches of running, each list ascending, and what it held: GPU, from, until, how that ended."""
+    """A job's stretches of running, each list ascending, and its leases: GPU, start, end, cause of the end."""
 
     starts: list[float]
     ends: list[float]
@@ -64,7 +65,7 @@ def _runs_by_job(run: SimulatedRun) -> list[tuple[int, _Held]]:
 
 
 def _leases_by_job(run: SimulatedRun) -> dict[int, list[tuple[int, float, float, str]]]:
-    """What each job held, in the order of the log; what is held at the end is held until then."""
+    """The leases of each job, in the order of the log; an open lease ends with the run."""
     held = run.leases
     until = np.where(np.isnan(held.end_seconds), run.end_seconds, held.end_seconds)
     columns = (held.gpu.tolist(), held.start_seconds.tolist(), until.tolist(), held.ended_by.tolist())
@@ -84,7 +85,7 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
 
 
 def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
-    """A lease's stretches with what was done in each."""
+    """The stretches of a lease, each with its activity."""
     inside = slice(bisect_right(held.ends, begin + _SAME), bisect_left(held.starts, end - _SAME))
     pieces: list[tuple[float, float, str]] = []
     at = begin

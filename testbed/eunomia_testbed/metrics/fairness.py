@@ -1,6 +1,6 @@
-"""Finish-time fairness in its kinds, and what is counted of it.
+"""Finish-time fairness in its variants, and figures computed from it.
 
-Every kind is rho = time in the shared cluster / time alone x contention; they differ in what contention is:
+Every variant is rho = time in the shared cluster / time alone x contention; they differ in the contention:
 
 - ``themis``: N_avg, the mean number of apps in the cluster over the app's life (Themis, NSDI'20, section 4.2, eq. 2);
 - ``static``: jobs of the trace per GPU, at least 1 (Gavel's and Shockwave's published rho);
@@ -16,16 +16,16 @@ from eunomia.units import Reals
 
 KINDS: Final = ("themis", "static", "contention", "exclusive")
 UNFAIR_RHO: Final = 1.05
-"""Above this rho an app counts as treated unfairly: 1 with room for what whole GPUs and rounds cost (Shockwave)."""
+"""Above this rho an app counts as treated unfairly: 1, with a margin for whole GPUs and rounds (Shockwave)."""
 
 
 def mean_present(arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-    """The mean number that were present over each one's life, itself included; see ``Presence``."""
+    """The mean number of apps (or jobs) present over the life of each, itself included; see ``Presence``."""
     return Presence(arrival_seconds, finish_seconds).over(arrival_seconds, finish_seconds)
 
 
 class Presence:
-    """How many are present at any time.
+    """The number of apps (or jobs) present at any time.
 
     Args:
         start_seconds: of each.
@@ -37,7 +37,7 @@ class Presence:
         self._area = np.concatenate([[0.0], np.cumsum(self.present[:-1] * np.diff(self.moments))])
 
     def over(self, arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-        """The mean number over each of these lives; at a life of no length the number then, at least 1.
+        """The mean number over each of these lives; for a life of length 0 the number at that time, at least 1.
 
         Args:
             arrival_seconds: of each life.
@@ -57,7 +57,7 @@ class Presence:
 
 
 def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
-    """How many are present from each moment on: moments at which it changes, ascending, and the number after each.
+    """The number present as a step function: the times at which it changes, ascending, and the number after each.
 
     NaN ends count as never.
     """
@@ -68,12 +68,12 @@ def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
 
 
 def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
-    """A step function from its changes: distinct moments, ascending, and the value from each on."""
+    """A step function from its changes: distinct times, ascending, and the value from each on."""
     if not moments.size:
         return moments, change
     order = np.argsort(moments, kind="stable")
     sorted_moments, value = moments[order], change[order]
-    del order  # there may be millions
+    del order  # frees memory: there may be millions of rows
     np.cumsum(value, out=value)
     last = np.append(np.flatnonzero(np.diff(sorted_moments)), moments.size - 1)
     return sorted_moments[last], value[last]
@@ -91,7 +91,7 @@ def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int
 
 
 def rho(jct_seconds: Reals, alone: Reals, contention: Reals | float = 1.0) -> Reals:
-    """Time shared over time alone at that contention; NaN where the time alone is 0 or either is unknown."""
+    """Shared time over time alone times contention; NaN where the time alone is 0 or a value is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = jct_seconds / (alone * contention)
     return np.where(np.isfinite(found), found, np.nan)
@@ -103,7 +103,7 @@ def static_contention(jobs: int, cluster_gpus: int) -> float:
 
 
 def jain(rhos: Reals) -> float | None:
-    """Jain's index of 1 / rho, what each received of its fair share: 1 is equal, 1 / n is all to one.
+    """Jain's index of 1 / rho, the received part of the fair share: 1: all are equal, 1 / n: one received everything.
 
     (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None where no rho is known.
     """
@@ -113,6 +113,6 @@ def jain(rhos: Reals) -> float | None:
 
 
 def unfair_share(rhos: Reals, limit: float = UNFAIR_RHO) -> float | None:
-    """The share of known rhos above the limit; None where none is known."""
+    """The fraction of known rhos above the limit; None where none is known."""
     known = rhos[~np.isnan(rhos)]
     return float((known > limit).mean()) if known.size else None

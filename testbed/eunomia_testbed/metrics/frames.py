@@ -1,4 +1,4 @@
-"""A simulated run as the tables of a result folder, made of columns: a hundred thousand jobs are no Row objects."""
+"""A simulated run as the tables of a result folder, made from columns without an object per row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ Columns = Mapping[str, object]
 class Frames:
     """The tables of one policy and seed, by name, and the plugins' records, by plugin.
 
-    Each table is made when it is asked for, and not kept: all of a long run at once take several times its memory.
+    Each table is made on access, and not kept: all tables of a long run at once take several times its memory.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -34,20 +34,20 @@ class Frames:
 def frames_of(
     run: SimulatedRun, workload: Workload, cluster: Cluster, *, serial_seconds: Reals | None = None, label: str = ""
 ) -> Frames:
-    """Make all tables of a run.
+    """Makes all tables of a run.
 
     Args:
         run: of that workload on that cluster.
-        workload: what was simulated.
-        cluster: on what.
+        workload: of the run.
+        cluster: of the run.
         serial_seconds: by job, its work on one GPU; None: linear.
-        label: what the column ``policy`` says; empty: the run's policy.
+        label: for the column ``policy``; empty: the run's policy.
     """
     return _Maker(run, workload, cluster, judge(run, workload, cluster, serial_seconds), label or run.policy).frames()
 
 
 class _Made(Mapping[str, pl.DataFrame]):
-    """Tables by name, made when they are asked for."""
+    """Tables by name, made on access."""
 
     def __init__(self, makers: Mapping[str, Callable[[], pl.DataFrame]]) -> None:
         self._makers = makers
@@ -90,7 +90,7 @@ class _Maker:
     def _frame(self, table: str, columns: Columns, height: int) -> pl.DataFrame:
         return frame_of_columns(table, columns, policy=self._label, seed=self._run.seed, height=height)
 
-    # -- who got what
+    # -- jobs, apps, users
 
     def _job_columns(self) -> Columns:
         run, jobs, figures = self._run, self._workload.jobs, self._judged.jobs
@@ -152,7 +152,7 @@ class _Maker:
     def _user_columns(self) -> Columns:
         return {"user": self._users(), **user_columns(self._run, self._workload, self._judged)}
 
-    # -- what happened
+    # -- rounds, leases, waits
 
     def _round_columns(self) -> Columns:
         log = self._run.rounds
@@ -233,10 +233,10 @@ class _Maker:
             log.start_seconds[known], end, per_second[log.job[known]], self._cluster.gpus
         )
 
-    # -- what slots did, what deciding took, what plugins noted
+    # -- activity, timings, records of plugins
 
     def _segments(self) -> pl.DataFrame:
-        """What each slot did for its holder, where the run kept its segments: its leases, cut by what the job did."""
+        """The activity of each GPU, if the run kept its segments: leases, split by the activity of the job."""
         from eunomia_testbed.metrics.activity import segment_columns
 
         columns = segment_columns(self._run)
@@ -272,7 +272,7 @@ class _Maker:
         }
 
     def _record(self, plugin: str) -> pl.DataFrame:
-        """A plugin's tables below each other, each row with its round and time."""
+        """A plugin's tables, concatenated, each row with its round and time."""
         columns: dict[str, list[Any]] = {}
         height = 0
         for at, number, table in self._run.records[plugin]:
@@ -287,7 +287,7 @@ class _Maker:
 
 
 def result_names(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's columns as results name them: an auction's in the words of the demo, others as the plugin has them."""
+    """A record's columns with the names of results: an auction's as in the demo, others as in the plugin."""
     known = COLUMNS if table == "auction" else {}
     return {known.get(name, name): column for name, column in columns.items()}
 
@@ -303,11 +303,11 @@ def _gathered(names: pl.Series, rows: Ints) -> pl.Series:
 
 
 def _words(texts: Any) -> pl.Series:
-    """Texts of a small set, coded once."""
+    """A column of texts with few distinct values, as categories."""
     return pl.Series("words", texts.tolist(), pl.String())
 
 
 def _or_null(texts: Any) -> pl.Series:
-    """The same, with null for empty."""
+    """The same, with null for empty texts."""
     series = _words(texts)
     return series.set(series == "", None)

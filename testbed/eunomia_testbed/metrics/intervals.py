@@ -8,7 +8,7 @@ from eunomia.shapes import value
 
 @value
 class Interval:
-    """A mean with the interval that holds it with 95 % confidence; ``low`` and ``high`` are None for one value."""
+    """A mean with its 95 % confidence interval; ``low`` and ``high`` are None for one value."""
 
     mean: float
     low: float | None
@@ -17,7 +17,7 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether 0 cannot be told from it; for a single value whether it is 0."""
+        """Whether the interval contains 0; for a single value whether it is 0."""
         if self.low is None or self.high is None:
             return self.mean == 0.0
         return self.low <= 0.0 <= self.high
@@ -37,7 +37,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t with so many degrees of freedom, to nine digits, for probabilities above a half."""
+    """The quantile of Student's t with ``freedom`` degrees of freedom, to nine digits, for probabilities above 0.5."""
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2.0

@@ -1,4 +1,4 @@
-"""A simulated run, judged: what each job, app and user got, as columns."""
+"""Figures of a simulated run by job and app, as columns."""
 
 import numpy as np
 
@@ -19,9 +19,9 @@ class JobFigures:
     """GPU-seconds that made progress."""
     placement_score: Reals
     serial_seconds: Reals
-    """Its work on one GPU."""
+    """Seconds of the work on one GPU."""
     rho: Reals
-    """Themis'; of apps of one job alone, for an app's jobs are treated as its tuner wants."""
+    """Themis' rho; only for apps of one job, since a tuner decides how an app's jobs are treated."""
     rho_static: Reals
     rho_contention: Reals
     rho_exclusive: Reals
@@ -53,20 +53,20 @@ class Judged:
     jobs: JobFigures
     apps: AppFigures
     present: Bools
-    """By job: it arrived and could run here."""
+    """By job, whether it arrived and could run on the cluster."""
     crowd: fairness.Presence
-    """How many jobs were there."""
+    """The number of jobs in the cluster over time."""
     static_contention: float
 
 
 def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_seconds: Reals | None = None) -> Judged:
-    """Work out what each job and app got.
+    """Computes the figures of each job and app.
 
     Args:
         run: of that workload on that cluster.
         workload: its jobs and apps.
-        cluster: for its size.
-        serial_seconds: by job, its work on one GPU; None: its time alone times its gang, as if it scaled linearly.
+        cluster: of the run.
+        serial_seconds: by job, seconds of its work on one GPU; None: its time alone times its gang (linear scaling).
     """
     jobs = workload.jobs
     present = (run.state != "rejected") & (run.state != "awaited")
@@ -100,7 +100,7 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
 
 
 def done_share(run: SimulatedRun, workload: Workload) -> Reals:
-    """By job, the part of its work that its app needed: less than 1 where its tuner ended it early."""
+    """By job, the fraction of its work that its app needed: less than 1 if its tuner ended the job early."""
     with np.errstate(divide="ignore", invalid="ignore"):
         part = run.iterations_done / workload.jobs.iterations
     early = (run.state == "stopped") & np.isfinite(part)
@@ -108,7 +108,7 @@ def done_share(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
-    """By job, GPU-seconds that made progress; NaN where its size may have changed and no segments were kept."""
+    """By job, GPU-seconds that made progress; NaN if its size may have changed and no segments were kept."""
     jobs = workload.jobs
     fixed = run.run_seconds * jobs.most
     if not run.segments.job.size:
@@ -121,8 +121,8 @@ def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
 def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals:
     """By job, the mean of 1 / slowdown over its GPU time (Themis, section 6.1).
 
-    It is the GPU time that its steps would have taken where it runs best over the time that they took. NaN: it did not
-    run, or its sizes are not known.
+    That is the GPU time of its steps at its best placement over the time that they took. NaN: the job did not run, or
+    its sizes are unknown.
     """
     made = run.iterations_done + run.iterations_lost
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -132,13 +132,13 @@ def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals
 
 
 def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
-    """What is known of the values, added up by row."""
+    """The sum of the known values by row."""
     summed: Reals = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=size).astype(float)
     return summed
 
 
 class _Apps:
-    """Adds jobs up to apps; where every job is an app of its own, row by row, both are the same."""
+    """Sums jobs to apps; where every job is an app of its own, row by row, both are equal."""
 
     def __init__(
         self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals
@@ -174,7 +174,7 @@ class _Apps:
         )
 
     def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
-        """The app alone: its longest job, or all its work on the GPUs that it can use, whichever takes longer."""
+        """The app's time alone: the longer of its longest job and all its work on the GPUs that it can use."""
         by_area = fairness.alone_seconds(self._sum(alone * self._workload.jobs.most), demand, self._cluster.gpus)
         exclusive: Reals = by_area.copy()
         np.fmax.at(exclusive, self._workload.jobs.app, alone)
@@ -189,5 +189,5 @@ class _Apps:
         return apps.over(arrival, finish), self._crowd.over(arrival, finish)
 
     def _sum(self, values: Reals) -> Reals:
-        """What is known of jobs, added up by app."""
+        """The sum of known values of jobs by app."""
         return np.nan_to_num(values, nan=0.0) if self._lone else sum_by(self._workload.jobs.app, values, self._size)

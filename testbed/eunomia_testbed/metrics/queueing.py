@@ -9,7 +9,7 @@ from eunomia_testbed.metrics.fairness import accumulate
 
 @builds
 class Waits:
-    """Stretches in which jobs were pending, a row each; an open one ends with NaN."""
+    """Stretches in which jobs were pending, one row each; an open one ends with NaN."""
 
     job: Ints
     start_seconds: Reals
@@ -18,14 +18,14 @@ class Waits:
 
 @builds
 class Series:
-    """A function of time with straight pieces: from each moment its value there and how fast it changes."""
+    """A piecewise linear function of time: the start, value and slope of each piece."""
 
     time_seconds: Reals
     value: Reals
     slope: Reals
 
     def at(self, moments: Reals) -> Reals:
-        """Its value at each moment, the later piece where two meet; 0 before the first."""
+        """The value at each time, of the later piece where two meet; 0 before the first."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         piece = np.searchsorted(self.time_seconds, moments, side="right") - 1
@@ -33,7 +33,7 @@ class Series:
         return np.where(piece < 0, 0.0, found)
 
     def areas(self, moments: Reals) -> Reals:
-        """Its integral up to each moment."""
+        """The integral up to each time."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         length = np.diff(self.time_seconds)
@@ -43,7 +43,7 @@ class Series:
         return np.where(piece < 0, 0.0, whole[piece] + self.value[piece] * past + self.slope[piece] * past**2 / 2)
 
     def means(self, moments: Reals, until: float) -> Reals:
-        """Its mean from each moment to the next, from the last to ``until``; over no time its value there."""
+        """The mean from each time to the next, from the last to ``until``; over no time the value there."""
         length = np.diff(np.append(moments, max(until, moments[-1] if moments.size else until)))
         area = np.diff(self.areas(np.append(moments, moments[-1:] + length[-1:])))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -58,8 +58,8 @@ def cluster_efficiency(
     Args:
         start_seconds: of each stretch for which a job held a GPU.
         end_seconds: of each; no NaN.
-        serial_per_gpu_second: seconds of work on one GPU that a GPU-second of this job did, on its average: 1 where it
-            scales linearly. So the mean over time is exact, and a moment's value where a job keeps its size.
+        serial_per_gpu_second: seconds of work on one GPU per GPU-second of this job, on average: 1 if it scales
+            linearly. So the mean over time is exact, and so is each value if jobs keep their size.
         cluster_gpus: M.
     """
     moments = np.concatenate([start_seconds, end_seconds])
@@ -73,8 +73,8 @@ def blocking_index(
 ) -> Series:
     """BI: the mean over pending jobs of pending time so far / remaining time with one GPU.
 
-    Pending time adds up over a job's waits. What is left of its work is what is left of the time for which it does not
-    wait; a job that never finishes has all of it left.
+    Pending time sums over a job's waits. The fraction of its work that is left is that of its remaining time without
+    waits; a job that never finishes has all its work left.
 
     Args:
         waits: in any order.
@@ -99,7 +99,7 @@ def blocking_index(
 
 
 def _before(job: Ints, amount: Reals) -> Reals:
-    """By row, what earlier rows of the same job add up to; rows of a job stand together."""
+    """By row, the sum over earlier rows of the same job; the rows of a job are adjacent."""
     total = np.cumsum(amount) - amount
     first = np.concatenate([[True], job[1:] != job[:-1]])
     before: Reals = total - total[np.flatnonzero(first)][np.cumsum(first) - 1]
@@ -107,7 +107,7 @@ def _before(job: Ints, amount: Reals) -> Reals:
 
 
 def _mean_of_lines(start: Reals, end: Reals, value: Reals, slope: Reals) -> Series:
-    """At each moment the mean of the lines that are on: each begins at ``start`` with ``value`` and rises by slope."""
+    """The mean of the active lines at each time: each begins at ``start`` with ``value`` and rises by ``slope``."""
     moments = np.concatenate([start, end])
     intercept = value - slope * start
     times, count = accumulate(moments, np.concatenate([np.ones(start.size), -np.ones(end.size)]))

@@ -1,4 +1,4 @@
-"""How long each job's work takes on one GPU: what Themis' rho and AFS' metrics are held against."""
+"""The time of each job's work on one GPU: the reference of Themis' rho and AFS' metrics."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
-    """By job, seconds of its whole work on one GPU of the type that its times mean; NaN: it does not run on one.
+    """By job, seconds of its whole work on one GPU of its own type; NaN: it does not run on one GPU.
 
-    None: no performance model, so every job scales linearly from the time that the workload tells.
+    None: no performance model, so every job scales linearly from the workload's time.
     """
     if models is None:
         return None

@@ -1,4 +1,4 @@
-"""Users: what all apps of one owner asked for and got."""
+"""Figures by user, over all their apps."""
 
 import numpy as np
 
@@ -33,20 +33,20 @@ def user_columns(run: SimulatedRun, workload: Workload, judged: Judged) -> dict[
 
 
 def _mean(rows: Ints, values: Reals, size: int) -> Reals:
-    """Mean of what is known by row; NaN where nothing is."""
+    """Mean of the known values by row; NaN where none is known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return sum_by(rows, values, size) / np.bincount(rows, ~np.isnan(values), minlength=size)
 
 
 def _reduced(reduce: np.ufunc, rows: Ints, values: Reals, size: int) -> Reals:
-    """Least or largest of what is known by row; NaN where nothing is."""
+    """Least or largest of the known values by row; NaN where none is known."""
     found = np.full(size, np.nan)
     reduce.at(found, rows, values)
     return found
 
 
 def _quantile(rows: Ints, values: Reals, size: int, at: float) -> Reals:
-    """A quantile of what is known by row, linear between ranks; NaN where nothing is."""
+    """A quantile of the known values by row, linear between ranks; NaN where none is known."""
     known = ~np.isnan(values)
     order = np.lexsort((values[known], rows[known]))
     ascending, count = values[known][order], np.bincount(rows[known], minlength=size)

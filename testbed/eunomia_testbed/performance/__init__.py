@@ -1,4 +1,4 @@
-"""How fast a job really is: declared, measured or from an analytic model. Ground truth: no plugin sees it.
+"""The true speed of a job: declared, measured or from an analytic model. No plugin sees it.
 
 Models and the readers of their files are imported when they are first used.
 """
@@ -28,7 +28,7 @@ _HOME = {name: f"eunomia_testbed.performance.{module}" for module, names in _MOD
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for from its module, once."""
+    """Imports a name from its module, once."""
     if name not in _HOME:
         raise AttributeError(f"module 'eunomia_testbed.performance' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)

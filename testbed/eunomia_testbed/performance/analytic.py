@@ -1,4 +1,4 @@
-"""Speeds from first principles: compute or load data, whichever is slower, then what of the all-reduce is not hidden.
+"""Speeds from first principles: the slower of computing and loading data, then the part of all-reduce not hidden.
 
 A step of a data-parallel job with n GPUs and global batch B takes
 
@@ -7,9 +7,9 @@ A step of a data-parallel job with n GPUs and global batch B takes
     A = 2 (n-1) / n * bytes / bandwidth + 2 (n-1) * latency     all-reduce around a ring
     max(C, L) + max(0, A - o * C)
 
-where r is what a GPU of that type computes a second, f what no smaller batch shortens, c the CPU time of an item, bytes
-four a parameter, and o the part of computing under which the all-reduce hides, since gradients of the last layers
-travel while the first ones are still computed. Bandwidth and latency are those of the gang's locality.
+where r is the items per second of a GPU of that type, f the seconds that no smaller batch shortens, c the CPU time of
+an item, bytes four per parameter, and o the fraction of computing that overlaps with the all-reduce, since gradients
+of the last layers are sent while the first ones are still computed. Bandwidth and latency are those of the gang's locality.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,23 +30,23 @@ _PLACE: Final = "analytic model"
 
 @value
 class Links:
-    """How GPUs are joined, by locality: one island, one machine, one rack, the cluster."""
+    """The network between GPUs, by locality: one island, one machine, one rack, the cluster."""
 
     gb_per_second: tuple[float, float, float, float] = (20.0, 12.0, 0.852, 0.426)
-    """10^9 bytes. NVLink 1.0, a link a direction; PCIe 3.0 x16 less a quarter; 10 Gbit Ethernet at 68 %, which is
-    what Themis' Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
+    """10^9 bytes. NVLink 1.0, one link per direction; PCIe 3.0 x16 less a quarter; 10 Gbit Ethernet at 68 %, which
+    Themis' Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
     latency_seconds: tuple[float, float, float, float] = (1e-5, 2e-5, 5e-5, 1e-4)
-    """Of a step around the ring (assumed)."""
+    """Latency of one step around the ring (assumed)."""
     overlap: float = 0.5
-    """Part of computing that hides the all-reduce, 0 to 1: about the second half of the backward pass (assumed)."""
+    """Fraction of computing that hides the all-reduce, 0 to 1: about the second half of the backward pass (assumed)."""
 
     @classmethod
     def ethernet(cls, gbit_per_second: float, *, oversubscription: float = 2.0) -> "Links":
-        """Return the same machines on another network, used as well as Themis' Table 1 implies.
+        """Returns the same machines on another network, with the utilization that Themis' Table 1 implies.
 
         Args:
             gbit_per_second: of a machine's port.
-            oversubscription: how many times less there is between racks, a machine.
+            oversubscription: by how many times a machine's bandwidth between racks is smaller.
         """
         rack = 0.852 * gbit_per_second / 10.0
         default = cls()
@@ -56,7 +56,7 @@ class Links:
 class AnalyticModel:
     """Speeds of the models of Themis' Table 4, Synergy's, AFS' and OEF's on the GPU types of ``GPU_SPEED``.
 
-    CPUs that are not told are taken as enough; memory plays no part; beside another model each runs at half its speed.
+    Unknown CPUs count as enough; memory has no effect; two models that share a GPU run at half their speed each.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class AnalyticModel:
         links: Links | None = None,
         gpu_speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Take facts.
+        """Makes the model from facts.
 
         Args:
             models: by name.
@@ -83,19 +83,19 @@ class AnalyticModel:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that it has facts of, and other names of theirs."""
+        """The models with facts, and their aliases."""
         return (*self._facts, *(other for other, name in ALIASES.items() if name in self._facts))
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """The GPU types that it has speeds of."""
+        """The GPU types with speeds."""
         return tuple(self._speed)
 
     def facts(self, model: str) -> ModelFacts:
-        """Return what is known of a model, by its name, an alias, or either with a batch size behind it.
+        """Returns the facts of a model, by its name or an alias, with or without a batch size after it.
 
         Raises:
-            InputError: a model that it does not know.
+            InputError: an unknown model.
         """
         for name in (model, split_model(model)[0]):
             known = self._facts.get(name) or self._facts.get(ALIASES.get(name, ""))
@@ -104,18 +104,18 @@ class AnalyticModel:
         raise unknown("model", model, tuple(self._facts), _PLACE)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second.
+        """Iterations per second.
 
         Raises:
-            InputError: a model or a GPU type that it does not know.
+            InputError: an unknown model or GPU type.
         """
         return part_of_gpu(setting) / self.step_seconds(model, setting)
 
     def step_seconds(self, model: str, setting: Setting) -> float:
-        """Return the seconds of one iteration, alone on its GPUs.
+        """Returns the seconds of one iteration, alone on its GPUs.
 
         Raises:
-            InputError: a model or a GPU type that it does not know.
+            InputError: an unknown model or GPU type.
         """
         facts = self.facts(model)
         items = self._batch(model, facts, setting) / setting.gpus
@@ -126,10 +126,10 @@ class AnalyticModel:
         return max(compute, load) + max(0.0, self.all_reduce_seconds(model, setting) - hidden)
 
     def all_reduce_seconds(self, model: str, setting: Setting) -> float:
-        """Return the seconds in which a ring sums the gradients of all GPUs.
+        """Returns the seconds in which a ring sums the gradients of all GPUs.
 
         Raises:
-            InputError: a model that it does not know.
+            InputError: an unknown model.
         """
         others = setting.gpus - 1
         size = self.facts(model).parameters_millions * 1e6 * BYTES_PER_PARAMETER
@@ -138,10 +138,10 @@ class AnalyticModel:
         return travel + 2.0 * others * self.links.latency_seconds[setting.locality]
 
     def is_network_intensive(self, model: str, *, gpus: int = 4, gpu_type: str = "P100", loss: float = 0.05) -> bool:
-        """Say whether a model loses more than ``loss`` of its speed when its GPUs are on several machines of a rack.
+        """Returns whether a model loses more than ``loss`` of its speed if its GPUs are on several machines of a rack.
 
         Raises:
-            InputError: a model or a GPU type that it does not know.
+            InputError: an unknown model or GPU type.
         """
         near, far = (
             self.rate(model, Setting(gpus=gpus, gpu_type=gpu_type, locality=locality))
@@ -164,7 +164,7 @@ class AnalyticModel:
 
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
-    """The longest known type within what is written: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
+    """The longest known type within a name: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
     written = plain(gpu_type)
     return max((kind for kind in known if plain(kind) in written), key=len, default=None)
 

@@ -10,17 +10,17 @@ from eunomia.units import Ints, Reals
 
 @builds
 class Curve:
-    """Measured points in order of GPUs. Beyond the last one more GPUs make a job no faster."""
+    """Measured points in order of GPUs. More GPUs than the last point's make a job no faster."""
 
     gpus: Ints
     rates: Reals
-    """Iterations a second of the whole job; 0: it does not run so."""
+    """Iterations per second of the whole job; 0: it does not run so."""
     of_times: bool = False
-    """Whether seconds an iteration are linear between points, rather than iterations a second."""
+    """Whether seconds per iteration are linear between points, rather than iterations per second."""
 
     @classmethod
     def of(cls, points: Mapping[int, float], *, of_times: bool = False) -> "Curve":
-        """Order points ``{gpus: rate}``."""
+        """Makes a curve from points ``{gpus: rate}``."""
         counts = sorted(points)
         return cls(
             gpus=np.array(counts, dtype=np.int64),
@@ -29,7 +29,7 @@ class Curve:
         )
 
     def at(self, gpus: int) -> float:
-        """Iterations a second with so many GPUs; 0 below the first point and between a point and one of rate 0."""
+        """Iterations per second on a number of GPUs; 0 below the first point, and between a point and one of rate 0."""
         place = int(np.searchsorted(self.gpus, gpus))
         if place == self.gpus.size:
             return float(self.rates[-1])

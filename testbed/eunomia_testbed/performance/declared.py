@@ -1,4 +1,4 @@
-"""Speeds as Themis' simulator has them: linear in GPUs, divided by a slowdown that depends on how far apart they are.
+"""Speeds of Themis' simulator: linear in GPUs, divided by a slowdown that depends on their locality.
 
 Source: Themis (NSDI'20), §4.3.1 and footnote 3: S = 1 on one machine, 1.1 across machines, 1.3 across racks.
 """
@@ -18,20 +18,20 @@ COMPUTE_INTENSIVE: Final = (1.0, 1.0, 1.0, 1.0)
 
 @value
 class DeclaredModel:
-    """What is declared of one model."""
+    """The declared speed of one model."""
 
     seconds_per_iteration: float = 1.0
-    """On one GPU."""
+    """Seconds per iteration on one GPU."""
     slowdown: tuple[float, float, float, float] = COMPUTE_INTENSIVE
     """S by locality: one island, one machine, one rack, the cluster; each at least 1."""
     batch_size: float | None = None
-    """The global batch of these seconds; None: any batch takes as long."""
+    """The global batch of these seconds; None: every batch takes the same time."""
     speed: Mapping[str, float] | None = None
-    """By GPU type, how many times faster than the type that the seconds mean; None: all the same."""
+    """By GPU type, the speed relative to the type of these seconds; None: all types are equal."""
 
 
 class DeclaredSpeeds:
-    """Linear speed-up with a slowdown by locality; CPUs and memory play no part, and neighbours run in turns."""
+    """Linear speed-up with a slowdown by locality, without effect of CPUs and memory; jobs on one GPU take turns."""
 
     def __init__(self, models: Mapping[str, DeclaredModel], *, place: str = "declared speeds") -> None:
         for name, model in models.items():
@@ -46,14 +46,14 @@ class DeclaredSpeeds:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that are declared."""
+        """The declared models."""
         return tuple(self._models)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second: GPUs / (seconds on one GPU * S).
+        """Iterations per second: GPUs / (seconds on one GPU * S).
 
         Raises:
-            InputError: a model or a GPU type that nothing is declared of.
+            InputError: a model or a GPU type without a declared speed.
         """
         known = self._models.get(model)
         if known is None:

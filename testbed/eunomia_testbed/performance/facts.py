@@ -1,11 +1,11 @@
 """Public facts of models and GPU types for the analytic model, each with its source.
 
-A rate is of one reference GPU, computing only. Where nobody has published one, ``source`` says that it is assumed.
+A rate is that of one reference GPU, computing only. Where none is published, ``source`` says that it is assumed.
 Sources in short:
 
 - TF: TensorFlow's benchmarks of May 2017 (tensorflow.org/performance/benchmarks), one GPU, real data.
-- AFS: seconds a step of the authors' published history, on the GTX 1080 of their §5.1. What one and four GPUs of a
-  machine take, T1 and T4, gives the part that more GPUs do not shorten, (4 T4 - T1) / 3, and the rate of the rest.
+- AFS: seconds per step of the authors' published history, on the GTX 1080 of their §5.1. The times on one and four GPUs
+  of a machine, T1 and T4, give the part that more GPUs do not shorten, (4 T4 - T1) / 3, and the rate of the rest.
 - Synergy: iteration times and sensitivity of its published profiles, V100.
 - tv: parameters and FLOPs of torchvision's models.
 """
@@ -18,21 +18,21 @@ from eunomia.shapes import value
 
 @value
 class ModelFacts:
-    """What the analytic model needs of a model."""
+    """The facts of a model that the analytic model needs."""
 
     parameters_millions: float
     batch_size: float
     """Global batch of an iteration, in items."""
     items_per_second: float
-    """Images, sentences, tokens ... that one GPU of the reference type computes a second."""
+    """Images, sentences, tokens ... that one GPU of the reference type computes per second."""
     gpu_type: str
     """The reference type."""
     source: str
-    """Of parameters; of batch and rate."""
+    """Sources of the parameters, and of batch and rate."""
     cpu_seconds_per_item: float = 0.0
-    """CPU time to load and prepare an item; 0: it is no matter."""
+    """CPU time to load and prepare an item; 0: negligible."""
     fixed_seconds: float = 0.0
-    """Part of a step on the reference type that no smaller batch shortens; 0: nobody has measured it."""
+    """Seconds of a step on the reference type that no smaller batch shortens; 0: not measured."""
 
 
 JPEG_SECONDS: Final = 0.0036
@@ -291,4 +291,4 @@ GPU_SPEED: Final[Mapping[str, tuple[float, str]]] = {
     "RTX 3080": (1.04, "760 / 732 GB/s of memory (NVIDIA's data sheets)"),
     "RTX 3090": (1.28, "936 / 732 GB/s of memory (NVIDIA's data sheets)"),
 }
-"""Speed relative to the P100, and why."""
+"""Speed relative to the P100, and its source."""

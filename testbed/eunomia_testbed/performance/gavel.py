@@ -1,4 +1,4 @@
-"""Throughputs in the format of Gavel and Shockwave: steps a second by GPU type, job type and gang, alone and in pairs.
+"""Throughputs in the format of Gavel and Shockwave: steps per second by GPU type, job type, gang and pair.
 
 Source of the format: ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23), JSON of
 ``{type: {"('<job type>', <gang>)": {"null": alone, "('<other>', <gang>)": [own, other's]}}}``.
@@ -22,14 +22,14 @@ from eunomia_testbed.workload.adaptation import named_model, split_model
 _APART: Final = "_unconsolidated"
 _JOB_TYPE: Final = re.compile(r"""\((['"])(?P<model>.*)\1, (?P<gang>\d+)\)""")
 _Key = tuple[str, str]
-"""GPU type as the file writes it, job type."""
+"""GPU type as in the file, job type."""
 
 
 class GavelThroughputs:
-    """Measured steps a second of 26 job types; a step counts once per job, whatever its gang.
+    """Measured steps per second of 26 job types; a step counts once per job for any gang.
 
-    GPU types match whatever their case. GPUs on several machines run at the ``_unconsolidated`` rates where the file
-    has them. Gangs between measured ones are read off linearly, larger ones run no faster. ``Setting.batch_size``
+    GPU types match in any case. GPUs on several machines run at the ``_unconsolidated`` rates where the file has them.
+    Rates of gangs between measured ones are interpolated linearly, larger gangs run no faster. ``Setting.batch_size``
     selects the job type of that batch size.
     """
 
@@ -43,7 +43,7 @@ class GavelThroughputs:
     ) -> None:
         self.place = place
         self.placement = placement
-        """Whether the machines of a gang matter; peers' published results are without."""
+        """Whether the machines of a gang affect its speed; in peers' published results they do not."""
         self._alone = dict(alone)
         self._pairs = dict(pairs)
         self._names = {kind.lower(): kind for kind, _ in alone}
@@ -51,23 +51,23 @@ class GavelThroughputs:
         self._known = frozenset(self._models)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Be the same bytes in every process, by which a run that is gone on with knows its throughputs."""
+        """Pickles to the same bytes in every process, by which a resumed run recognizes its throughputs."""
         made = functools.partial(type(self), place=self.place, placement=self.placement)
         return made, (self._alone, self._pairs)
 
     @classmethod
     def read(cls, path: Path | str, *, placement: bool = True) -> Self:
-        """Read a file, gzipped or not.
+        """Reads a file, gzipped or not.
 
         Raises:
-            InputError: no such file, no JSON, not this format, or a rate that is negative or not a number.
+            InputError: the file is missing, not JSON or of another format, or a rate is negative or not a number.
         """
         found = _read_once(str(path), _stamp(Path(path)))
         return cls(found._alone, found._pairs, place=found.place, placement=placement)
 
     @classmethod
     def from_mapping(cls, content: object, *, place: str, placement: bool = True) -> Self:
-        """Check and take what such a file holds.
+        """Checks the content of such a file and makes throughputs from it.
 
         Raises:
             InputError: see ``read``.
@@ -83,7 +83,7 @@ class GavelThroughputs:
         return cls({key: Curve.of(points) for key, points in alone.items()}, pairs, place=place, placement=placement)
 
     def without_placement(self) -> "GavelThroughputs":
-        """Return the same with machines that do not matter, as in the published simulations."""
+        """Returns the same throughputs without the effect of machines, as in the published simulations."""
         return GavelThroughputs(self._alone, self._pairs, place=self.place, placement=False)
 
     @property
@@ -93,19 +93,19 @@ class GavelThroughputs:
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """GPU types as the file writes them, those ``_unconsolidated`` left out."""
+        """GPU types as in the file, without those that end in ``_unconsolidated``."""
         return tuple(name for name in self._names.values() if not name.endswith(_APART))
 
     def gangs(self, model: str) -> tuple[int, ...]:
-        """Return the gangs that are measured for a job type on any GPU type."""
+        """Returns the gangs that are measured for a job type on any GPU type."""
         curves = [curve for (_, name), curve in self._alone.items() if name == self._name(model, None)]
         return tuple(sorted({int(gang) for curve in curves for gang in curve.gpus}))
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second of the whole job; 0: it does not run so, alone or beside that other model.
+        """Iterations per second of the whole job; 0: it does not run so, alone or with that other model.
 
         Raises:
-            InputError: a model or a GPU type that the file does not have.
+            InputError: a model or a GPU type that is not in the file.
         """
         kind = self._kind(setting.gpu_type, setting.locality if self.placement else Locality.MACHINE)
         name = self._name(model, setting.batch_size)
@@ -117,7 +117,7 @@ class GavelThroughputs:
         return self._pairs.get((kind, name, setting.gpus, self._name(setting.beside, None)), 0.0)
 
     def measured(self, model: str, gpus: int, gpu_type: str) -> float:
-        """Return the rate alone on one machine of exactly this gang, as traces' work is computed from it.
+        """Returns the rate alone on one machine of exactly this gang; the work of traces is computed from it.
 
         Raises:
             InputError: an unknown model or GPU type, a gang that is not measured, or a rate of 0.
@@ -126,13 +126,13 @@ class GavelThroughputs:
         curve = self._alone.get((kind, name))
         rate = curve.at(gpus) if curve is not None and gpus in curve.gpus else None
         if rate is None or rate == 0.0:
-            said = "it is not measured" if rate is None else "0.0"
+            value = "it is not measured" if rate is None else "0.0"
             rule = f"the throughput of {name} with {gpus} GPUs on {gpu_type} must be above 0"
-            raise InputError(rule, value=said, place=self.place)
+            raise InputError(rule, value=value, place=self.place)
         return rate
 
     def is_measured(self, model: str, gpus: int, gpu_type: str) -> bool:
-        """Say whether ``measured`` has a rate for these.
+        """Returns whether ``measured`` has a rate for these arguments.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -159,7 +159,7 @@ class GavelThroughputs:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """When a file was written and its size; None: it cannot be asked."""
+    """The time of a file's last change, and its size; None: unknown."""
     try:
         found = path.stat()
     except OSError:
@@ -169,7 +169,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=2)
 def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
-    """A file as it was then: the trace's reader and the truth of a simulation need the same one."""
+    """Reads one version of a file once: the trace's reader and the true speeds of a simulation need the same one."""
     try:
         content = json.loads(read_text(Path(place)))
     except json.JSONDecodeError as error:
@@ -183,7 +183,7 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
 
 @functools.lru_cache(maxsize=4096)
 def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
-    """How the file names a model at a batch size; a model without batch sizes there has its bare name."""
+    """The file's name of a model at a batch size; a model without batch sizes in the file keeps its bare name."""
     family, own = split_model(model)
     size = own if batch is None else int(batch)
     return next((name for name in (named_model(family, size), family) if name in known), None)
@@ -207,7 +207,7 @@ def _beside(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tuple[s
         if others_gang != gang:
             continue
         own = both[0]
-        if type(own) is not float or not 0.0 <= own < math.inf:  # there are tens of thousands, nearly all plain
+        if type(own) is not float or not 0.0 <= own < math.inf:  # the fast case: a file has tens of thousands of pairs
             own = number(own, name="a pair's own rate", place=f"{place}, {text}")
         yield other, own
 
@@ -222,7 +222,7 @@ def _parse(text: str, place: str) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | str] | None:
-    """Job type and GPUs, which are left as they are written where they are no plain number above 0."""
+    """Job type and GPUs; GPUs stay text if they are not a plain number above 0."""
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
         return None

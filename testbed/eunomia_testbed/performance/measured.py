@@ -1,4 +1,4 @@
-"""Measured speeds, from files in the formats of the field; which format it is shows in the file."""
+"""Measured speeds from files in several published formats; the content of a file shows its format."""
 
 from pathlib import Path
 from typing import Final
@@ -19,13 +19,13 @@ _RULE: Final = (
 
 
 def read_performance(path: Path | str) -> PerformanceModel:
-    """Read measured speeds in any format that is known here.
+    """Reads measured speeds in any known format.
 
     Args:
         path: a file, gzipped or not, or a folder.
 
     Raises:
-        InputError: no such file, a format that is not known, or what the format's reader says.
+        InputError: a missing file, an unknown format, or an error of the format's reader.
     """
     root = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Small readings that all files of measured speeds share: text, tables of numbers, and what an error says of them."""
+"""Reading that all files of measured speeds share: text, tables of numbers, and their errors."""
 
 import csv
 import gzip
@@ -13,10 +13,10 @@ from eunomia.errors import InputError
 
 
 def read_text(path: Path) -> str:
-    """Read a file, gzipped or not.
+    """Reads a file, gzipped or not.
 
     Raises:
-        InputError: it is not there, cannot be read, or is no text.
+        InputError: the file is missing, unreadable or not text.
     """
     try:
         content = path.read_bytes()
@@ -28,10 +28,10 @@ def read_text(path: Path) -> str:
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Walk the rows of a CSV file with their places; the header is line 1.
+    """Yields the rows of a CSV file with their places; the header is line 1.
 
     Raises:
-        InputError: a column of ``columns`` is missing, a row has fewer fields than the header, or it is no CSV.
+        InputError: a column of ``columns`` is missing, a row has fewer fields than the header, or the file is not CSV.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
     try:
@@ -55,7 +55,7 @@ def _rows(reader: "csv.DictReader[str]", path: Path, columns: Sequence[str]) -> 
 
 
 def number(text: object, *, name: str, place: str, least: float = 0.0, strictly: bool = False) -> float:
-    """Read a finite number.
+    """Reads a finite number.
 
     Raises:
         InputError: not a finite number, or below ``least`` (or equal to it, where ``strictly``).
@@ -71,7 +71,7 @@ def number(text: object, *, name: str, place: str, least: float = 0.0, strictly:
 
 
 def whole(text: object, *, name: str, place: str) -> int:
-    """Read a whole number of at least 1.
+    """Reads a whole number of at least 1.
 
     Raises:
         InputError: anything else.
@@ -83,11 +83,11 @@ def whole(text: object, *, name: str, place: str) -> int:
 
 
 def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputError:
-    """Make the error of a name that a performance model does not know."""
+    """Makes the error for a name that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
     return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)
 
 
 def plain(text: str) -> str:
-    """Return letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
+    """Returns letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

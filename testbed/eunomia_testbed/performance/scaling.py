@@ -1,4 +1,4 @@
-"""Measured scaling: seconds a step against GPUs (AFS), iterations a second by batch size and GPUs (ElasticFlow)."""
+"""Measured scaling: seconds per step by GPUs (AFS), iterations per second by batch size and GPUs (ElasticFlow)."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ _FOLDER: Final = "throughputs_"
 
 
 class AfsScaling:
-    """Seconds a step of the models of AFS (NSDI'21, Table 4) by GPUs, at the global batch that their names end in.
+    """Seconds per step of the models of AFS (NSDI'21, Table 4) by GPUs, at the global batch that ends their names.
 
-    The authors do not say on which GPU type: any type has these speeds, at any locality. More GPUs than measured make
-    a job no faster.
+    The authors do not give the GPU type: any type has these speeds, at any locality. More GPUs than measured make a
+    job no faster.
     """
 
     def __init__(self, curves: Mapping[str, Curve], *, place: str) -> None:
@@ -29,10 +29,10 @@ class AfsScaling:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
+        """Reads a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
 
         Raises:
-            InputError: a missing column, a number that is none or not above 0, or the same model and GPUs twice.
+            InputError: a missing column, a value that is not a number above 0, or the same model and GPUs twice.
         """
         points: dict[str, dict[int, float]] = {}
         for place, row in rows_of(Path(path), AFS_COLUMNS):
@@ -52,36 +52,36 @@ class AfsScaling:
         return tuple(self._curves)
 
     def most(self, model: str) -> int:
-        """Return the largest number of GPUs that is of use to a model.
+        """Returns the largest number of GPUs that a model can use.
 
         Raises:
-            InputError: a model that the file does not have.
+            InputError: a model that is not in the file.
         """
         curve = self._curve(model)
         return int(curve.gpus[int(curve.rates.argmax())])
 
     def speedup(self, model: str, gpus: int) -> float:
-        """Return how many times faster than on one GPU.
+        """Returns the speed relative to one GPU.
 
         Raises:
-            InputError: a model that the file does not have.
+            InputError: a model that is not in the file.
         """
         curve = self._curve(model)
         return curve.at(gpus) / curve.at(1)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second.
+        """Iterations per second.
 
         Raises:
-            InputError: a model that the file does not have.
+            InputError: a model that is not in the file.
         """
         return self.at(model, setting.gpus) * part_of_gpu(setting)
 
     def at(self, model: str, gpus: int) -> float:
-        """Return iterations a second on so many GPUs.
+        """Returns iterations per second on a number of GPUs.
 
         Raises:
-            InputError: a model that the file does not have.
+            InputError: a model that is not in the file.
         """
         return self._curve(model).at(gpus)
 
@@ -92,10 +92,10 @@ class AfsScaling:
 
 
 class ElasticFlowTables:
-    """Iterations a second by global batch and GPUs on one or several GPU types (ElasticFlow, ASPLOS'23).
+    """Iterations per second by global batch and GPUs on one or several GPU types (ElasticFlow, ASPLOS'23).
 
-    Models are named as Gavel's: ``vgg16 (batch size 64)``. A count that is not measured lies on the line between its
-    neighbours; more GPUs than measured make a job no faster; 0 in a table means that it does not run so.
+    Models are named as in Gavel: ``vgg16 (batch size 64)``. A count that is not measured is interpolated linearly;
+    more GPUs than measured make a job no faster; 0 in a table means that the job does not run so.
     """
 
     def __init__(self, curves: Mapping[tuple[str, str], Curve], *, place: str) -> None:
@@ -106,10 +106,10 @@ class ElasticFlowTables:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read a folder of ``throughputs_<GPU type>`` folders, one such folder, or one table in it.
+        """Reads a folder of ``throughputs_<GPU type>`` folders, one such folder, or one table in it.
 
         Raises:
-            InputError: no table there, a table that is not of this form, or a rate that is negative or no number.
+            InputError: no table, a table of another form, or a rate that is negative or not a number.
         """
         root = Path(path)
         curves: dict[tuple[str, str], Curve] = {}
@@ -127,10 +127,10 @@ class ElasticFlowTables:
         return tuple(dict.fromkeys(model for _, model in self._curves))
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second; ``batch_size`` selects the line of that global batch.
+        """Iterations per second; ``batch_size`` selects the line of that global batch.
 
         Raises:
-            InputError: a GPU type, or a model at that batch size on that GPU type, that no table has.
+            InputError: no table has the GPU type, or the model at that batch size on it.
         """
         kind = setting.gpu_type.lower()
         if kind not in self._types:
@@ -165,7 +165,7 @@ def _lines(table: Path) -> Iterator[tuple[int, Curve]]:
 
 
 def _points(counts: list[int], fields: list[str], place: str) -> Iterator[tuple[int, float]]:
-    """What is measured: an empty field and ``nan`` are not."""
+    """The measured points; an empty field and ``nan`` are no measurements."""
     for gpus, text in zip(counts, fields, strict=True):
         if text.strip() and not (text.strip().lower() == "nan" and math.isnan(float(text))):
             yield gpus, number(text, name=f"the rate with {gpus} GPUs", place=place)

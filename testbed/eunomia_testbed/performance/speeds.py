@@ -1,4 +1,4 @@
-"""What every performance model answers: iterations a second of a model in a setting."""
+"""The protocol of performance models: iterations per second of a model in a setting."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -10,7 +10,7 @@ from eunomia_testbed.workload.adaptation import split_model
 
 @value
 class Setting:
-    """How a job runs: what its speed depends on."""
+    """The conditions of a job on which its speed depends."""
 
     gpus: int
     gpu_type: str
@@ -19,35 +19,35 @@ class Setting:
     batch_size: float | None = None
     """Global batch size; None: the model's own."""
     cpus_per_gpu: float | None = None
-    """None: the machine's share in proportion to GPUs."""
+    """None, for CPUs as for memory: the machine's share in proportion to GPUs."""
     memory_gib_per_gpu: float | None = None
     beside: str | None = None
     """Another model that shares its GPUs; None: alone. Its gang is as large."""
 
 
 def part_of_gpu(setting: Setting) -> float:
-    """What a neighbour leaves of a GPU where no pairs were measured: they run in turns, each half the time."""
+    """The share of a GPU that a job gets where no pairs were measured: two jobs take turns, each half the time."""
     return 1.0 if setting.beside is None else 0.5
 
 
 class PerformanceModel(Protocol):
-    """Knows models by name."""
+    """Speeds of models by name."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that it knows."""
+        """The known models."""
         ...
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second of the whole job; 0: it does not run so.
+        """Iterations per second of the whole job; 0: it does not run so.
 
         Raises:
-            InputError: a model or a GPU type that it does not know.
+            InputError: an unknown model or GPU type.
         """
         ...
 
 
 def known_of(speeds: PerformanceModel, names: Iterable[str]) -> frozenset[str]:
-    """Return those names that a performance model has speeds of, as they stand or without their batch size."""
+    """Returns the names for which a performance model has speeds, with or without their batch size."""
     known = frozenset(speeds.models)
     return frozenset(name for name in names if name in known or split_model(name)[0] in known)

@@ -1,8 +1,8 @@
-"""Synergy's profiles: how a model's speed depends on the CPUs and the memory beside its GPU (OSDI'22, §3.1).
+"""Synergy's profiles: a model's speed by the CPUs and the memory per GPU (OSDI'22, §3.1).
 
-A table gives throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB a GPU) at 9 numbers of
-CPUs and 5 amounts of memory a GPU; between these points it is read off linearly. Source of the format and of what the
-columns mean: ``msr-fiddle/synergy``. Their simulator, too, uses the tables of one GPU for all gangs.
+A table gives throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB per GPU) at 9 numbers
+of CPUs and 5 amounts of memory per GPU; between these points it is interpolated linearly. Source of the format and of
+the columns: ``msr-fiddle/synergy``. Their simulator also uses the tables of one GPU for all gangs.
 """
 
 from collections.abc import Mapping
@@ -34,24 +34,24 @@ class Grid:
     relative: Reals
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Read off: linear between points, in proportion to CPUs below the first, flat beyond the last."""
+        """Interpolates: linear between points, in proportion to CPUs below the first, constant beyond the last."""
         by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
 
 @value
 class Demand:
-    """What a model is best served with, a GPU: the least that gives its full speed."""
+    """The least CPUs and memory per GPU that give a model its full speed."""
 
     cpus: float
     memory_gib: float
     batch_size: float
     seconds_per_iteration: float
-    """At the GPU-proportional share."""
+    """Iteration time at the GPU-proportional share."""
 
 
 class SynergyProfiles:
-    """Speeds of 12 models on V100 by CPUs and memory a GPU.
+    """Speeds of 12 models on V100 by CPUs and memory per GPU.
 
     An iteration takes the same time on any gang: each GPU has its own batch, as in the authors' simulator.
     """
@@ -65,11 +65,11 @@ class SynergyProfiles:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read a folder with ``profiles.csv`` and ``models.csv``, or either of the two files in it.
+        """Reads a folder with ``profiles.csv`` and ``models.csv``, or either of the two files in it.
 
         Raises:
-            InputError: a file or column is missing, a number is none, a model stands in one file only, or its grid has
-                a gap.
+            InputError: a file or column is missing, a value is not a number, a model is in one file only, or its grid
+                has a gap.
         """
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         points, demands = _points(folder / "profiles.csv"), _demands(folder / "models.csv")
@@ -85,7 +85,7 @@ class SynergyProfiles:
         return tuple(self._grids)
 
     def demand(self, model: str) -> Demand:
-        """Return what the authors' profiler found best for a model.
+        """Returns the best demand of a model by the authors' profiler.
 
         Raises:
             InputError: a model that is not profiled.
@@ -95,7 +95,7 @@ class SynergyProfiles:
         return self._demands[model]
 
     def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
-        """Return the throughput relative to the GPU-proportional share; None: that share.
+        """Returns the throughput relative to the GPU-proportional share; None: that share.
 
         Raises:
             InputError: a model that is not profiled.
@@ -106,7 +106,7 @@ class SynergyProfiles:
         return self._grids[model].at(SHARE_CPUS if cpus_per_gpu is None else cpus_per_gpu, memory_gb)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations a second.
+        """Iterations per second.
 
         Raises:
             InputError: a model that is not profiled, or a GPU type other than V100.

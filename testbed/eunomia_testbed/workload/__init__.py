@@ -1,4 +1,4 @@
-"""What is to be run: users, apps and jobs with their arrivals, as columns; from a trace or a generator."""
+"""Workloads: users, apps and jobs with their arrivals, as columns; from a trace or a generator."""
 
 from eunomia_testbed.workload.dropped import Dropped
 from eunomia_testbed.workload.search import SimulatedSearch

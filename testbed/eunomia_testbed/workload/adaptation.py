@@ -1,4 +1,4 @@
-"""How jobs change their batch size by themselves: Accordion's and GNS' rules of Shockwave's traces, epoch by epoch.
+"""Rules by which jobs change their batch size: Accordion's and GNS' of Shockwave's traces, epoch by epoch.
 
 Source: the public simulator of Shockwave (NSDI'23, ``uw-mad-dash/shockwave``), whose profiles hold the batch size
 of every epoch. An epoch is one pass over the data set, so its steps shrink as the batch grows. Epochs count from 0.
@@ -25,16 +25,16 @@ SAMPLES: Final[Mapping[str, int]] = {
     "CycleGAN": 6_287,
     "A3C": 4,
 }
-"""Samples in an epoch: CIFAR-10, ImageNet (as they cut it), Multi30k, Wikitext-2, ML-20M, monet2photo, Pong."""
+"""Samples in an epoch: CIFAR-10, ImageNet (their subset), Multi30k, Wikitext-2, ML-20M, monet2photo, Pong."""
 
 LARGEST_BATCH: Final[Mapping[str, int]] = {"ResNet-18": 256, "ResNet-50": 128, "LM": 80, "Recommendation": 8192}
-"""Where adaptation stops; a model that is not here keeps its batch."""
+"""The largest batch size of a model that adapts; other models keep their batch."""
 
 CRITICAL_SHARE: Final = 0.3
-"""The first part of the epochs, the one at its end included, is always held critical under Accordion."""
+"""Under Accordion this first fraction of the epochs, the last of them included, is always critical."""
 
 TABLE_STEP: Final = 10
-"""Epochs in which Accordion's table says one thing."""
+"""Number of epochs for which an entry of Accordion's table holds."""
 
 _Growth = Mapping[int, Mapping[int, Mapping[int, int]]]
 _GNS: Final[Mapping[str, _Growth]] = {
@@ -92,36 +92,36 @@ _GNS: Final[Mapping[str, _Growth]] = {
         },
     },
 }
-"""By model, GPUs and first batch: from which epoch on which batch, as the gradient's noise was once measured."""
+"""By model, GPUs and first batch: the batch by first epoch, from measured gradient noise."""
 
 _NAMED: Final = re.compile(r"(?P<family>.+?) \(batch size (?P<batch>\d+)\)")
 
 
 def split_model(model: str) -> tuple[str, int | None]:
-    """Part ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
+    """Splits ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
     match = _NAMED.fullmatch(model)
     return (match["family"], int(match["batch"])) if match else (model, None)
 
 
 def named_model(family: str, batch: int | None) -> str:
-    """Write a model as the throughput files do: ``ResNet-18 (batch size 32)``."""
+    """Writes a model as in the throughput files: ``ResNet-18 (batch size 32)``."""
     return family if batch is None else f"{family} (batch size {batch})"
 
 
 def epochs_of(model: str, batch: int, total_steps: float) -> int:
-    """Return how many epochs so many steps at the first batch are, rounded up.
+    """Returns the number of epochs of ``total_steps`` steps at the first batch, rounded up.
 
     Raises:
-        InputError: a model whose data set is not known, or a batch below 1.
+        InputError: a model with an unknown data set, or a batch below 1.
     """
     return math.ceil(total_steps / steps_per_epoch(model, batch))
 
 
 def steps_per_epoch(model: str, batch: int) -> int:
-    """Return the optimizer steps of one pass over the model's data set, rounded up.
+    """Returns the optimizer steps of one pass over the model's data set, rounded up.
 
     Raises:
-        InputError: a model whose data set is not known, or a batch below 1.
+        InputError: a model with an unknown data set, or a batch below 1.
     """
     family = _family(model)
     if batch < 1:
@@ -132,16 +132,16 @@ def steps_per_epoch(model: str, batch: int) -> int:
 def regimes_of(
     model: str, batch: int, gpus: int, mode: str, total_steps: float, *, last_as_first: bool = True
 ) -> tuple[tuple[int, int], ...]:
-    """Return the runs ``(epochs, batch size)`` of a job's life, in order.
+    """Returns the stretches ``(epochs, batch size)`` of a job's life, in order.
 
     Args:
-        model: its family, such as ``ResNet-18``, or its whole name with the batch size.
-        batch: the first batch size, as the throughput tables name it.
-        gpus: its gang; GNS' tables know 1, 2 and 4, others keep their batch.
+        model: its family, such as ``ResNet-18``, or its full name with the batch size.
+        batch: the first batch size, as in the throughput tables.
+        gpus: its gang; GNS' tables have 1, 2 and 4 GPUs, other gangs keep their batch.
         mode: ``static``, ``accordion`` or ``gns``.
         total_steps: its work in steps of the first batch size.
         last_as_first: whether the last epoch of a GNS job that grew more than once has the first batch again, as
-            the published profiles have it (an artefact of their code, kept so that results can be compared).
+            in the published profiles (an artefact of their code, kept so that results can be compared).
 
     Raises:
         InputError: an unknown mode or model, a batch below 1, or steps that are not positive.
@@ -161,7 +161,7 @@ def regimes_of(
 def _regimes(
     family: str, batch: int, gpus: int, mode: str, epochs: int, last_as_first: bool
 ) -> tuple[tuple[int, int], ...]:
-    """Jobs of a trace are of few kinds."""
+    """Cached, since the jobs of a trace have few distinct kinds."""
     stretches = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
     if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
         length, size = stretches.pop()
@@ -171,7 +171,7 @@ def _regimes(
 
 
 def is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Say whether Accordion's table holds this epoch critical, the rule of the first 30 % aside."""
+    """Returns whether this epoch is critical in Accordion's table, apart from the rule of the first 30 %."""
     if family == "ResNet-18":
         return epoch < (20 if batch == LARGEST_BATCH[family] else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
     if family == "ResNet-50":
@@ -185,7 +185,7 @@ def is_critical(family: str, batch: int, epoch: int) -> bool:
 
 
 def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
-    """Return GNS' table of a job: from which epoch on which batch; empty: it never grows."""
+    """Returns GNS' table of a job: the batch by first epoch; empty: the batch never grows."""
     return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
 
 

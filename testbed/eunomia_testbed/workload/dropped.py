@@ -1,15 +1,15 @@
-"""Rows of a trace that are not used, and why: what ``dropped.csv`` holds."""
+"""Rows of a trace that are not used, and why: the rows of ``dropped.csv``."""
 
 from eunomia.shapes import value
 
 
 @value
 class Dropped:
-    """One row that a reader or a simulation left out."""
+    """One row that a reader or a simulation dropped."""
 
     file: str
     line: int
-    """From 1, the header counted; 0: the file as a whole."""
+    """From 1, including the header; 0: the whole file."""
     rule: str
-    """What a row must be, as in an error: ``num_gpus must be at least 1``."""
+    """The broken rule, as in an error: ``num_gpus must be at least 1``."""
     value: str

@@ -1,4 +1,4 @@
-"""A hyperparameter search to be simulated: its tuner, and the loss curves that its trials will show."""
+"""A hyperparameter search for simulation: its tuner, and the loss curves of its trials."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from eunomia.shapes import value
 
 @value
 class SimulatedSearch:
-    """What the simulated app master of a search is told; its trials are the jobs of its app, in their order."""
+    """The settings of a simulated search; its trials are the jobs of its app, in order."""
 
     tuner: str
     """A tuner's kind, such as ``successive_halving``."""
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     metric: str = "loss"
     mode: str = "min"
-    """Which way is better: ``min`` or ``max``."""
+    """The better direction: ``min`` or ``max``."""
     curves: tuple[tuple[float, ...], ...] = ()
     """By trial: asymptote, amplitude, exponent of ``asymptote + amplitude * (iteration + 1) ** -exponent``."""
     every: int = 1

@@ -1,6 +1,6 @@
-"""A workload: who wants what and when, as columns, so that a hundred thousand jobs are no hundred thousand objects.
+"""A workload: users, apps and jobs with their demands and arrivals, as columns instead of an object per job.
 
-It is what arrives, in the words of its trace; how fast a job really is stands in ``eunomia_testbed.performance``.
+It holds the arrivals and the values of the trace; true speeds of jobs are in ``eunomia_testbed.performance``.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ class Regime:
     """Optimizer steps of this stretch, at its own batch size."""
     batch_size: float
     seconds_per_iteration: float
-    """At the job's requested GPUs, alone; NaN: as the performance model says for that batch size."""
+    """At the job's requested GPUs, alone; NaN: from the performance model, for that batch size."""
 
 
 @builds
 class UserColumns:
-    """Users, a row each."""
+    """Users, one row each."""
 
     id: Sequence[str]
     weight: Reals
@@ -36,7 +36,7 @@ class UserColumns:
 
 @builds
 class AppColumns:
-    """Apps, a row each, in order of arrival."""
+    """Apps, one row each, in order of arrival."""
 
     id: Sequence[str]
     user: Ints
@@ -47,66 +47,66 @@ class AppColumns:
 
 @builds
 class JobColumns:
-    """Jobs, a row each, in order of arrival; jobs of one app stand together where they arrive together."""
+    """Jobs, one row each, in order of arrival; jobs of an app that arrive together are adjacent."""
 
     id: Sequence[str]
     """``app/number``."""
     app: Ints
     """Row of the app."""
     arrival_seconds: Reals
-    """Since the start of the simulation: the first arrival of the trace is at 0, unless the trace says otherwise."""
+    """Since the start of the simulation: the first arrival is at 0, unless the trace gives another start."""
     least: Ints
     """Smallest gang in GPUs."""
     most: Ints
-    """Largest gang in GPUs: what the trace asks for."""
+    """Largest gang in GPUs: the request of the trace."""
     iterations: Reals
-    """Whole work in optimizer steps, of all regimes. A trace of durations has one step a second at ``most`` GPUs."""
+    """Whole work in optimizer steps, of all regimes. A trace of durations has a step per second at ``most`` GPUs."""
     seconds_per_iteration: Reals
-    """At ``most`` GPUs, alone, side by side, on the type that the trace means; NaN: the performance model says."""
+    """At ``most`` GPUs, alone, on one machine, on the trace's GPU type; NaN: from the performance model."""
     model: Ints
-    """Index into ``Workload.models``; -1: the trace does not tell and no rule gave one."""
+    """Index into ``Workload.models``; -1: the trace gives no model and none was drawn."""
     gpu_type: Sequence[str | None] | None = None
-    """The GPU type that a job insists on; None: any."""
+    """The GPU type that a job requires; None: any."""
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
     """At the start; None: unknown."""
     weight: Reals | None = None
     gpu_share: Reals | None = None
-    """The part of each of its GPUs that a job asks for, at most 1; None: whole GPUs."""
+    """The requested fraction of each GPU, at most 1; None: whole GPUs."""
     adaptation: Sequence[str] | None = None
-    """How a job changes its batch size by itself: ``static``, ``accordion`` or ``gns``; None: all static."""
+    """How a job changes its batch size: ``static``, ``accordion`` or ``gns``; None: all static."""
     first_batch_iterations: Reals | None = None
-    """Whole work in steps of the first batch size, as the trace has it; None: ``iterations``."""
+    """Whole work in steps of the first batch size, as in the trace; None: ``iterations``."""
 
 
 @builds
 class Workload:
-    """All that is to be run, and what of its trace is not."""
+    """Users, apps and jobs to run, and the dropped rows of the trace."""
 
     name: str
     users: UserColumns
     apps: AppColumns
     jobs: JobColumns
     models: tuple[str, ...] = ()
-    """Names of models as performance models know them, such as ``ResNet-18 (batch size 32)``."""
+    """Names of models, as in performance models, such as ``ResNet-18 (batch size 32)``."""
     regimes: Mapping[int, tuple[Regime, ...]] = dataclasses.field(default_factory=dict)
-    """By job row: its batch sizes over time; not named: one regime."""
+    """By job row: its batch sizes over time; a missing job has one regime."""
     searches: Mapping[int, SimulatedSearch] = dataclasses.field(default_factory=dict)
-    """By app row: how its app master searches; not named: its jobs are independent runs."""
+    """By app row: its search; the jobs of a missing app are independent runs."""
     exclusive_seconds: Reals | None = None
-    """By job: run time alone as the trace's own profile tells it (rho's denominator); None: from the truth."""
+    """By job: run time alone by the trace's own profile (rho's denominator); None: from the true speeds."""
     reference_type: str | None = None
     """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: the cluster's most frequent."""
     source: str = ""
-    """The format or generator, in words."""
+    """The format or generator, as text."""
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader changed without dropping it, a sentence each: arrivals that it sorted, models that it drew."""
+    """Changes of a reader that dropped no row, one sentence each: sorted arrivals, drawn models."""
 
     @property
     def size(self) -> int:
-        """How many jobs there are."""
+        """The number of jobs."""
         return len(self.jobs.id)
 
     @classmethod
@@ -123,7 +123,7 @@ class Workload:
         models: Sequence[str | None] | None = None,
         **more: object,
     ) -> Self:
-        """Make each job an app of its own, named as the job, its job ``app/0``; rows may come in any order.
+        """Makes each job an app of its own, named like the job, with the job ``app/0``; rows may be in any order.
 
         Args:
             name: of the workload, such as the file's.
@@ -132,8 +132,8 @@ class Workload:
             arrival_seconds: by app.
             gpus: by app, its gang.
             iterations: by app.
-            seconds_per_iteration: by app, at its gang; NaN: the performance model says.
-            models: by app; None: not told.
+            seconds_per_iteration: by app, at its gang; NaN: from the performance model.
+            models: by app; None: unknown.
             more: further fields of ``JobColumns`` (in the order given) and ``Workload``.
         """
         order = np.lexsort((np.arange(len(ids)), arrival_seconds))
@@ -174,7 +174,7 @@ class Workload:
 
 
 def _coded(texts: Sequence[str | None]) -> tuple[list[str], Ints]:
-    """The different texts, sorted, and by row the index of its own; -1: None or empty."""
+    """The distinct texts, sorted, and by row the index of its text; -1: None or empty."""
     names = sorted({text for text in texts if text})
     index: dict[str | None, int] = {name: row for row, name in enumerate(names)}
     return names, np.fromiter((index.get(text, -1) for text in texts), dtype=np.int64, count=len(texts))
