@@ -15,11 +15,10 @@ _SAME = 1e-6
 
 
 def segment_columns(run: SimulatedRun) -> dict[str, object]:
-    """Columns ``job_row, gpu, start_seconds, end_seconds, activity``;
-    empty without kept segments.
+    """Columns ``job_row, gpu, start_seconds, end_seconds, activity``; empty without kept segments.
 
-    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before; after its last step
-    ``save`` if the job lost the lease unfinished, else ``idle``; stretches in between are also ``idle``.
+    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before; after its last
+    step ``save`` if the job lost the lease unfinished, else ``idle``; stretches in between are also ``idle``.
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5

@@ -9,7 +9,7 @@ A step of a data-parallel job with n GPUs and global batch B takes
 
 where r is the items per second of a GPU of that type, f the seconds that no smaller batch shortens, c the CPU time of
 an item, bytes four per parameter, and o the fraction of computing that overlaps with the all-reduce, since gradients
-of the last layers are sent while the first ones are still computed. Bandwidth and latency are those of the gang's locality.
+of the last layers are sent while the first are computed. Bandwidth and latency are those of the gang's locality.
 """
 
 from collections.abc import Iterator, Mapping
