@@ -28,27 +28,27 @@ def test_a_trial_goes_on_as_soon_as_it_is_among_the_best_third_of_those_that_arr
     tuner = asha()
     tuner.on_paused(1, 1, 0.5)
     tuner.on_paused(2, 1, 0.9)
-    assert wanted(tuner) == [(n, 1) for n in range(3, 10)]  # of two, a third is nobody
+    assert wanted(tuner) == [(n, 1) for n in range(3, 10)]  # a third of two trials is less than one
     tuner.on_paused(3, 1, 0.2)
     assert wanted(tuner) == [(2, 3), *((n, 1) for n in range(4, 10))]  # the promoted goes first
     tuner.on_paused(2, 3, 0.95)
     tuner.on_paused(4, 1, 0.8)
     assert [run.trial for run in tuner.runs()] == [5, 6, 7, 8, 9]  # one place in four, which was given to 2
     tuner.on_paused(5, 1, 0.99)
-    assert wanted(tuner)[0] == (5, 3)  # the best of five, whoever went on before
+    assert wanted(tuner)[0] == (5, 3)  # the best of five, though others were promoted before
     assert tuner.ended() == []  # 1, 3 and 4 may yet be among the best third
 
 
-def test_who_was_promoted_too_early_stays_promoted() -> None:
+def test_a_trial_that_was_promoted_too_early_stays_promoted() -> None:
     tuner = asha(6)
     for trial, metric in enumerate((0.3, 0.2, 0.1, 0.9, 0.8, 0.7), start=1):
         tuner.on_paused(trial, 1, metric)
     # 1 went on with the first three; 4 and 5 are the best two of six.
     assert [run.trial for run in tuner.runs()] == [1, 4, 5]
-    assert tuner.ended() == [2, 3, 6]  # nobody arrives there any more
+    assert tuner.ended() == [2, 3, 6]  # no trial can arrive there any more
 
 
-def test_the_slowest_does_not_hold_up_the_others() -> None:
+def test_the_slowest_trial_does_not_delay_the_others() -> None:
     tuner = asha(9)
     for trial in range(2, 10):
         tuner.on_paused(trial, 1, trial / 10)

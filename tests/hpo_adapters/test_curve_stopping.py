@@ -40,7 +40,7 @@ def loss(trial: int, iteration: int) -> float:
 
 
 def play(made: CurveStopping, until: int, *, every: int = 5, sign: float = 1.0, start: int = 0) -> dict[int, int]:
-    """Run all trials side by side; by trial, where it was stopped."""
+    """Run all trials concurrently; by trial, the iteration at which it was stopped."""
     stopped: dict[int, int] = {}
     for iteration in range(start + every, until + 1, every):
         for run in list(made.runs()):
@@ -50,9 +50,7 @@ def play(made: CurveStopping, until: int, *, every: int = 5, sign: float = 1.0, 
 
 
 @pytest.mark.parametrize(("mode", "sign"), [("min", 1.0), ("max", -1.0)])
-def test_trials_whose_best_end_is_worse_than_what_others_show_are_stopped_at_a_milestone(
-    mode: str, sign: float
-) -> None:
+def test_trials_that_cannot_reach_the_level_of_others_are_stopped_at_a_milestone(mode: str, sign: float) -> None:
     made = tuner(mode=mode)
     stopped = play(made, 95, sign=sign)
     assert set(stopped) == {2, 4}
@@ -64,17 +62,17 @@ def test_trials_whose_best_end_is_worse_than_what_others_show_are_stopped_at_a_m
     assert made.is_done() and made.best() == 1
 
 
-def test_nobody_is_judged_before_a_milestone_or_between_two() -> None:
+def test_no_trial_is_judged_before_a_milestone_or_between_two() -> None:
     assert play(tuner(milestones=(0.9,)), 85) == {}
     assert set(play(tuner(milestones=(0.9,)), 95).values()) == {90}
 
 
-def test_nobody_is_judged_on_fewer_points_than_asked() -> None:
+def test_no_trial_is_judged_on_fewer_points_than_asked() -> None:
     assert play(tuner(milestones=(0.5,), least_points=11), 95) == {}
     assert set(play(tuner(milestones=(0.5,), least_points=10), 95)) == {2, 4}
 
 
-def test_one_curve_alone_judges_nobody() -> None:
+def test_one_curve_alone_judges_no_trial() -> None:
     made = tuner()
     for iteration in range(5, 100, 5):
         assert made.on_result(4, iteration, loss(4, iteration)) is Action.CONTINUE
@@ -82,7 +80,7 @@ def test_one_curve_alone_judges_nobody() -> None:
         CurveStoppingOptions(least_curves=1)
 
 
-def test_too_few_curves_judge_nobody() -> None:
+def test_too_few_curves_judge_no_trial() -> None:
     assert play(tuner(least_curves=5), 95) == {}
 
 
@@ -92,8 +90,8 @@ def test_close_trials_are_left_running() -> None:
     assert 3 in [run.trial for run in made.runs()]
 
 
-def test_what_is_not_finite_is_no_point_and_ranks_last() -> None:
-    """A trial that has lost its metric for as many points as make a curve is over at the next milestone."""
+def test_a_metric_that_is_not_finite_is_no_point_and_ranks_last() -> None:
+    """A trial without a finite metric for as many points as a curve needs is stopped at the next milestone."""
     made = tuner(2, least_points=5)
     actions = {}
     for iteration in range(4, 100, 4):
@@ -124,7 +122,7 @@ def test_points_that_go_back_undo_those_after_them() -> None:
     assert twice.state() == once.state()
 
 
-def test_a_peak_that_another_trial_has_lost_stops_nobody() -> None:
+def test_a_peak_that_another_trial_has_lost_stops_no_trial() -> None:
     made = tuner(2, tolerance=0.0)
     for iteration in range(4, 100, 4):
         made.on_result(2, iteration, 1e-6 if iteration == 16 else 3.0)
@@ -140,7 +138,7 @@ def test_nothing_is_stopped_within_the_grace() -> None:
 
 
 def test_a_trial_whose_rate_drops_is_stopped_wrongly_unless_the_grace_says_so() -> None:
-    """What no curve can foresee: a loss that stands still and falls to a tenth at iteration 60."""
+    """A case that no curve predicts: a constant loss that falls to a tenth at iteration 60."""
 
     def judged(**options: object) -> list[int]:
         made = tuner(2, **options)
@@ -157,7 +155,7 @@ def test_a_trial_whose_rate_drops_is_stopped_wrongly_unless_the_grace_says_so() 
     assert judged(grace=60) == []
 
 
-def test_one_family_alone_stops_nobody() -> None:
+def test_one_family_alone_stops_no_trial() -> None:
     made = tuner(2)
     prediction = Prediction(
         families=["one", "other"],
@@ -184,16 +182,16 @@ def test_a_converged_trial_is_done_at_the_next_milestone_and_forecast_so() -> No
     assert {25.0: 26, 50.0: 50, 75.0: 76}[20.0 + ahead[1]] >= stopped[1], "over-estimated, as the paper wants it"
 
 
-def test_forecasts_are_one_phase_of_those_that_are_left() -> None:
+def test_forecasts_are_one_phase_of_the_trials_that_are_left() -> None:
     made = tuner()
     play(made, 95)
-    told = forecast(made, {1: 95.0, 2: 50.0, 3: 95.0, 4: 50.0}, {}, otherwise=Speed(seconds_per_iteration=2.0))
-    assert told is not None
-    assert [job.iterations_left for job in told.phases[0].jobs] == [5.0, 5.0]
-    assert told.total_gpu_seconds == (95 + 50 + 95 + 50 + 5 + 5) * 2.0
+    predicted = forecast(made, {1: 95.0, 2: 50.0, 3: 95.0, 4: 50.0}, {}, otherwise=Speed(seconds_per_iteration=2.0))
+    assert predicted is not None
+    assert [job.iterations_left for job in predicted.phases[0].jobs] == [5.0, 5.0]
+    assert predicted.total_gpu_seconds == (95 + 50 + 95 + 50 + 5 + 5) * 2.0
 
 
-def test_it_goes_on_from_its_state() -> None:
+def test_it_continues_from_its_state() -> None:
     made, other = tuner(), tuner()
     play(made, 40)
     made.on_result(3, 41, math.nan)
@@ -210,7 +208,7 @@ def test_old_points_are_thinned_and_the_ends_kept() -> None:
     assert len(points) <= MOST_POINTS and points[0][0] == 1 and points[-1][0] == 98
 
 
-def test_what_it_must_know() -> None:
+def test_a_search_without_the_required_options_is_refused() -> None:
     with pytest.raises(InputError, match="trials must be at least 2 for curve_stopping"):
         tuner(1)
     with pytest.raises(ValidationError, match="ascending"):

@@ -11,7 +11,7 @@ from eunomia_hpo_adapters.families import FAMILIES
 from eunomia_hpo_adapters.predictions import Prediction
 
 PLAIN = Doubt(recency=0.0, drift=0.0, leap=0.0, floor=0.0)
-"""Least squares alone."""
+"""The uncertainty of least squares only."""
 
 
 def fitted(points: list[Point], seen: Seen | None = None, doubt: Doubt | None = None) -> Curves:
@@ -21,8 +21,8 @@ def fitted(points: list[Point], seen: Seen | None = None, doubt: Doubt | None = 
 
 
 def power(a: float, b: float, c: float, iterations: range, noise: float = 0.0, seed: int = 0) -> list[Point]:
-    luck = np.random.default_rng(seed)
-    return [Point(t, a + b * (t + 1) ** -c + noise * float(luck.standard_normal())) for t in iterations]
+    random_numbers = np.random.default_rng(seed)
+    return [Point(t, a + b * (t + 1) ** -c + noise * float(random_numbers.standard_normal())) for t in iterations]
 
 
 def test_there_are_nine_families_and_no_two_draw_the_same_curve() -> None:
@@ -80,24 +80,24 @@ def test_noise_widens_what_is_plausible_and_the_truth_stays_within() -> None:
     assert high - low < 0.5 * min(widths)
 
 
-def test_more_points_tell_more() -> None:
+def test_more_points_narrow_the_prediction() -> None:
     few, many = (fitted(power(0.5, 2.0, 0.6, range(0, end, 10), 0.02, 3)).predict(1000) for end in (80, 600))
     assert np.diff(many.interval(0.8)) < np.diff(few.interval(0.8))
 
 
-def test_a_metric_that_gets_worse_is_taken_to_stand_still() -> None:
+def test_a_metric_that_gets_worse_counts_as_constant() -> None:
     prediction = fitted([Point(t, 1.0 + t) for t in range(6)], doubt=PLAIN).predict(100)
     assert prediction.quantile(0.5) == pytest.approx(3.5, abs=0.01)
     assert fitted([Point(t, 1.0 + t) for t in range(6)]).convergence(100, part=0.1, probability=0.95) == 0.0
 
 
-def test_a_trial_that_has_not_moved_may_still_come_to_where_another_is() -> None:
+def test_a_constant_trial_may_still_reach_the_level_of_another() -> None:
     still = [Point(t, 2.3 + 1e-3 * (t % 2)) for t in range(10, 100, 10)]
     alone = fitted(still).predict(400)
-    beside = fitted(still, seen=Seen(best=0.1, spread=2.2)).predict(400)
-    assert alone.below(1.5) < 0.01 < 0.2 < beside.below(1.5) < 0.4
-    assert beside.below(0.1) < 0.03, "but hardly past it"
-    assert "leap" not in beside.below_by_family(1.5), "and no family says so"
+    with_others = fitted(still, seen=Seen(best=0.1, spread=2.2)).predict(400)
+    assert alone.below(1.5) < 0.01 < 0.2 < with_others.below(1.5) < 0.4
+    assert with_others.below(0.1) < 0.03, "but hardly past it"
+    assert "leap" not in with_others.below_by_family(1.5), "and no family says so"
     late = fitted([Point(10 * t, value) for t, (_, value) in enumerate(still, 31)], seen=Seen(best=0.1, spread=2.2))
     assert late.predict(400).below(1.5) < 0.02, "when most of its work is done"
 

@@ -53,25 +53,25 @@ def test_played_to_the_end_as_many_trials_reach_each_rung_as_the_table_says() ->
 
 def test_its_forecast_counts_the_tables_iterations_and_its_longest_way_is_one_trial() -> None:
     tuner = Hyperband.create(search(143, max_iterations=81), HyperbandOptions(min_iterations=1, demand="full"))
-    told = forecast(tuner, {}, {}, otherwise=Speed(seconds_per_iteration=2.0))
-    assert told is not None
+    predicted = forecast(tuner, {}, {}, otherwise=Speed(seconds_per_iteration=2.0))
+    assert predicted is not None
     by_hand = sum(
         count * (end - (row[level - 1][1] if level else 0)) for row in TABLE for level, (count, end) in enumerate(row)
     )
-    assert told.total_gpu_seconds == 2.0 * by_hand
-    assert len(told.phases) == 5
-    assert [len(phase.jobs) for phase in told.phases] == [
+    assert predicted.total_gpu_seconds == 2.0 * by_hand
+    assert len(predicted.phases) == 5
+    assert [len(phase.jobs) for phase in predicted.phases] == [
         143,
         34 + 27 + 15 + 8 + 5,
         9 + 11 + 15 + 8 + 5,
         3 + 3 + 5 + 8 + 5,
         10,
     ]
-    assert sum(max(job.iterations_left for job in phase.jobs) for phase in told.phases) == 81
-    assert told.most == 143 * 4
+    assert sum(max(job.iterations_left for job in phase.jobs) for phase in predicted.phases) == 81
+    assert predicted.most == 143 * 4
 
 
-def test_a_forecast_on_the_way_is_what_is_left() -> None:
+def test_a_forecast_of_a_running_search_is_the_work_left() -> None:
     tuner = make("hyperband", {"min_iterations": 16, "reduction_factor": 2}, search(10))
     assert [(run.trial, run.stop_at) for run in tuner.runs()] == [
         *((n, 16) for n in (1, 2, 3, 4)), *((n, 32) for n in (5, 6, 7)), *((n, None) for n in (8, 9, 10)),
@@ -96,7 +96,7 @@ def test_trials_are_shared_among_the_brackets_in_the_papers_proportions() -> Non
         assert sum(given) == trials and min(given) >= 1 and given == sorted(given, reverse=True)
 
 
-def test_a_bracket_with_few_trials_has_no_rung_at_which_nobody_is_chosen() -> None:
+def test_a_bracket_with_few_trials_has_no_rung_that_promotes_no_trial() -> None:
     tuner = Hyperband.create(search(5, max_iterations=81), HyperbandOptions(min_iterations=9))
     assert [(bracket.sizes, bracket.ends) for bracket in tuner._brackets] == [
         ([3, 1], (9, 81)),
@@ -117,7 +117,7 @@ def test_a_bracket_with_few_trials_has_no_rung_at_which_nobody_is_chosen() -> No
         (1, {"min_iterations": 4}, "trials must be at least 2 for hyperband, but got 1"),
     ],
 )
-def test_what_does_not_fit_is_refused(trials: int, options: dict[str, int], message: str) -> None:
+def test_options_that_do_not_fit_the_search_are_refused(trials: int, options: dict[str, int], message: str) -> None:
     with pytest.raises(InputError) as caught:
         make("hyperband", options, search(trials))
     assert str(caught.value) == message

@@ -45,7 +45,7 @@ def test_all_trials_run_to_their_end() -> None:
     assert again.best() == 3
 
 
-def test_forecast_is_one_phase_of_what_is_left() -> None:
+def test_the_forecast_is_one_phase_of_the_work_left() -> None:
     tuner = make()
     tuner.on_finished(2, 100, 1.0)
     known = forecast(
@@ -58,7 +58,7 @@ def test_forecast_is_one_phase_of_what_is_left() -> None:
     assert known.most == 4
 
 
-def test_builtin_tuners_can_be_loaded_and_fit_the_port() -> None:
+def test_builtin_tuners_can_be_loaded_and_implement_the_protocol() -> None:
     for kind in TUNERS:
         assert isinstance(load_tuner(kind), type)
     assert isinstance(make(), Tuner)

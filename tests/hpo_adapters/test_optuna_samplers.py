@@ -1,4 +1,4 @@
-"""Samplers of Optuna: trials suggested as results come, the same again after a restart."""
+"""Samplers of Optuna: trials are suggested as results arrive, and equally after a restart."""
 
 import builtins
 import importlib.util
@@ -60,18 +60,18 @@ def play(sampler: str, trials: int = 30) -> list[float]:
     return [objective(trial.parameters) for trial in made.made]
 
 
-def test_tpe_learns_from_what_it_is_told() -> None:
-    told = play("tpe")
-    assert sum(told[20:]) / 10 > 3 * sum(told[:5]) / 5  # costs are negative: a third of the random ones
-    assert play("tpe") == told
+def test_tpe_learns_from_results() -> None:
+    costs = play("tpe")
+    assert sum(costs[20:]) / 10 > 3 * sum(costs[:5]) / 5  # costs are negative: a third of the random ones
+    assert play("tpe") == costs
 
 
 def test_qmc_fills_the_space_and_follows_the_seed() -> None:
-    told = play("qmc", 8)
-    assert len(set(told)) == 8
+    costs = play("qmc", 8)
+    assert len(set(costs)) == 8
 
 
-def test_only_so_many_trials_are_without_a_result() -> None:
+def test_the_number_of_trials_without_a_result_is_bounded() -> None:
     made = Trials(search(7, sampler="tpe", concurrent=2))
     assert [trial.number for trial in made.made] == [1, 2]
     assert made.waves == [2, 2, 1]
@@ -82,8 +82,8 @@ def test_only_so_many_trials_are_without_a_result() -> None:
     made.tell(3, float("nan"))
     assert len(made) == 5
     kept = json.loads(json.dumps(made.state(), allow_nan=False))
-    told = [(event["trial"], event["metric"]) for event in kept["history"] if event["told"]]
-    assert told == [(2, 0.5), (1, None), (3, None)]
+    results = [(event["trial"], event["metric"]) for event in kept["history"] if event["told"]]
+    assert results == [(2, 0.5), (1, None), (3, None)]
 
 
 def test_a_tuner_that_makes_its_trials_itself_refuses_samplers_that_learn() -> None:
@@ -93,13 +93,13 @@ def test_a_tuner_that_makes_its_trials_itself_refuses_samplers_that_learn() -> N
         search(3, sampler="tpe").trial(1)
 
 
-def test_trials_that_are_not_suggested_yet_are_forecast_in_groups_of_those_that_run_side_by_side() -> None:
+def test_trials_that_are_not_suggested_yet_are_forecast_in_groups_that_run_concurrently() -> None:
     tuner = make("successive_halving", {}, search(8, sampler="tpe", concurrent=3))
     phases = [[job.trial for job in tuner.jobs_in_phase(n, {})] for n in range(tuner.num_phases())]
     assert phases == [[1, 2, 3], [None] * 3, [None] * 2, [None] * 4, [None] * 2, [None]]
 
 
-def test_what_was_suggested_by_another_version_holds_and_is_learnt_from() -> None:
+def test_suggestions_of_another_version_are_kept_and_learnt_from() -> None:
     whole = search(6, sampler="tpe", concurrent=1)
     made = Trials(whole)
     for number in range(1, 5):
@@ -136,7 +136,7 @@ def test_parameters_are_plain_values_of_the_space() -> None:
             assert json.loads(json.dumps(given)) == given
 
 
-def test_without_optuna_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_error_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

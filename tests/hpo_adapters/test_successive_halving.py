@@ -45,7 +45,7 @@ def test_phases_and_rungs() -> None:
     assert equal_budget_rungs(60, 3, 2) == [8, 24, 60]
 
 
-def test_the_best_half_goes_on_with_twice_the_slots() -> None:
+def test_the_best_half_continues_with_twice_the_gpus() -> None:
     tuner = halving(4)
     assert [(run.trial, run.stop_at, run.most) for run in tuner.runs()] == [(n, 20, 1) for n in (1, 2, 3, 4)]
     for trial, metric in {1: 0.3, 2: 0.9, 3: 0.5, 4: 0.1}.items():
@@ -99,7 +99,7 @@ def test_fewer_survivors_than_places_go_on_alone_and_none_ends_the_search() -> N
     assert hopeless.ended() == [1, 2]
 
 
-def test_a_script_that_ends_before_its_rung_keeps_its_rank() -> None:
+def test_a_trial_that_finishes_before_its_rung_keeps_its_rank() -> None:
     tuner = halving(4)
     tuner.on_finished(1, 12, 0.9)
     for trial in (2, 3, 4):

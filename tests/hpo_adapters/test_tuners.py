@@ -1,4 +1,4 @@
-"""What holds of every tuner, whatever its kind, its sampler, and the luck of its trials."""
+"""Properties of every tuner, whatever its kind, its sampler, and the random results of its trials."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def test_every_search_ends_and_a_restart_at_any_point_changes_nothing(
     assert again.answers() == lab.answers()
     if nan == 0.0 and failing == 0.0:
         assert lab.tuner.best() is not None
-        assert WHOLE in lab.done.values(), "somebody is trained to the end"
+        assert WHOLE in lab.done.values(), "one trial is trained to the end"
     if nan == 1.0:
         assert lab.tuner.best() is None
 

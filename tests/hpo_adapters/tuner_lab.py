@@ -1,4 +1,4 @@
-"""Tuners of every kind, and an app master in miniature that drives them."""
+"""Tuners of every kind, and a small app master that drives them."""
 
 import json
 import math
@@ -54,13 +54,13 @@ class Lab:
         self.said: list[object] = []
 
     def metric(self, trial: int, iteration: int) -> float:
-        luck = random.Random(f"{trial} {iteration}")
-        if luck.random() < self.nan:
+        draws = random.Random(f"{trial} {iteration}")
+        if draws.random() < self.nan:
             return math.nan
-        return (trial * 37 % 11) / 11 * (1 - 1 / (1 + iteration / 8)) + 0.02 * luck.random()
+        return (trial * 37 % 11) / 11 * (1 - 1 / (1 + iteration / 8)) + 0.02 * draws.random()
 
     def check(self) -> None:
-        """What the app master relies on."""
+        """Check the invariants that the app master relies on."""
         tuner = self.tuner
         trials, runs, ended = list(tuner.trials()), list(tuner.runs()), list(tuner.ended())
         numbers = [trial.number for trial in trials]
@@ -90,12 +90,12 @@ class Lab:
             for info in phase:
                 assert 0 <= info.iterations_left <= WHOLE
                 assert self.whole.least <= info.least <= info.most <= self.whole.most
-        for trial in wanted:  # nobody is asked for more than its whole, and who can run has work in this phase
+        for trial in wanted:  # no trial runs beyond its whole length, and every runnable trial has work in this phase
             asked = sum(info.iterations_left for phase in phases for info in phase if info.trial == trial)
             assert asked + done.get(trial, 0.0) <= WHOLE
             assert trial in [info.trial for info in phases[0]]
-        told = forecast(tuner, done, {}, otherwise=Speed(seconds_per_iteration=1.0))
-        assert told is not None and told.total_gpu_seconds >= sum(done.values())
+        predicted = forecast(tuner, done, {}, otherwise=Speed(seconds_per_iteration=1.0))
+        assert predicted is not None and predicted.total_gpu_seconds >= sum(done.values())
 
     def step(self) -> bool:
         """Run one trial for a few iterations; False: the search is done."""
@@ -124,7 +124,7 @@ class Lab:
         return True
 
     def restart(self, kind: str, options: Mapping[str, Any]) -> "Lab":
-        """The same with a tuner that was restored from what this one keeps."""
+        """The same lab with a tuner restored from this one's state."""
         kept = json.loads(json.dumps(self.tuner.state(), allow_nan=False))
         again = Lab(make(kind, options, self.whole), self.whole, 0, nan=self.nan, failing=self.failing)
         again.tuner.restore(kept)
@@ -134,7 +134,7 @@ class Lab:
         return again
 
     def answers(self) -> list[object]:
-        """All that can be asked of the tuner."""
+        """All answers of the tuner."""
         tuner, done = self.tuner, {trial: float(at) for trial, at in self.done.items()}
         return [
             tuner.trials(), tuner.runs(), tuner.ended(), tuner.best(), tuner.is_done(),

@@ -32,15 +32,15 @@ def test_an_app_is_as_long_as_its_jobs_together() -> None:
 def test_a_forecast_says_what_is_still_to_come() -> None:
     later = JobForecast(iterations_left=50.0, seconds_per_iteration=2.0, most=4)
     first = JobForecast(iterations_left=100.0, seconds_per_iteration=1.0, most=1)
-    told = Forecast(phases=(Phase(jobs=(first,)), Phase(jobs=(later,))), total_gpu_seconds=500.0, most=8)
-    made = World("1x4 V100").app("a", forecast=told).job("a/0", iterations=100.0, seconds_per_iteration=1.0)
+    forecast = Forecast(phases=(Phase(jobs=(first,)), Phase(jobs=(later,))), total_gpu_seconds=500.0, most=8)
+    made = World("1x4 V100").app("a", forecast=forecast).job("a/0", iterations=100.0, seconds_per_iteration=1.0)
     assert scores(made, "remaining_service") == {"a": 200.0}
     assert scores(made, "remaining_time") == {"a": 50.0}  # four GPUs are all there are
 
 
 def test_unknown_work_comes_last() -> None:
-    made = world().job("who/0", arrived=2.0)
-    assert scores(made, "remaining_time")["who"] == float("inf")
+    made = world().job("unknown/0", arrived=2.0)
+    assert scores(made, "remaining_time")["unknown"] == float("inf")
 
 
 def test_service_is_what_the_app_has_received() -> None:

@@ -36,21 +36,21 @@ def world() -> World:
     return made.job("short/1", gpus=1, iterations=100, seconds_per_iteration=1.0, arrived=3)
 
 
-def test_easy_lets_pass_who_is_done_before_the_head_can_start() -> None:
+def test_easy_lets_jobs_pass_that_end_before_the_head_can_start() -> None:
     sizes, starts, said = served(world(), "easy")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0}
     assert said == {"head/1": Reason.PLANNED_LATER, "long/1": Reason.OUTRANKED}
 
 
-def test_conservative_gives_everybody_a_time() -> None:
+def test_conservative_gives_every_job_a_start_time() -> None:
     # The gang starts at 100 and runs 40 s; the long job, one second too long to pass, follows it.
     sizes, starts, _ = served(world(), "conservative")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0, "long/1": 140.0}
 
 
-def test_conservative_books_for_so_many_jobs_only() -> None:
+def test_conservative_reserves_for_a_bounded_number_of_jobs() -> None:
     assert served(world(), "conservative", bookings=1)[1] == {"head/1": 100.0}
 
 
@@ -62,7 +62,7 @@ def test_a_job_may_pass_on_gpus_that_the_head_does_not_need() -> None:
     assert served(made, "easy")[0] == {"long/1": 1}
 
 
-def test_where_no_end_is_known_nobody_is_held_up() -> None:
+def test_where_no_end_is_known_no_job_is_delayed() -> None:
     made = World("1x4 V100").job("run/1", gpus=2).holds("run/1", 0, 1)
     made.job("head/1", gpus=4, arrived=1).job("b/1", gpus=1, arrived=2).job("c/1", gpus=1, arrived=3)
     sizes, starts, said = served(made, "easy")
@@ -72,7 +72,7 @@ def test_where_no_end_is_known_nobody_is_held_up() -> None:
 
 
 def test_a_job_of_unknown_length_does_not_pass_the_head() -> None:
-    made = world().job("who/1", gpus=1, arrived=2.5)
+    made = world().job("unknown/1", gpus=1, arrived=2.5)
     assert served(made, "easy")[0] == {"short/1": 1}
 
 
@@ -110,10 +110,10 @@ _WAITING = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 60)), min_size=1
 
 @pytest.mark.parametrize("on_misfit", ["easy", "conservative"])
 @given(running=_RUNNING, waiting=_WAITING)
-def test_nobody_who_passes_delays_a_booking(
+def test_no_job_that_passes_delays_a_reserved_start(
     on_misfit: str, running: list[tuple[int, int]], waiting: list[tuple[int, int]]
 ) -> None:
-    """Run the plan forward: whoever has a time finds its GPUs free then, for as long as it runs."""
+    """Run the plan forward: each job with a start time finds its GPUs free then, for as long as it runs."""
     made = World("1x9 V100")
     at = 0
     for number, (gpus, left) in enumerate(running):

@@ -1,4 +1,4 @@
-"""The baselines through the arbiter: every job ends, nothing faults, and the order is what it says."""
+"""The baselines through the arbiter: every job ends, no round faults, and jobs are served in the stated order."""
 
 import pytest
 from hypothesis import given, settings
@@ -93,7 +93,7 @@ def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
 
 
 def test_a_job_that_has_just_started_is_demoted_when_it_crosses_a_threshold() -> None:
-    """Nothing happens between the start at 0 and the crossing at 10 s, so the round must have asked for that moment."""
+    """No event occurs between the start at 0 and the crossing at 10 s, so the round must have asked for that time."""
     settings = {"stages.valuation": "las", "plugins.las.queues": [40.0], "plugins.ordered.preemptive": True}
     jobs = [(0.0, 4, 0, 4000.0), (0.0, 4, 0, 40.0)]
     finished = drive(Profile.load("default", settings=settings), jobs, "1x4 V100").finished

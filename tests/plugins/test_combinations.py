@@ -1,4 +1,4 @@
-"""Any stage with any other: every combination runs, or is refused at load by name; the page says what is so."""
+"""Any stage with any other: every combination runs or is rejected at load by name; the page lists them."""
 
 import re
 from pathlib import Path
@@ -28,13 +28,13 @@ def test_every_plugin_of_the_tree_stands_in_the_table(table: Combinations) -> No
 
 
 @pytest.mark.timeout(900)
-def test_what_runs_has_no_fault_and_starts_jobs(table: Combinations) -> None:
+def test_an_accepted_combination_has_no_fault_and_starts_jobs(table: Combinations) -> None:
     ran = {cell: outcome for cell, outcome in table.outcomes.items() if outcome.ran}
     assert {cell: outcome.faults for cell, outcome in ran.items() if outcome.faults} == {}
     assert [cell for cell, outcome in ran.items() if outcome.started == 0] == []
 
 
-def test_what_does_not_run_is_refused_at_load_by_the_names_of_both_plugins(table: Combinations) -> None:
+def test_a_rejected_combination_is_refused_at_load_by_the_names_of_both_plugins(table: Combinations) -> None:
     for cell, outcome in table.outcomes.items():
         if outcome.refused is not None:
             own = {(_word(stage), name) for stage, name in cell.steps}
@@ -60,7 +60,7 @@ def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -
 
 
 def test_the_page_is_that_of_the_table(table: Combinations) -> None:
-    assert PAGE.read_text() == page(table), "make it anew: python -m eunomia.testing.combinations"
+    assert PAGE.read_text() == page(table), "rebuild it: python -m eunomia.testing.combinations"
 
 
 def _word(stage: Stage) -> str:

@@ -14,7 +14,7 @@ EXAMPLES = [
 ]
 REGISTRY = Registry.find(paths=EXAMPLES, installed=False)
 COMPANIONS = Registry.find(installed=False)
-"""What stands beside a plugin comes with Eunomia."""
+"""The other stages of a profile are plugins of Eunomia."""
 
 
 def _beside(name: str) -> dict[str, object]:

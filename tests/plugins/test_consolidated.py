@@ -39,7 +39,7 @@ def test_a_gang_waits_for_one_machine_and_others_pass() -> None:
     assert said == {"a/1": Reason.FRAGMENTED}
 
 
-def test_patience_ends() -> None:
+def test_a_gang_stops_waiting_after_the_patience() -> None:
     assert list(placed(torn(), "a/1", now=59.0, patience="1m")[0]) == []
     assert placed(torn(), "a/1", now=60.0, patience="1m")[0] == {"a/1": [2, 3, 6, 7]}
 
@@ -49,7 +49,7 @@ def test_small_gangs_need_not_wait() -> None:
 
 
 @pytest.mark.parametrize(("far", "waits"), [(3.9, False), (3.6, False), (3.5, True)])
-def test_only_those_wait_that_were_measured_to_suffer(far: float, waits: bool) -> None:
+def test_only_gangs_with_measured_slowdown_wait(far: float, waits: bool) -> None:
     world = torn().measures("a/1", 4, 4.0).measures("a/1", 4, far, locality=Locality.RACK)
     assert (placed(world, "a/1", needs="slowed")[0] == {}) is waits
     assert list(placed(torn(), "a/1", needs="slowed")[0]) == ["a/1"]
@@ -66,7 +66,7 @@ def test_a_gang_larger_than_a_machine_takes_the_fewest() -> None:
     assert placed(world, "a/1")[1] == {"a/1": Reason.FRAGMENTED}
 
 
-def test_who_is_told_where_gangs_run_cannot_wait_for_a_better_place() -> None:
+def test_an_allocation_with_pins_cannot_be_consolidated() -> None:
     with pytest.raises(InputErrors) as refused:
         Profile.load("isolated", settings={"stages.placement": "consolidated"})
     assert str(refused.value).startswith('placement "consolidated" must honour pins, but does not')
@@ -74,7 +74,7 @@ def test_who_is_told_where_gangs_run_cannot_wait_for_a_better_place() -> None:
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=8), st.sets(st.integers(0, 11), max_size=6))
-def test_whoever_is_placed_is_on_the_fewest_machines(sizes: list[int], taken: set[int]) -> None:
+def test_every_placed_gang_is_on_the_fewest_machines(sizes: list[int], taken: set[int]) -> None:
     world = World("3x4 V100")
     for gpu in taken:
         world.job(f"x/{gpu}").holds(f"x/{gpu}", gpu)

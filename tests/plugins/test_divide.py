@@ -38,7 +38,7 @@ def test_the_job_that_has_not_run_for_longest_comes_first() -> None:
     assert answer.verdicts.reasons.tolist() == [Reason.OUTRANKED]
 
 
-def test_what_no_job_of_a_claim_can_use_stays_free() -> None:
+def test_gpus_that_no_job_of_a_claim_can_use_stay_free() -> None:
     world = World("2x4 V100").job("a/1", gpus=3).job("b/1")
     assert divided(world, grants([world.row("a"), world.row("b")], [2, 2], Unit.APP))[0] == {"b/1": 1}
 

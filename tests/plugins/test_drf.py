@@ -24,7 +24,7 @@ def served(world: World, **options: object) -> tuple[list[str], dict[str, int], 
 
 
 def test_the_example_of_the_paper() -> None:
-    """DRF §4.1: 9 CPUs and 18 GB; tasks of (1 CPU, 4 GB) and (3 CPUs, 1 GB) come to three and two."""
+    """DRF §4.1: 9 CPUs and 18 GB; three tasks of (1 CPU, 4 GB) and two of (3 CPUs, 1 GB) are served."""
     world = World("1x18 V100 9cpu 18GiB").app("a", user="ana").app("b", user="bo")
     for number in range(9):
         world.job(f"a/{number}", arrived=float(number), cpus=1.0, memory_gib=4.0)
@@ -36,13 +36,13 @@ def test_the_example_of_the_paper() -> None:
     assert said["b/2"] is Reason.CPUS_SHORT
 
 
-def test_where_nobody_names_cpus_it_is_fairness_of_gpus() -> None:
+def test_without_named_cpus_it_is_fairness_of_gpus() -> None:
     world = World("1x8 V100").app("a", user="ana").app("b", user="bo")
     world.job("a/1", gpus=4).job("a/2", gpus=4, arrived=1).job("b/1", gpus=2, arrived=2).job("b/2", gpus=2, arrived=3)
     assert served(world)[0] == ["a/1", "b/1", "b/2"]
 
 
-def test_what_owners_hold_already_counts() -> None:
+def test_gpus_that_owners_already_hold_count() -> None:
     world = World("1x4 V100").app("a", user="ana").app("b", user="bo")
     world.job("a/0", gpus=2).holds("a/0", 0, 1).job("a/1").job("b/1", arrived=1).job("b/2", arrived=2)
     assert served(world)[0] == ["b/1", "b/2"]
@@ -64,7 +64,7 @@ def test_memory_runs_out_before_gpus() -> None:
     assert said == {"a/2": Reason.MEMORY_SHORT}
 
 
-def test_an_elastic_job_gets_what_fits_beside_its_cpus() -> None:
+def test_an_elastic_job_gets_the_gpus_that_its_cpus_allow() -> None:
     world = World("1x8 V100 8cpu 64GiB").job("a/1", gpus=(1, 8), cpus=2.0)
     assert served(world)[1] == {"a/1": 4}
 
@@ -77,7 +77,7 @@ _JOBS = st.lists(
 
 
 @given(_JOBS)
-def test_nothing_is_overcommitted_and_nobody_is_left_out_who_fits(
+def test_nothing_is_overcommitted_and_every_job_that_fits_is_served(
     jobs: list[tuple[str, int, int, float | None]],
 ) -> None:
     world = World("1x8 V100 16cpu 64GiB")

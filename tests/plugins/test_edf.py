@@ -22,7 +22,7 @@ def test_a_deadline_is_slack_times_the_declared_run_time_after_the_arrival() -> 
     assert deadlines(world, now=100.0, slack=1.0)[0] == ["a/1", "b/1"]
 
 
-def test_who_declared_nothing_is_due_after_a_fixed_time() -> None:
+def test_a_job_that_declares_nothing_is_due_after_a_fixed_time() -> None:
     world = World().job("a/1", arrived=10.0).job("b/1", iterations=10, arrived=0.0)
     assert deadlines(world, now=20.0, otherwise="1h")[1] == {"a/1": 3610.0, "b/1": 3600.0}
 

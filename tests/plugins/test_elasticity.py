@@ -39,7 +39,7 @@ def test_fixed_gives_each_job_the_one_size_of_its_whole_gang() -> None:
     assert menus.largest_at_most(world.row("b/1"), 3) == 0
 
 
-def test_range_gives_every_size_and_jobs_alike_share_a_curve() -> None:
+def test_range_gives_every_size_and_equal_jobs_share_a_curve() -> None:
     world = World().job("a/1", gpus=(2, 4)).job("b/1", gpus=(2, 4)).job("c/1", gpus=(1, 4))
     menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
     assert menus.sizes(world.row("a/1")).tolist() == [2, 3, 4]
@@ -81,7 +81,7 @@ def test_a_measured_rate_comes_before_the_declared_one(plugin: Fixed | Range) ->
     assert menus.rate(world.row("b/1"), 4) == 4.0
 
 
-def test_a_job_that_declared_nothing_is_known_by_what_was_measured() -> None:
+def test_a_job_that_declares_nothing_has_its_measured_rates() -> None:
     world = World().job("a/1", gpus=(1, 4)).measures("a/1", 2, 3.0)
     menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
     assert [menus.rate(world.row("a/1"), size) for size in (1, 2, 4)] == [1.5, 3.0, 6.0]

@@ -38,8 +38,8 @@ def test_a_job_goes_where_it_fits_best() -> None:
     assert allocated(world)[0] == {"a/1": {0: 3}}
 
 
-def test_who_can_be_placed_best_comes_first_whoever_came_first() -> None:
-    """Two and two GPUs are free on two machines: the gang of four would be torn apart, the pairs are not."""
+def test_the_best_placed_job_comes_first_whatever_the_arrival() -> None:
+    """Two GPUs are free on each of two machines: the gang of four would be split, the pairs are not."""
     world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
     world.job("big/1", gpus=4, arrived=1.0).job("a/1", gpus=2, arrived=2.0).job("b/1", gpus=2, arrived=3.0)
     placed, answer = allocated(world)
@@ -47,7 +47,7 @@ def test_who_can_be_placed_best_comes_first_whoever_came_first() -> None:
     assert [str(answer.claims.rows.size), answer.verdicts.reasons.tolist()] == ["3", [int(Reason.OUTRANKED)]]
 
 
-def test_of_jobs_that_must_be_torn_apart_the_one_that_suffers_less_comes_first() -> None:
+def test_of_jobs_that_must_be_split_the_one_slowed_less_comes_first() -> None:
     world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
     sensitive(world, "vgg", 1.5, gpus=4, arrived=1.0)
     sensitive(world, "inception", 1.01, gpus=4, arrived=2.0)
@@ -60,7 +60,7 @@ def test_equal_preferences_go_by_the_order() -> None:
 
 
 def test_a_job_that_is_placed_badly_moves_when_gpus_come_back() -> None:
-    """Machine 0 was left by another; the gang that lies across both machines is brought together."""
+    """Another job left machine 0; the gang on both machines moves together."""
     world = sensitive(World("2x4 V100"), "vgg", 1.3, gpus=4)
     world.holds("vgg/1", 0, 1, 4, 5, ends_at=1e9)
     placed, _ = allocated(world, now=10.0, scope=Scope.ALL)
@@ -69,24 +69,24 @@ def test_a_job_that_is_placed_badly_moves_when_gpus_come_back() -> None:
     assert allocated(world, now=10.0, scope=Scope.ALL, least_gain=0.5)[0] == {"vgg/1": {0: 2, 1: 2}}
 
 
-def test_preferences_are_inferred_from_what_was_measured() -> None:
+def test_preferences_follow_from_measured_rates() -> None:
     world = World("2x4 V100").job("a/1", gpus=4, iterations=100.0, seconds_per_iteration=1.0)
     world.holds("a/1", 0, 1, 4, 5, ends_at=1e9).measures("a/1", 4, 3.99, locality=Locality.RACK)
     snapshot_menus = allocated(world, now=10.0, scope=Scope.ALL)[0]
     assert snapshot_menus == {"a/1": {0: 2, 1: 2}}  # measured: distance costs it nothing
 
 
-def test_nobody_who_runs_is_stopped_for_another() -> None:
+def test_no_running_job_is_stopped_for_another() -> None:
     world = World("1x4 V100").job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3, ends_at=1e9).job("b/1", arrived=1.0)
     assert allocated(world, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 4}}
 
 
-def test_who_runs_at_a_size_that_is_no_longer_on_its_menu_is_sized_anew() -> None:
+def test_a_job_at_a_size_that_is_no_longer_on_its_menu_is_resized() -> None:
     world = World("1x4 V100").job("a/1", gpus=2).holds("a/1", 0, 1, 2, ends_at=1e9)
     assert allocated(world, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 2}}
 
 
-def test_who_keeps_its_turn_stays_where_it_is() -> None:
+def test_a_job_that_keeps_its_turn_stays_where_it_is() -> None:
     world = World("2x4 V100").job("a/1", gpus=2, arrived=0.0).holds("a/1", 6, 7, ends_at=5.0)
     world.job("b/1", gpus=2, arrived=1.0)
     placed, _ = allocated(world, now=5.0)
@@ -104,7 +104,7 @@ def test_turns_go_by_the_order_when_leases_end() -> None:
     assert [str(snapshot.jobs.id[answer.claims.rows[claim]]) for claim in answer.order] == ["waits/1"]
 
 
-def test_cpus_that_are_not_there_keep_a_job_away() -> None:
+def test_a_job_waits_where_cpus_are_missing() -> None:
     world = World("1x2 V100 4cpu 64GB, 1x4 V100 16cpu 64GB").job("a/1", gpus=2, cpus=4.0)
     assert allocated(world)[0] == {"a/1": {1: 2}}
     assert np.all(allocated(World("1x2 V100 4cpu 64GB").job("a/1", gpus=2, cpus=4.0))[1].order.size == 0)

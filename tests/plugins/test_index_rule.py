@@ -8,7 +8,7 @@ from eunomia_plugins.orders.index_rule import IndexRule, IndexRuleOptions
 
 
 def index(world: World, *, now: float = 0.0, **options: float) -> dict[str, float]:
-    """By job, what the rule adds up."""
+    """By job, the index."""
     weights = dict.fromkeys(("short", "critical", "deadline", "stay"), 0.0)
     rule = IndexRule(IndexRuleOptions.model_validate({**weights, **options}))
     snapshot = world.snapshot(now=now)
@@ -42,7 +42,7 @@ def test_the_deadline_is_where_rho_would_be_one() -> None:
     # Twice the run time may pass; at 50 s the first has 150 s for 100 s of work, the second 550 s for 300 s.
     at_50 = index(two(), now=50.0, deadline=1.0, deadline_power=1.0, contention=2.0)
     assert at_50 == pytest.approx({"a/1": 100 / 150, "b/1": 300 / 550})
-    # Who cannot make it any more, or has passed it, is as urgent as can be.
+    # A job that can no longer meet its deadline, or has passed it, has the greatest urgency.
     assert index(two(), now=400.0, deadline=1.0, contention=2.0) == {"a/1": 1.0, "b/1": 1.0}
 
 
@@ -53,10 +53,10 @@ def test_without_a_known_contention_the_deadline_follows_from_apps_per_gpu() -> 
     assert index(alone, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 1.0})
 
 
-def test_who_runs_is_preferred_by_the_weight_of_staying() -> None:
+def test_a_running_job_is_preferred_by_the_weight_of_staying() -> None:
     world = two().job("c/1", iterations=100, seconds_per_iteration=1.0).holds("c/1", 0, ends_at=0.0)
-    told = index(world, stay=0.25)
-    assert told == {"a/1": 0.0, "b/1": 0.0, "c/1": 0.25}
+    found = index(world, stay=0.25)
+    assert found == {"a/1": 0.0, "b/1": 0.0, "c/1": 0.25}
 
 
 def test_the_terms_add_up_with_their_weights() -> None:
@@ -67,17 +67,17 @@ def test_the_terms_add_up_with_their_weights() -> None:
 
 
 def test_jobs_of_unknown_length_go_where_the_option_says() -> None:
-    world = two().job("who/1")
+    world = two().job("unknown/1")
     rule = {where: IndexRule(IndexRuleOptions(unknown=where)) for where in ("first", "last")}
     snapshot = world.snapshot()
     menus = Fixed().eunomia_elasticity(snapshot)
     for where, place in (("first", 0), ("last", -1)):
         answer = rule[where].eunomia_valuation(snapshot, menus, world.offer())
         order = answer.claims.rows[answer.form(Scores).ranking()]
-        assert str(snapshot.jobs.id[order[place]]) == "who/1"
+        assert str(snapshot.jobs.id[order[place]]) == "unknown/1"
 
 
-def test_nothing_known_and_nobody_there_is_no_error() -> None:
+def test_unknown_work_and_no_jobs_are_no_error() -> None:
     assert index(World()) == {}
     with np.errstate(all="raise"):
         assert index(World().job("a/1"), short=1.0)["a/1"] == -np.inf

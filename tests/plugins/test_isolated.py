@@ -27,13 +27,13 @@ def world() -> World:
     return made.job("a/1", gpus=(1, 8)).job("b/1", gpus=2, arrived=1.0)
 
 
-def test_each_user_has_half_and_nobody_borrows() -> None:
+def test_each_user_has_half_and_no_user_borrows() -> None:
     gpus, said, _ = served(world().job("a/2", arrived=2.0))
     assert gpus == {"a/1": [0, 1, 2, 3], "b/1": [4, 5]}
     assert said == {"a/2": Reason.OUTRANKED}
 
 
-def test_a_gang_larger_than_its_part_is_told_so() -> None:
+def test_a_gang_larger_than_its_part_fits_no_size() -> None:
     assert served(world().job("b/2", gpus=5, arrived=2.0))[1] == {"b/2": Reason.NO_SIZE_FITS}
 
 
@@ -59,7 +59,7 @@ def test_apps_can_be_the_owners() -> None:
     assert served(made)[0] == {"a/1": [0, 1, 2, 3]}
 
 
-def test_who_runs_in_its_part_stays_where_it_is() -> None:
+def test_a_job_that_runs_in_its_part_stays() -> None:
     made = world().holds("b/1", 6, 7, ends_at=50.0)
     assert served(made)[0]["b/1"] == [6, 7]
 
@@ -100,5 +100,5 @@ def test_parts_are_never_overdrawn_and_pins_add_up(
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=6), st.integers(0, 9), max_size=5))
-def test_the_memo_reads_back(part: dict[str, int]) -> None:
+def test_the_memo_round_trips(part: dict[str, int]) -> None:
     assert Tenants.from_bytes(1, Tenants(part).to_bytes()) == Tenants(part)

@@ -1,4 +1,4 @@
-"""Tiresias in full: queues, promotion of the starved, the memo; what needs no memo is in test_orders."""
+"""Tiresias in full: queues, promotion of starved jobs, the memo; tests without a memo are in test_orders."""
 
 import pytest
 from hypothesis import given
@@ -57,13 +57,13 @@ def test_after_a_promotion_service_counts_from_zero() -> None:
     assert queues(world, value(world, now=500.0))["a/1"] == 1.0
 
 
-def test_a_promoted_job_that_still_waits_is_not_promoted_again_and_gone_jobs_are_forgotten() -> None:
+def test_a_promoted_job_that_still_waits_is_not_promoted_again_and_ended_jobs_are_dropped() -> None:
     memo = Promotions({"a/1": (200.0, 50.0, 160.0), "gone/1": (1.0, 1.0, 1.0)})
     answer = value(starving().remembers("las", Stage.VALUATION, memo), now=5000.0)
     assert answer.memo.jobs == {"a/1": (200.0, 50.0, 160.0)}  # type: ignore[union-attr]
 
 
-def test_running_jobs_do_not_starve_and_without_the_option_nobody_is_promoted() -> None:
+def test_running_jobs_do_not_starve_and_without_the_option_no_job_is_promoted() -> None:
     world = starving().holds("a/1", 0, 1, 2, 3, ends_at=0.0)
     assert queues(world, value(world, now=900.0))["a/1"] == 1.0
     plain = value(starving(), now=900.0, promote=False)
@@ -77,7 +77,7 @@ def test_seconds_can_be_counted_instead_of_gpu_seconds() -> None:
     assert queues(world, value(world, now=100.0, attained="seconds", queues=[50.0]))["a/1"] == 1.0
 
 
-def test_holds_says_how_long_a_rank_stands_once_a_job_starts() -> None:
+def test_holds_gives_the_time_a_rank_is_valid_once_a_job_starts() -> None:
     world = World("1x4 V100").job("a/1", gpus=4, received=60.0).job("b/1", received=5000.0)
     holds = value(world, now=0.0, promote=False).holds
     assert holds is not None
@@ -91,13 +91,13 @@ def test_holds_says_how_long_a_rank_stands_once_a_job_starts() -> None:
         max_size=6,
     )
 )
-def test_the_memo_reads_back(jobs: dict[str, tuple[float, float, float]]) -> None:
+def test_the_memo_round_trips(jobs: dict[str, tuple[float, float, float]]) -> None:
     memo = Promotions(jobs)
     assert Promotions.from_bytes(memo.version, memo.to_bytes()) == memo
 
 
 @given(st.floats(0.0, 2000.0), st.floats(0.0, 500.0), st.floats(1.0, 3000.0))
-def test_the_wake_up_is_never_now_and_at_it_something_changes(received: float, seconds: float, now: float) -> None:
+def test_the_wake_up_is_after_now_and_the_order_changes_then(received: float, seconds: float, now: float) -> None:
     world = ran(World().job("a/1", received=received), "a/1", seconds=seconds, until=0.5)
     answer = value(world, now=now)
     assert answer.wake_at > now

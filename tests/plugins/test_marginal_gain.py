@@ -36,7 +36,7 @@ def allocated(world: World, plugin: Plugin, *, scope: Scope = Scope.FREE) -> tup
     return {str(snapshot.jobs.id[row]): gpus for row, gpus in sizes}, answer
 
 
-def crowd(cluster: str = "1x4 V100") -> World:
+def busy_world(cluster: str = "1x4 V100") -> World:
     """Serial work of 1200 and of 120 s, both on up to four GPUs."""
     world = World(cluster).job("long/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
     return world.job("short/1", gpus=(1, 4), iterations=120, seconds_per_iteration=1.0)
@@ -46,19 +46,19 @@ def crowd(cluster: str = "1x4 V100") -> World:
 
 
 def test_optimus_values_a_size_by_the_seconds_that_the_job_would_still_take() -> None:
-    told = values(crowd(), Optimus())
-    assert [told["long/1", gpus] for gpus in (1, 2, 3, 4)] == [-1200.0, -600.0, -400.0, -300.0]
-    assert told["short/1", 4] == -30.0
+    valued = values(busy_world(), Optimus())
+    assert [valued["long/1", gpus] for gpus in (1, 2, 3, 4)] == [-1200.0, -600.0, -400.0, -300.0]
+    assert valued["short/1", 4] == -30.0
 
 
-def test_optimus_gives_each_a_worker_and_the_rest_where_completion_falls_most() -> None:
-    """By hand: after one each, the long job gains 600 and then 200 s by a GPU more, the short one 60 s at most."""
-    assert allocated(crowd(), Optimus())[0] == {"long/1": 3, "short/1": 1}
+def test_optimus_gives_each_job_a_worker_and_the_rest_where_completion_falls_most() -> None:
+    """By hand: after one GPU each, another GPU saves the long job 600 s, then 200 s, and the short one at most 60 s."""
+    assert allocated(busy_world(), Optimus())[0] == {"long/1": 3, "short/1": 1}
 
 
 def test_optimus_looks_at_measured_speed() -> None:
-    """A job that a second GPU makes no faster is not given it."""
-    world = crowd().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
+    """A job gets no second GPU if it would run no faster."""
+    world = busy_world().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
     assert allocated(world, Optimus())[0] == {"long/1": 1, "short/1": 3}
 
 
@@ -80,8 +80,8 @@ def test_a_step_on_the_menu_is_weighed_by_its_gpus() -> None:
     assert answer.amount.gpus.tolist() == [1, 2]  # two are left, and three more are too many
 
 
-def test_running_jobs_are_sized_anew() -> None:
-    world = crowd().holds("short/1", 0, 1, 2, ends_at=1e9).holds("long/1", 3, ends_at=1e9)
+def test_running_jobs_are_resized() -> None:
+    world = busy_world().holds("short/1", 0, 1, 2, ends_at=1e9).holds("long/1", 3, ends_at=1e9)
     assert allocated(world, Optimus(), scope=Scope.ALL)[0] == {"long/1": 3, "short/1": 1}
 
 
@@ -92,7 +92,7 @@ def test_with_more_jobs_than_gpus_the_first_get_their_worker_and_the_rest_wait()
     assert answer.verdicts.reasons.tolist() == [int(Reason.OUTRANKED)]
 
 
-def test_what_cannot_run_here_says_so_and_stops_nobody() -> None:
+def test_a_job_that_cannot_run_has_a_reason_and_delays_no_other() -> None:
     world = World("1x2 V100").job("big/1", gpus=8).job("small/1", iterations=5, seconds_per_iteration=1.0)
     sizes, answer = allocated(world, Optimus())
     assert sizes == {"big/1": 0, "small/1": 1}
@@ -112,22 +112,22 @@ def test_gpus_of_a_gang_are_of_one_type() -> None:
 
 
 def fresh_and_old(**options: object) -> tuple[World, Slaq]:
-    """Two jobs alike, one of which has done nine tenths of its work."""
+    """Two equal jobs, one with nine tenths of its work done."""
     world = World("1x4 V100").job("old/1", gpus=(1, 4), iterations=1000, done=900, seconds_per_iteration=1.0)
     world.job("new/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
     return world, Slaq(SlaqOptions.model_validate({"epoch": 10.0, **options}))
 
 
-def test_slaq_values_a_size_by_the_loss_that_goes_within_the_epoch() -> None:
+def test_slaq_values_a_size_by_the_reduction_of_loss_in_the_epoch() -> None:
     world, slaq = fresh_and_old()
-    told = values(world, slaq)
+    valued = values(world, slaq)
     # Ten iterations a GPU are one step of a hundred: 1 - 1/2, 1 - 1/3; and 1/91 - 1/92.
-    assert told["new/1", 1] == pytest.approx(1 / 2)
-    assert told["new/1", 2] == pytest.approx(2 / 3)
-    assert told["old/1", 1] == pytest.approx(1 / 91 - 1 / 92)
+    assert valued["new/1", 1] == pytest.approx(1 / 2)
+    assert valued["new/1", 2] == pytest.approx(2 / 3)
+    assert valued["old/1", 1] == pytest.approx(1 / 91 - 1 / 92)
 
 
-def test_slaq_serves_the_job_whose_loss_falls_most_and_starves_none_unless_told() -> None:
+def test_slaq_serves_the_largest_fall_of_loss_and_starves_no_job_unless_allowed() -> None:
     world, slaq = fresh_and_old()
     assert allocated(world, slaq)[0] == {"old/1": 1, "new/1": 3}
     world, slaq = fresh_and_old(starve=True)
@@ -138,19 +138,21 @@ def test_slaq_takes_the_curves_that_the_app_reports_normalized() -> None:
     curves = (LossCurve(job="a/1", asymptote=5.0, amplitude=100.0, exponent=1.0),)
     world = World("1x4 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=1.0, most=4, losses=curves))
     world.job("a/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
-    told = values(world, Slaq(SlaqOptions(epoch=3.0)))
-    assert told["a/1", 1] == pytest.approx(1.0 - 1 / 4)  # three iterations on; the height of the curve is no matter
-    assert told["a/1", 2] == pytest.approx(1.0 - 1 / 7)
+    valued = values(world, Slaq(SlaqOptions(epoch=3.0)))
+    assert valued["a/1", 1] == pytest.approx(
+        1.0 - 1 / 4
+    )  # three iterations later; the height of the curve has no effect
+    assert valued["a/1", 2] == pytest.approx(1.0 - 1 / 7)
 
 
 def test_a_job_loses_no_more_than_it_has_left_to_do() -> None:
     world = World("1x4 V100").job("a/1", gpus=(1, 4), iterations=100, done=90, seconds_per_iteration=1.0)
-    told = values(world, Slaq(SlaqOptions(epoch=1e6)))
-    assert told["a/1", 1] == pytest.approx(told["a/1", 4])
+    valued = values(world, Slaq(SlaqOptions(epoch=1e6)))
+    assert valued["a/1", 1] == pytest.approx(valued["a/1", 4])
     assert allocated(world, Slaq(SlaqOptions(epoch=1e6)))[0] == {"a/1": 1}
 
 
-def test_jobs_of_unknown_length_get_gpus_all_the_same() -> None:
+def test_jobs_of_unknown_length_get_gpus_too() -> None:
     for plugin in (Optimus(), Slaq(SlaqOptions())):
         world = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1", gpus=(1, 4))
         sizes, _ = allocated(world, plugin)

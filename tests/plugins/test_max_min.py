@@ -83,7 +83,7 @@ def test_a_gang_is_of_one_type() -> None:
 
 
 def test_gangs_share_time_so_that_all_have_equally_many_gpus_on_average() -> None:
-    # 4 GPUs, three gangs of 4: a third of the time each. A gang of 1 beside them cannot have more than all the time.
+    # 4 GPUs, three gangs of 4: a third of the time each. A gang of 1 in addition cannot have more than all the time.
     world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=4, arrived=1).job("c/1", gpus=4, arrived=2)
     assert times(world)["a/1"] == pytest.approx([1 / 3])
     assert times(world.job("d/1", gpus=1)) == {
@@ -99,7 +99,7 @@ def test_time_is_shared_among_running_jobs_too_and_by_weight() -> None:
     assert times(world, scope=Scope.FREE) == {"a/1": pytest.approx([0.75]), "b/1": pytest.approx([0.25])}
 
 
-def test_who_may_use_both_types_leaves_the_scarce_one_to_who_must() -> None:
+def test_a_job_that_may_use_both_types_leaves_the_scarce_one_to_jobs_that_need_it() -> None:
     world = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("p/1", gpus=2, gpu_type="P100")
     share = times(world)
     assert share["p/1"][0] == pytest.approx(1 - share["a/1"][0])
@@ -118,7 +118,7 @@ def test_who_may_use_both_types_leaves_the_scarce_one_to_who_must() -> None:
         ({"stages.allocation": "isolated", "stages.placement": "spread"}, 'placement "spread" must honour pins'),
     ],
 )
-def test_what_does_not_go_together_is_refused_at_load(settings: dict[str, object], message: str) -> None:
+def test_stages_that_cannot_be_combined_are_rejected_at_load(settings: dict[str, object], message: str) -> None:
     with pytest.raises(InputErrors, match=message):
         Profile.load("default", settings=settings)
 
@@ -127,7 +127,7 @@ _JOBS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, ma
 
 
 @given(_JOBS, st.booleans())
-def test_nobody_is_left_who_could_be_raised_with_what_is_free(jobs: list[tuple[int, int]], powers: bool) -> None:
+def test_no_job_is_left_that_could_be_raised_with_the_free_gpus(jobs: list[tuple[int, int]], powers: bool) -> None:
     world = World("2x4 V100")
     for number, (least, more) in enumerate(jobs):
         world.job(f"a/{number:02d}", gpus=(least, least + more), arrived=number)

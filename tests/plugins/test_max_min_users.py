@@ -26,7 +26,7 @@ def test_users_share_equally_however_many_jobs_they_have() -> None:
     assert shares(world, among="apps") == {name: pytest.approx([8 / 3]) for name in "abc"}
 
 
-def test_what_a_user_cannot_use_goes_to_the_others() -> None:
+def test_gpus_that_a_user_cannot_use_go_to_the_others() -> None:
     world = World("1x8 V100").app("a", user="ana").app("b", user="bo").app("c", user="cy")
     world.job("a/1", gpus=1).job("b/1", gpus=8).job("c/1", gpus=8).job("a/2", gpus=9)
     assert shares(world) == {"ana": pytest.approx([1.0]), "bo": pytest.approx([3.5]), "cy": pytest.approx([3.5])}
@@ -47,7 +47,7 @@ def test_types_are_kept_apart() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 8)), min_size=1, max_size=12))
-def test_shares_are_level_but_for_those_who_have_all_they_can_use(
+def test_shares_are_level_except_for_users_that_have_all_they_can_use(
     jobs: list[tuple[str, int]],
 ) -> None:
     world = World("2x4 V100")

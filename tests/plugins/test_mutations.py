@@ -41,7 +41,7 @@ def rates(menus: Menus) -> Menus:
 
 
 def values(valuations: Valuations) -> Valuations:
-    """An order is turned round; of bids, the claims' tables are dealt out anew."""
+    """An order is reversed; tables of bids are assigned to other claims."""
     return dataclasses.replace(valuations, forms=tuple(_turned(form) for form in valuations.forms))
 
 
@@ -57,12 +57,12 @@ def _turned(form: Any) -> Any:
 
 
 def order(allocation: Allocation) -> Allocation:
-    """Who was served last is served first."""
+    """The order of service is reversed."""
     return dataclasses.replace(allocation, order=allocation.order[::-1].copy())
 
 
 def amounts(allocation: Allocation) -> Allocation:
-    """Each claim has what the one before it had; pins stay behind."""
+    """Each claim gets the grant of the one before it; pins stay where they were."""
     amount = allocation.amount
     if isinstance(amount, Grants):
         rolled: Any = dataclasses.replace(amount, gpus=np.roll(amount.gpus, 1), pins=None)
@@ -93,7 +93,7 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     ("marginal_gain", Stage.ALLOCATION): {"sizes", "values"},
     # Rates matter where they were measured apart and near.
     ("gandiva", Stage.ALLOCATION): {"sizes", "values"},
-    # Sizes decide what fits, the order who comes first; rates say nothing to it without backfilling.
+    # Sizes decide what fits, the order decides which job is first; rates have no effect without backfilling.
     ("ordered", Stage.ALLOCATION): {"sizes", "values"},
     ("max_min", Stage.ALLOCATION): {"sizes", "values"},
     ("max_min_time", Stage.ALLOCATION): {"sizes", "values"},
@@ -103,7 +103,7 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     ("isolated", Stage.ALLOCATION): {"sizes", "values"},
     # The order of an allocation breaks ties between jobs of one priority.
     ("time_sharing", Stage.REFINE): {"sizes", "order", "amounts"},
-    # Who is furthest behind comes first, whatever order the shares came in.
+    # The claim furthest behind comes first, whatever the order of the shares.
     ("rounding", Stage.REFINE): {"sizes", "amounts"},
     ("divide", Stage.REFINE): {"sizes", "order", "amounts"},
     # Menus matter to a placement where a job cannot grow: it stays if it can run at the size that it has.
@@ -123,9 +123,9 @@ VARIANTS: Mapping[str, tuple[str, Stage, Mapping[str, object], set[str]]] = {
         {"sizes", "rates", "values"},
     ),
 }
-"""Options that make a stage read more."""
+"""Options that make a stage depend on more inputs."""
 
-BESIDE: Mapping[str, Mapping[str, object]] = {
+COMPANIONS: Mapping[str, Mapping[str, object]] = {
     "divide": {
         "stages.elasticity": "range",
         "stages.valuation": "themis",
@@ -142,14 +142,14 @@ BESIDE: Mapping[str, Mapping[str, object]] = {
         "plugins.slaq.epoch": "5s",
     },
 }
-"""Stages beside a plugin with which it has something to do, where the fewest that load would leave it nothing."""
+"""Stages that give a plugin something to do, where the smallest profile that loads would not."""
 
 
 # --- the crowded snapshot ---------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def crowd() -> World:
+def busy_world() -> World:
     """Twelve GPUs, eight of them free or on offer, and many jobs of all sizes and lengths, of three users."""
     world = World("3x4 V100 16cpu 64GB", seed=5)
     for number, (user, weight) in enumerate((("ana", 1.0), ("bo", 2.0), ("cy", 1.0), ("ana", 0.5))):
@@ -176,7 +176,7 @@ NOW = 100.0
 
 
 class Inputs(NamedTuple):
-    """What the stages before the one under test answered."""
+    """The answers of the stages before the one under test."""
 
     stages: Stages
     snapshot: Snapshot
@@ -194,7 +194,7 @@ class Inputs(NamedTuple):
         return {"menus": self.menus, "valuations": self.valuations, "allocation": allocation}
 
     def ask(self, stage: Stage, plugin: str, **inputs: Any) -> object:
-        """Ask the stage, and give what it decides as plain values."""
+        """Call the stage, and return its decision as plain values."""
         menus, offer, snapshot = inputs["menus"], self.offer, self.snapshot
         if stage is Stage.VALUATION:
             return decided(self.stages.valuation(snapshot, menus, offer))
@@ -208,9 +208,9 @@ class Inputs(NamedTuple):
 
 def inputs(plugin: str, settings: Mapping[str, object]) -> Inputs:
     """Run the stages of a profile around a plugin once."""
-    beside = BESIDE.get(plugin) or {f"stages.{key}": item for key, item in companions(plugin, REGISTRY).items()}
-    stages = Profile.load(plugin, registry=REGISTRY, settings={**beside, **settings}).stages(crowd().cluster)
-    snapshot, offer = crowd().snapshot(now=NOW), crowd().offer(NOW)
+    others = COMPANIONS.get(plugin) or {f"stages.{key}": item for key, item in companions(plugin, REGISTRY).items()}
+    stages = Profile.load(plugin, registry=REGISTRY, settings={**others, **settings}).stages(busy_world().cluster)
+    snapshot, offer = busy_world().snapshot(now=NOW), busy_world().offer(NOW)
     menus = stages.elasticity(snapshot)
     valuations = stages.valuation(snapshot, menus, offer)
     if stages.offer is not None:
@@ -225,7 +225,7 @@ def inputs(plugin: str, settings: Mapping[str, object]) -> Inputs:
 
 
 def decided(answer: Valuations | Allocation | Placement) -> object:
-    """What an answer decides, as values that compare; memos and records are not decisions."""
+    """The decision in an answer, as comparable values; memos and records are not part of it."""
     if isinstance(answer, Valuations):
         ranked = [form.ranking() if isinstance(form, Scores) else _plain(form) for form in answer.forms]
         return _plain((answer.claims.rows, ranked))
@@ -253,7 +253,7 @@ def _plain(item: Any) -> Any:
 
 
 def taken(plugin: str, stage: Stage) -> set[str]:
-    """The perturbed inputs that a stage's method takes: what it claims to read."""
+    """The perturbed inputs that a stage's method takes as arguments."""
     parameters = inspect.signature(getattr(REGISTRY.load(plugin), HOOK_OF[stage])).parameters
     return set(parameters) & set(PERTURBATIONS)
 
@@ -278,7 +278,7 @@ STAGES = [
 
 
 @pytest.mark.parametrize(("plugin", "stage"), STAGES, ids=[f"{plugin}-{stage.value}" for plugin, stage in STAGES])
-def test_a_stage_reads_what_it_takes(plugin: str, stage: Stage) -> None:
+def test_a_stage_depends_on_every_input_that_it_takes(plugin: str, stage: Stage) -> None:
     changed = changes(plugin, stage, {})
     for argument in taken(plugin, stage):
         assert changed & set(PERTURBATIONS[argument]), f"{plugin} takes {argument} and does not read them"
@@ -287,7 +287,7 @@ def test_a_stage_reads_what_it_takes(plugin: str, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_option_makes_a_stage_read_more(variant: str) -> None:
+def test_an_option_makes_a_stage_depend_on_more_inputs(variant: str) -> None:
     plugin, stage, settings, expected = VARIANTS[variant]
     assert changes(plugin, stage, settings) == expected
 

@@ -17,7 +17,7 @@ def test_fifo_goes_by_arrival_and_ties_keep_their_order() -> None:
     assert served(world, Fifo()) == ["a/1", "b/1", "c/1"]
 
 
-def test_las_puts_those_who_received_least_first_and_breaks_ties_by_arrival() -> None:
+def test_las_puts_jobs_that_received_least_first_and_breaks_ties_by_arrival() -> None:
     world = World("1x2 V100, 1x2 P100")
     world.job("a/1", received=(10.0, 10.0)).job("b/1", arrived=2.0, received=5.0).job("c/1", arrived=1.0, received=5.0)
     assert served(world, Las(LasOptions())) == ["c/1", "b/1", "a/1"]
@@ -37,7 +37,7 @@ def test_las_wakes_when_the_first_running_job_enters_its_next_queue() -> None:
     assert answer.wake_at == 12.0  # b reaches 100 after 5 s, a after 20 GPU-seconds on two GPUs after 10 s
 
 
-def test_las_never_wakes_at_this_moment() -> None:
+def test_las_never_wakes_at_the_present_time() -> None:
     world = World().job("a/1", received=100.0 - 1e-12).holds("a/1", 0)
     answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(world.snapshot(now=7.0), world.offer(7.0))
     assert answer.wake_at > 7.0

@@ -75,14 +75,14 @@ def test_spread_takes_many_machines() -> None:
 
 
 @BOTH
-def test_who_holds_what_it_is_granted_stays_whatever_the_order(plugin: Packed | Spread) -> None:
+def test_a_claim_that_holds_its_grant_stays_whatever_the_order(plugin: Packed | Spread) -> None:
     world = World("2x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 3, ends_at=50.0)
     gpus, _, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 2}))
     assert gpus == {"a/1": [1, 2], "b/1": [0, 3]}
 
 
 @BOTH
-def test_who_holds_and_gets_nothing_is_named_without_gpus(plugin: Packed | Spread) -> None:
+def test_a_claim_that_holds_gpus_and_gets_none_is_named_without_gpus(plugin: Packed | Spread) -> None:
     world = World("1x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 1, ends_at=50.0)
     gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 0}))
     assert gpus == {"a/1": [0, 1], "b/1": []}
@@ -90,7 +90,7 @@ def test_who_holds_and_gets_nothing_is_named_without_gpus(plugin: Packed | Sprea
 
 
 @BOTH
-def test_who_is_not_named_keeps_its_gpus_unless_the_rest_is_released(plugin: Packed | Spread) -> None:
+def test_a_claim_that_is_not_named_keeps_its_gpus_unless_the_rest_is_released(plugin: Packed | Spread) -> None:
     world = World("1x2 V100").job("a/1", gpus=2).job("b/1").holds("b/1", 0, ends_at=50.0)
     gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2}))
     assert gpus == {}
@@ -116,14 +116,14 @@ def test_a_job_that_cannot_grow_stays_only_at_a_size_on_its_menu(plugin: Packed 
 
 
 @BOTH
-def test_a_job_that_shrinks_or_grows_moves_none_of_the_gpus_that_it_needs_not(plugin: Packed | Spread) -> None:
+def test_a_job_that_shrinks_or_grows_keeps_all_the_gpus_that_it_can(plugin: Packed | Spread) -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", 2, 3, 5, ends_at=50.0)
     smaller, _, _ = placed(world, plugin, grant(world, {"a/1": 2}))
     larger, _, _ = placed(world, plugin, grant(world, {"a/1": 5}))
     assert set(smaller["a/1"]) < {2, 3, 5} < set(larger["a/1"])
 
 
-def test_packed_brings_an_apps_win_to_where_the_app_is() -> None:
+def test_packed_places_an_apps_grant_where_the_app_runs() -> None:
     world = World("3x4 V100").app("a").holds("a", 5, 6).jobs(1, app="x").holds("x/0", 8, 9)
     gpus, _, _ = placed(world, Packed(), grant(world, {"a": 2}, unit=Unit.APP))
     assert machines(world, gpus["a"]) == [1]
@@ -176,7 +176,7 @@ def test_cpus_and_memory_that_jobs_ask_for_are_there(plugin: Packed | Spread) ->
     assert placed(world, plugin, grant(world, {"e/1": 1}))[1] == {"e/1": Reason.MEMORY_SHORT}
 
 
-def test_what_others_hold_of_cpus_is_left_to_them() -> None:
+def test_cpus_that_other_jobs_hold_are_not_given_out() -> None:
     world = World("1x4 V100 16cpu").job("a/1", cpus=12.0).job("b/1", cpus=8.0).holds("a/1", 0, cpus=12.0)
     assert placed(world, Packed(), grant(world, {"b/1": 1}))[1] == {"b/1": Reason.CPUS_SHORT}
 
@@ -258,7 +258,7 @@ def test_gangs_run_whole_on_gpus_of_the_offer_and_nothing_is_overcommitted(
 
 
 @given(st.lists(st.integers(0, 15), unique=True), st.integers(1, 16))
-def test_packed_uses_as_few_machines_as_can_be(busy: list[int], size: int) -> None:
+def test_packed_uses_the_fewest_machines(busy: list[int], size: int) -> None:
     world = World("4x4 V100").job("a/1", gpus=size)
     if busy:
         world.jobs(1, app="busy").holds("busy/0", *busy)
@@ -271,7 +271,7 @@ def test_packed_uses_as_few_machines_as_can_be(busy: list[int], size: int) -> No
         assert len(machines(world, gpus["a/1"])) == fewest
 
 
-def test_a_pool_counts_what_is_taken() -> None:
+def test_a_pool_subtracts_gpus_that_are_taken() -> None:
     world = World("2x4 V100 8cpu")
     pool = Pool(world.snapshot(), np.arange(6))
     pool.take(np.array([0, 1]))

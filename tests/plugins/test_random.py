@@ -14,20 +14,20 @@ def order(world: World, *, round: int = 1, **options: object) -> list[str]:
     return [str(snapshot.jobs.id[row]) for row in answer.claims.rows[answer.form(Scores).ranking()]]
 
 
-def test_the_order_is_drawn_anew_each_round_and_is_the_same_within_it() -> None:
+def test_the_order_is_drawn_each_round_and_is_the_same_within_it() -> None:
     world = World(seed=3).jobs(20)
     assert order(world) == order(world)
     assert len({tuple(order(world, round=number)) for number in range(1, 6)}) == 5
     assert order(world) != order(World(seed=4).jobs(20))
 
 
-def test_a_job_may_keep_its_lot() -> None:
+def test_a_job_may_keep_its_draw() -> None:
     world = World(seed=3).jobs(20)
     assert order(world, round=1, redraw="never") == order(world, round=2, redraw="never")
     assert order(world, redraw="never") != order(World(seed=4).jobs(20), redraw="never")
 
 
-def test_who_else_is_a_candidate_does_not_change_the_order() -> None:
+def test_other_candidates_do_not_change_the_order() -> None:
     few = [name for name in order(World("1x2 V100").jobs(12)) if name not in ("many/3", "many/7")]
     busy = World("1x2 V100").jobs(12).holds("many/3", 0).holds("many/7", 1)
     assert order(busy) == few
@@ -68,7 +68,7 @@ def test_gangs_are_whole_of_one_type_and_share_no_gpu(sizes: list[int], round: i
         assert np.unique(world.cluster.gpu_type[gpus]).size <= 1
 
 
-def test_gpus_are_drawn_by_round_and_who_may_stay_stays() -> None:
+def test_gpus_are_drawn_by_round_and_a_claim_that_can_stay_stays() -> None:
     world = World("4x4 V100").job("a/1", gpus=4).job("b/1", gpus=2).holds("b/1", 5, 9, ends_at=0.0)
     drawn = {tuple(placed(world, {"a/1": 4, "b/1": 2}, round=number)["a/1"]) for number in range(1, 10)}
     assert len(drawn) > 5

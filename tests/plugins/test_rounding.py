@@ -38,7 +38,7 @@ def refined(
     return {names[claim]: int(answer.amount.gpus[claim]) for claim in answer.order.tolist()}, answer.memo
 
 
-def test_gpus_go_one_by_one_to_who_is_furthest_behind() -> None:
+def test_gpus_go_one_by_one_to_the_claim_furthest_behind() -> None:
     behind = np.array([[1.6], [0.9], [0.5]])
     assert apportion(behind, np.array([3])).ravel().tolist() == [2, 1, 0]
     assert apportion(behind, np.array([4])).ravel().tolist() == [2, 1, 1]
@@ -75,7 +75,7 @@ def test_shares_are_rounded_so_that_all_gpus_are_given_out() -> None:
     assert memo.ideal == {"ana": (1.5,), "bo": (1.3,), "cy": (1.2,)}
 
 
-def test_what_was_not_received_is_made_up_for() -> None:
+def test_a_claim_catches_up_on_time_that_it_did_not_receive() -> None:
     # For 100 s ana was promised 1.5 GPUs and got 2, bo 1.3 and got 1, cy 1.2 and got 1 for 50 s only.
     made = World("1x4 V100")
     for name, received in (("ana", 200.0), ("bo", 100.0), ("cy", 50.0)):
@@ -109,24 +109,24 @@ def test_a_share_too_small_for_any_job_is_saved_up_and_lent_to_others() -> None:
     assert refined(made, {"ana": [1.0], "bo": [3.0]}, leftovers=False)[0] == {"bo/1": 3}
 
 
-def test_within_a_claim_the_job_that_starved_longest_comes_first() -> None:
+def test_within_a_claim_the_job_that_waited_longest_comes_first() -> None:
     made = World("1x1 V100").app("ana", user="ana").job("ana/1").job("ana/2").job("ana/3", arrived=10.0)
     made._job_ledger.live.last_ran[made.row("ana/1")] = 90.0
     made._job_ledger.live.last_ran[made.row("ana/2")] = 30.0
     assert list(refined(made, {"ana": [1.0]}, now=100.0)[0]) == ["ana/3"]
 
 
-def test_who_has_no_jobs_for_its_share_saves_nothing_up() -> None:
+def test_a_claim_without_jobs_for_its_share_saves_nothing_up() -> None:
     made = World("1x4 V100").app("ana", user="ana").job("ana/1").app("bo", user="bo").job("bo/1", gpus=(1, 4))
     assert refined(made, {"ana": [2.0], "bo": [2.0]})[1].ideal == {"ana": (1.0,), "bo": (2.0,)}
 
 
-def test_what_a_claim_keeps_outside_the_offer_counts() -> None:
+def test_gpus_that_a_claim_keeps_outside_the_offer_count() -> None:
     made = world().holds("ana/1", 0, 1)
     assert refined(made, {"ana": [2.0], "bo": [1.0], "cy": [1.0]})[0] == {"bo/1": 1, "cy/1": 1}
 
 
-def test_it_wants_device_shares() -> None:
+def test_other_amounts_than_device_shares_are_refused() -> None:
     made = world()
     answer = users(made, {"ana": [1.0]})
     wrong = Allocation(claims=answer.claims, amount=Grants(gpus=np.array([1])), order=answer.order)
@@ -139,7 +139,7 @@ _TABLE = st.dictionaries(st.text(min_size=1, max_size=5), st.tuples(st.floats(-1
 
 
 @given(st.floats(0.0, 1e9), _TABLE, _TABLE)
-def test_the_memo_reads_back(at: float, ideal: dict[str, tuple[float]], owed: dict[str, tuple[float]]) -> None:
+def test_the_memo_round_trips(at: float, ideal: dict[str, tuple[float]], owed: dict[str, tuple[float]]) -> None:
     memo = Account(at=at, ideal=dict(ideal), owed=dict(owed), jobs={"a/1": Seen("a", (1.0,), (2.0,))})
     assert Account.from_bytes(memo.version, memo.to_bytes()) == memo
 

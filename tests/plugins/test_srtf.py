@@ -27,7 +27,7 @@ def srtf(**options: object) -> Srtf:
     return Srtf(LengthOptions.model_validate(options))
 
 
-def test_the_job_that_would_be_done_soonest_at_its_own_size_comes_first() -> None:
+def test_the_job_with_the_least_time_left_at_its_own_size_comes_first() -> None:
     # 100 iterations of 4 s on 4 GPUs: 100 s; 60 of 1 s on 1 GPU: 60 s, less 10 done: 50 s.
     world = World().job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
     world.job("b/1", gpus=1, iterations=60, seconds_per_iteration=1.0, done=10, arrived=5.0)
@@ -38,9 +38,9 @@ def test_the_job_that_would_be_done_soonest_at_its_own_size_comes_first() -> Non
 
 def test_ties_go_by_arrival_and_unknown_lengths_where_the_option_says() -> None:
     world = World().job("late/1", iterations=5, seconds_per_iteration=1.0, arrived=3.0)
-    world.job("early/1", iterations=5, seconds_per_iteration=1.0, arrived=2.0).job("who/1", arrived=0.0)
-    assert ranked(world, srtf())[0] == ["early/1", "late/1", "who/1"]
-    assert ranked(world, srtf(unknown="first"))[0] == ["who/1", "early/1", "late/1"]
+    world.job("early/1", iterations=5, seconds_per_iteration=1.0, arrived=2.0).job("unknown/1", arrived=0.0)
+    assert ranked(world, srtf())[0] == ["early/1", "late/1", "unknown/1"]
+    assert ranked(world, srtf(unknown="first"))[0] == ["unknown/1", "early/1", "late/1"]
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0, 4.0])
@@ -53,7 +53,7 @@ def test_the_rate_at_which_a_job_runs_now_does_not_change_its_length(rate: float
     assert ranked(world, srtf(), now=50.0, menus=menus)[1]["a/1"] == 60.0
 
 
-def test_a_measured_rate_counts_where_it_was_measured_side_by_side() -> None:
+def test_a_rate_measured_on_one_machine_counts() -> None:
     from eunomia import Locality
 
     world = World("2x4 V100").job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)

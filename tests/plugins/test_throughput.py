@@ -43,7 +43,7 @@ def test_sizes_that_gain_too_little_are_left_out() -> None:
     assert list(rates(world, "a/1", contention=0.5, coherency=0.0, least_gain=0.4)) == [1, 3]
 
 
-def test_what_was_measured_comes_first_and_the_law_goes_through_it() -> None:
+def test_measured_rates_come_first_and_the_law_passes_through_them() -> None:
     world = World("2x4 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0).measures("a/1", 4, 2.0)
     got = rates(world, "a/1", contention=0.0, coherency=0.0)
     assert got == {size: pytest.approx(size / 2) for size in range(1, 9)}
@@ -54,7 +54,7 @@ def test_what_was_measured_comes_first_and_the_law_goes_through_it() -> None:
     assert 8 not in got
 
 
-def test_rates_across_machines_do_not_bend_the_curve_but_are_told() -> None:
+def test_rates_across_machines_are_on_the_menu_but_do_not_change_the_curve() -> None:
     world = World("2x4 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=1.0)
     world.measures("a/1", 4, 4.0).measures("a/1", 4, 1.0, locality=Locality.RACK)
     made = menus(world, contention=0.0, coherency=0.0)
@@ -62,7 +62,7 @@ def test_rates_across_machines_do_not_bend_the_curve_but_are_told() -> None:
     assert made.rate(world.row("a/1"), 4, Locality.RACK) == 1.0
 
 
-def test_who_declared_nothing_has_sizes_without_rates_and_paused_jobs_none() -> None:
+def test_jobs_that_declare_nothing_have_sizes_without_rates_and_paused_jobs_none() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 4)).job("b/1", state=JobState.PAUSED)
     assert all(np.isnan(rate) for rate in rates(world, "a/1").values())
     assert list(rates(world, "a/1")) == [1, 2, 3, 4]
@@ -76,7 +76,7 @@ def test_who_declared_nothing_has_sizes_without_rates_and_paused_jobs_none() -> 
     st.floats(0.0, 0.2),
     st.floats(0.0, 0.3),
 )
-def test_a_menu_starts_at_the_least_and_every_further_size_pays(
+def test_a_menu_starts_at_the_least_and_every_further_size_is_faster(
     jobs: list[tuple[int, int, float]], contention: float, coherency: float, least_gain: float
 ) -> None:
     world = World("4x8 V100")

@@ -79,7 +79,7 @@ def test_priority_is_the_share_over_what_was_received_since_the_solution() -> No
     assert answer.memo.at == 100.0  # type: ignore[attr-defined]
 
 
-def test_who_received_nothing_comes_first_the_greatest_share_of_them_before_the_others() -> None:
+def test_jobs_that_received_no_time_come_first_by_their_share() -> None:
     wanted = {"a/1": [0.1], "b/1": [0.2], "c/1": [0.7]}
     world = World("1x2 V100").job("a/1").job("b/1").job("c/1", received=10.0)
     remembering(world, 0.0, wanted, {})
@@ -137,7 +137,7 @@ def test_a_new_job_has_no_priority_or_that_of_an_equal_share() -> None:
     assert list(refined(world, wanted, now=100.0, new_jobs="equal")[0]) == ["new/1"]
 
 
-def test_it_wants_time_shares_of_jobs() -> None:
+def test_other_amounts_than_time_shares_of_jobs_are_refused() -> None:
     world = World().app("a").job("a/1")
     answer = shares(world, {"a/1": [1.0]})
     plugin = TimeSharing(TimeSharingOptions())
@@ -154,7 +154,7 @@ _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 
 
 
 @given(st.floats(0.0, 1e9), _ROWS, _ROWS)
-def test_the_memo_reads_back(
+def test_the_memo_round_trips(
     at: float, wanted: dict[str, tuple[float, ...]], received: dict[str, tuple[float, ...]]
 ) -> None:
     memo = Solution(at=at, shares=wanted, received=received)
@@ -189,7 +189,7 @@ def test_over_time_gangs_get_what_max_min_gives_them() -> None:
     parts = {name: state.job_ledger.live.attained[state.job_row(JobId(f"{name}/0"))] / state.now for name in sizes}
     assert parts["a"] == pytest.approx(parts["b"], abs=0.02)
     assert parts["a"] == pytest.approx(parts["c"], abs=0.02)
-    # d cannot run beside a gang of 4: in two rounds of five it runs alone, and two GPUs idle.
+    # d cannot run next to a gang of 4: in two rounds of five it runs alone, and two GPUs idle.
     assert parts["d"] == pytest.approx(2 * parts["a"], abs=0.03)
     assert sum(parts.values()) == pytest.approx(1.0, abs=0.02)
     assert arbiter.state.stage_wake_at < NEVER

@@ -13,7 +13,7 @@ def instance(
     capacity: list[int] | None = None,
     weight: list[float] | None = None,
 ) -> Instance:
-    """Jobs by their rates; of one GPU and weight 1, on one GPU of each type, where nothing else is said."""
+    """Jobs by their rates; by default of one GPU and weight 1, on one GPU of each type."""
     rate = np.array(rates, float)
     jobs, types = rate.shape
     size = np.array(gpus or [1] * jobs, float)
@@ -31,7 +31,7 @@ def instance(
 
 @st.composite
 def instances(draw: st.DrawFn, *, most_types: int = 3) -> Instance:
-    """Up to six jobs, some of them alike, which all run somewhere."""
+    """Up to six jobs, some of them equal, each of which runs on some type."""
     types = draw(st.integers(1, most_types))
     capacity = draw(st.lists(st.integers(1, 6), min_size=types, max_size=types))
     kinds = draw(

@@ -1,4 +1,4 @@
-"""The policies of the family as plugins: when they solve, what they remember, what their options do."""
+"""The policies of the family as plugins: when they solve, their memos, and the effects of their options."""
 
 from collections.abc import Callable
 
@@ -73,12 +73,12 @@ def test_the_specification_reaches_the_same_goal(name: str) -> None:
     assert fast == pytest.approx(slow, rel=1e-4)
 
 
-def test_blind_to_speed_types_are_alike_and_jobs_have_the_same_of_each() -> None:
+def test_without_performance_jobs_have_equal_shares_of_each_type() -> None:
     found = shares(two_types(), "max_min_fairness")
     assert found == {"a/1": [0.5, 0.5], "b/1": [0.5, 0.5]}
 
 
-def test_with_performance_who_gains_from_a_type_has_it() -> None:
+def test_with_performance_the_job_that_gains_from_a_type_has_it() -> None:
     world = two_types().job("c/1").job("d/1")
     for gpu_type in ("P100", "V100"):
         world.measures("c/1", 1, 1.0, gpu_type=gpu_type)
@@ -131,7 +131,7 @@ def test_the_greatest_throughput_starves_the_slow_unless_it_is_relative() -> Non
     assert sum(row[0] for row in shares(world, "max_sum_throughput", relative=True).values()) == pytest.approx(1.0)
 
 
-def test_who_is_behind_its_own_part_gets_more() -> None:
+def test_a_job_that_is_behind_its_own_part_gets_more() -> None:
     world = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
     world.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=90.0)
     found = shares(world, "finish_time_fairness", now=100.0)
@@ -155,7 +155,7 @@ def test_its_past_counts_at_the_speed_of_the_part_that_it_had_then() -> None:
 # --- when a solution is found --------------------------------------------------------------------------------------
 
 
-def test_a_solution_stands_while_nobody_comes_or_leaves() -> None:
+def test_a_solution_is_kept_while_no_job_arrives_or_leaves() -> None:
     world = World("1x1 V100").job("a/1")
     first = asked(world, "max_min_fairness", now=5.0)
     assert isinstance(first.memo, Shares)
@@ -178,7 +178,7 @@ def test_a_newcomer_waits_until_the_solution_is_old_enough(now: float, solved: b
     assert answer.verdicts.reasons.tolist() == ([] if solved else [Reason.AWAITING_ROUND])
 
 
-def test_a_solution_of_the_start_holds_nobody_up_nor_one_of_which_nobody_is_left() -> None:
+def test_a_solution_of_time_0_or_without_jobs_left_delays_no_job() -> None:
     world = World("1x2 V100").job("a/1")
     start = asked(world, "max_min_fairness", now=0.0).memo
     assert start is not None
@@ -189,7 +189,7 @@ def test_a_solution_of_the_start_holds_nobody_up_nor_one_of_which_nobody_is_left
     assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
-def test_another_capacity_is_another_solution() -> None:
+def test_another_capacity_makes_a_new_solution() -> None:
     world = World("2x1 V100").job("a/1")
     first = asked(world, "max_min_fairness", now=5.0).memo
     assert first is not None
@@ -197,7 +197,7 @@ def test_another_capacity_is_another_solution() -> None:
     assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
-def test_the_memo_reads_back() -> None:
+def test_the_memo_round_trips() -> None:
     memo = Shares(at=0.1, capacity=(2, 3), jobs=("a/1",), share={"a/1": (0.1, 0.2)}, notes={"a/1": (1.0, 2.0, 3.0)})
     assert Shares.from_bytes(memo.version, memo.to_bytes()) == memo
 
@@ -226,7 +226,7 @@ def test_on_one_type_the_shortest_work_goes_first_gangs_by_their_gpu_time() -> N
     assert list(served(world)) == ["short/1", "long/1", "wide/1"]
 
 
-def test_who_gains_most_from_a_type_is_matched_to_it() -> None:
+def test_the_job_that_gains_most_from_a_type_is_matched_to_it() -> None:
     world = World("1x1 P100, 1x1 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
     for name, fast in (("a/1", 1.1), ("b/1", 4.0)):
         world.measures(name, 1, 1.0, gpu_type="P100").measures(name, 1, fast, gpu_type="V100")
@@ -234,7 +234,7 @@ def test_who_gains_most_from_a_type_is_matched_to_it() -> None:
     assert served(world, solver="reference") == served(world)
 
 
-def test_who_runs_is_left_alone() -> None:
+def test_running_jobs_are_not_moved() -> None:
     world = World("1x2 V100").job("a/1").holds("a/1", 0, ends_at=0.0).job("b/1", iterations=5.0)
     assert list(served(world)) == ["b/1"]
 

@@ -60,7 +60,7 @@ def test_the_highest_level_is_that_of_the_specification(made: Instance) -> None:
 
 @FEW
 @given(instances())
-def test_what_is_spread_is_more_for_somebody_and_less_for_nobody(made: Instance) -> None:
+def test_spreading_gives_some_job_more_and_no_job_less(made: Instance) -> None:
     share, _ = highest_level(made, gains(made))
     wider = spread(made, share)
     assert fits(made, wider)
@@ -105,7 +105,7 @@ def test_the_least_rho_is_that_of_the_specification(made: Instance, data: st.Dat
     assert reached.max() <= rho * (1.0 + 1e-6)
 
 
-def test_jobs_that_are_alike_are_one_class() -> None:
+def test_equal_jobs_are_one_class() -> None:
     made = instance([[1.0, 2.0]] * 50 + [[2.0, 1.0]] * 30, capacity=[3, 4])
     classes = classes_of(made, gains(made))
     assert classes.jobs.tolist() == [50.0, 30.0] or classes.jobs.tolist() == [30.0, 50.0]
@@ -116,14 +116,14 @@ def test_jobs_that_are_alike_are_one_class() -> None:
 
 @FEW
 @given(instances())
-def test_nobody_can_gain_without_taking_from_who_has_no_more(made: Instance) -> None:
+def test_no_job_can_gain_without_a_loss_of_a_job_that_has_no_more(made: Instance) -> None:
     gain = gains(made)
     share = fill_up(made, gain)
     assert fits(made, share)
     level = (gain * share).sum(axis=1)
     assert level.min() == pytest.approx(highest_level(made, gain)[1], rel=1e-3)
     for job in range(level.size):
-        # Let everybody who has at most as much keep it: the job cannot have noticeably more.
+        # With the jobs that have at most as much held at their levels, the job cannot have noticeably more.
         others = (level <= level[job] * (1 + 1e-4)) & (np.arange(level.size) != job)
         assert _most(made, gain, job, np.where(others, level, 0.0)) <= level[job] * (1 + 1e-3) + 1e-4
 
@@ -173,7 +173,7 @@ _SPEEDS = st.lists(st.lists(st.floats(0.5, 8.0), min_size=3, max_size=3), min_si
 
 
 @given(_SPEEDS)
-def test_a_trade_moves_gpus_and_makes_nobody_worse_off(rows: list[list[float]]) -> None:
+def test_a_trade_moves_gpus_and_makes_no_owner_worse_off(rows: list[list[float]]) -> None:
     speed = np.array(rows)
     before = np.full(speed.shape, 1.0 / speed.shape[0])
     after = trade(before, speed)
@@ -193,7 +193,7 @@ def test_an_owner_has_no_more_than_it_can_use_and_others_have_the_rest() -> None
 
 
 def _sum_of_completions(work: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", lines: list[int]) -> float:
-    """The least sum over all ways to put jobs into lines, by trying."""
+    """The least sum over all assignments of jobs to lines, by exhaustive search."""
     kinds = [kind for kind, count in enumerate(lines) for _ in range(count)]
     best = np.inf
     for order in permutations(range(work.shape[0])):
@@ -222,6 +222,6 @@ def test_the_matching_gives_the_least_sum_of_completion_times(rows: list[list[fl
         assert cost == pytest.approx(expected)
 
 
-def test_on_one_type_the_longest_stand_last() -> None:
+def test_on_one_type_the_longest_jobs_are_last() -> None:
     found = match(np.array([[5.0], [1.0], [3.0], [9.0], [7.0]]), np.array([2]))
     assert found.place.tolist() == [2, 3, 2, 1, 1]

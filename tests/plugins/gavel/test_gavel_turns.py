@@ -1,4 +1,4 @@
-"""The refiner of Gavel's rounds: priorities, credit, deficits, and the walk over GPU types."""
+"""The refiner of Gavel's rounds: priorities, credit, deficits, and the order of GPU types."""
 
 import dataclasses
 
@@ -80,7 +80,7 @@ def test_ties_go_by_deficit_then_share_then_arrival() -> None:
     assert list(refined(world, wanted, now=200.0)[0]) == ["b/1"]
 
 
-def test_noise_of_sums_breaks_no_tie() -> None:
+def test_rounding_errors_break_no_tie() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5]}
     world = World("1x1 V100").job("a/1", received=120.0 + 1e-9).job("b/1", received=120.0)
     assert list(refined(serving(world, wanted), wanted, now=0.0)[0]) == ["a/1"]
@@ -115,13 +115,13 @@ def test_types_are_filled_one_after_the_other_and_a_job_runs_on_one() -> None:
     assert walked == {"b/1": (1, "K80"), "a/1": (1, "P100"), "c/1": (1, "V100")}
 
 
-def test_a_shuffled_walk_is_the_same_in_the_same_round_and_another_in_others() -> None:
+def test_a_shuffled_type_order_is_fixed_within_a_round_and_differs_between_rounds() -> None:
     wanted = {"a/1": [0.3, 0.3, 0.3]}
     world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1")
     plugin = GavelRounds(GavelRoundsOptions(walk="shuffled"))
-    walks = [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
-    assert walks == [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
-    assert len({tuple(walk) for walk in walks}) == 6
+    orders = [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
+    assert orders == [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
+    assert len({tuple(walk) for walk in orders}) == 6
     assert list(refined(world, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
 
 
@@ -157,7 +157,7 @@ def test_rounds_end_by_the_clock_or_when_the_executor_says_so() -> None:
     assert (answer.lease, answer.protected, answer.wake_at) == (None, 0.0, NEVER)
 
 
-def test_it_wants_time_shares_of_jobs() -> None:
+def test_other_amounts_than_time_shares_of_jobs_are_refused() -> None:
     world = World().app("a").job("a/1")
     answer = shares(world, {"a/1": [1.0]}, 0.0)
     plugin = GavelRounds(GavelRoundsOptions())
@@ -174,7 +174,7 @@ _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 
 
 
 @given(st.floats(0.0, 1e9), _ROWS, _ROWS, _ROWS)
-def test_the_memo_reads_back(
+def test_the_memo_round_trips(
     at: float,
     share: dict[str, tuple[float, ...]],
     received: dict[str, tuple[float, ...]],

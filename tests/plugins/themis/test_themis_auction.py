@@ -86,18 +86,18 @@ def test_the_screen_of_the_demo() -> None:
     assert (1 - outcome.kept) == pytest.approx([0.128, 0.128, 0.0], abs=1e-3)
 
 
-def test_nobody_pays_where_all_fits() -> None:
+def test_no_app_pays_where_all_bids_fit() -> None:
     table = ByBundle.of(machines(4), [2.0, 3.0], [[Bundle(1.0, (Part(0, 2),))]] * 2)
     assert run_auction(table).kept.tolist() == [1.0, 1.0]
 
 
-def test_rows_that_are_no_better_than_nothing_never_win() -> None:
+def test_rows_without_a_gain_never_win() -> None:
     table = ByBundle.of(machines(4), [1.0], [[Bundle(1.0, (Part(0, 2),)), Bundle(1.5, (Part(0, 4),))]])
     assert run_auction(table).row.tolist() == [-1]
 
 
 @pytest.mark.parametrize("bids", [[], [[]], [[], [Bundle(0.5, (Part(0, 1),))]]])
-def test_auctions_with_nobody_or_with_one_bidder(bids: list[list[Bundle]]) -> None:
+def test_auctions_with_no_or_one_bidder(bids: list[list[Bundle]]) -> None:
     table = ByBundle.of(machines(1), [1.0] * len(bids), bids)
     for outcome in (run_auction(table), run_reference(table), run_auction(table, integer=True)):
         assert outcome.row.tolist() == [0 if rows else -1 for rows in bids]
@@ -141,7 +141,7 @@ def test_all_three_equal_brute_force_on_tiny_instances(seed: int) -> None:
         assert outcome.objective == pytest.approx(best, abs=1e-9)
         for claim in np.flatnonzero(outcome.row >= 0).tolist():
             others = outcome.objective - gains(table)[outcome.row[claim]]
-            assert outcome.kept[claim] == pytest.approx(math.exp(others - brute_force(table, barred=claim)))
+            assert outcome.kept[claim] == pytest.approx(math.exp(others - brute_force(table, excluded=claim)))
 
 
 def test_odd_gangs_on_equal_machines_are_counted_and_exact() -> None:
@@ -189,7 +189,7 @@ def test_too_many_counts_are_left_to_the_integer_programme() -> None:
     assert (outcome.row >= 0).all()
 
 
-def test_tables_that_are_not_all_kept_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_tables_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(8):
         table = random_bids(np.random.default_rng(seed), odd=False)
         whole = run_auction(table)
@@ -206,7 +206,7 @@ def test_tables_that_are_not_all_kept_give_the_same(monkeypatch: pytest.MonkeyPa
     many=st.integers(1, 3),
     wanted=st.lists(st.integers(1, 9), min_size=1, max_size=7),
 )
-def test_counting_says_exactly_what_can_be_packed(free: int, many: int, wanted: list[int]) -> None:
+def test_counts_decide_exactly_which_parts_can_be_packed(free: int, many: int, wanted: list[int]) -> None:
     """For one class: the counts allow all parts together if and only if some packing has them."""
     wanted = [min(size, free) for size in wanted]
     classes = machines(*[free] * many)

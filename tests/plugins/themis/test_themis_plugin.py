@@ -31,7 +31,7 @@ def forecast(seconds: float, *, jobs: int = 1, most: int = 4, done: float = 0.0)
 
 
 def four_apps() -> World:
-    """Four apps of two jobs on 8 GPUs; the later they came, the less they have waited."""
+    """Four apps of two jobs on 8 GPUs; apps that arrived later have waited less."""
     world = World("2x4 V100")
     for number in range(4):
         world.app(f"app{number}", arrived=100.0 * number, contention=4.0, forecast=forecast(4000.0, jobs=2))
@@ -64,7 +64,7 @@ def test_the_offer_goes_to_the_worst_off() -> None:
     assert offer.apps.tolist() == [world.row("app0"), world.row("app1")]
 
 
-def test_whose_lease_ends_is_judged_by_what_it_has_had() -> None:
+def test_an_app_with_an_ended_lease_is_valued_by_the_gpus_that_it_held() -> None:
     """app0 ran on four GPUs until now; app1 keeps one. Both want more: the offer is app1's, or app0 had it for ever."""
     world = World("2x4 V100")
     for name in ("app0", "app1"):
@@ -79,8 +79,8 @@ def test_whose_lease_ends_is_judged_by_what_it_has_had() -> None:
     assert table.now[world.row("app0")] > table.now[world.row("app1")]  # a bid still starts from nothing
 
 
-def test_who_runs_on_nothing_comes_before_who_has_more_left_to_do() -> None:
-    """app0 has all its work before it and one GPU, app1 little left and none: its ρ is unbounded (§3.3.2)."""
+def test_an_app_without_gpus_comes_before_one_with_more_work_left() -> None:
+    """app0 has one GPU and all its work left, app1 has no GPU and little left: its ρ is unbounded (§3.3.2)."""
     world = World("2x4 V100")
     world.app("app0", contention=2.0, forecast=forecast(8000.0, jobs=2)).job("app0/0", gpus=(1, 4))
     world.job("app0/1", gpus=(1, 4)).holds("app0/0", 0, ends_at=900.0)
@@ -93,7 +93,7 @@ def test_who_runs_on_nothing_comes_before_who_has_more_left_to_do() -> None:
     assert offer.apps.tolist() == [world.row("app1")]
 
 
-def test_apps_that_can_use_nothing_are_not_counted() -> None:
+def test_apps_that_cannot_use_the_offer_are_not_counted() -> None:
     """app0 holds all that it can use, app1 asks for another type: of two left, f = 0.5 shows the offer to one."""
     world = World("2x4 V100, 1x2 P100")
     for name, kind in (("app0", None), ("app1", "P100"), ("app2", None), ("app3", None)):
@@ -121,14 +121,14 @@ def test_a_round_gives_out_everything_and_pins_it() -> None:
     assert offer.apps.size == 3
 
 
-def test_the_same_round_twice_is_the_same_and_another_round_draws_anew() -> None:
+def test_the_same_round_twice_is_equal_and_another_round_draws_again() -> None:
     grants = [auction(themis(fairness_knob=0.25), four_apps())[0].amount.gpus.tolist() for _ in range(2)]
     assert grants[0] == grants[1]
     others = {tuple(auction(themis(fairness_knob=0.25), four_apps(), number=n)[0].amount.gpus) for n in range(12)}
     assert len(others) > 1
 
 
-def test_warm_and_cold_preparation_give_the_same_bids() -> None:
+def test_a_warm_and_a_cold_cache_give_the_same_bids() -> None:
     world, warm = four_apps(), themis(fairness_knob=0.0)
     snapshot, menus, _, offer = round_of(warm, world)
     again = warm.eunomia_valuation(snapshot, menus, offer).form(ByBundle)
@@ -172,7 +172,7 @@ def test_payments_come_off_and_go_to_apps_outside_first() -> None:
 
 
 def test_the_record_adds_up_over_many_rounds() -> None:
-    """Over 40 seeds: what is kept and left over is what was granted, and c_i of the bundle is kept on average."""
+    """Over 40 seeds: kept and leftover GPUs add up to the grants, and c_i of the bundle is kept on average."""
     expected = kept = 0.0
     for number in range(40):
         allocation, offer, _ = auction(themis(fairness_knob=0.25), four_apps(), number=number)
@@ -196,7 +196,7 @@ def test_gangs_are_kept_whole_or_not_at_all() -> None:
         allocation, _, _ = auction(themis(fairness_knob=0.0), world, now=100.0, number=number)
         sizes |= set(allocation.amount.gpus.tolist())
         held_back += int(Reason.HELD_BACK) in allocation.verdicts.reasons.tolist()
-        assert int(allocation.amount.gpus.sum()) == 4  # what a payment leaves goes to whoever can use it
+        assert int(allocation.amount.gpus.sum()) == 4  # GPUs that a payment frees go to apps that can use them
     assert sizes == {0, 4}
     assert held_back > 0
 
@@ -312,7 +312,7 @@ def test_bad_options_are_refused_with_rule_value_and_place(given: dict[str, obje
     assert "mixed.toml, [plugins.themis]" in str(caught.value)
 
 
-def test_standings_of_nobody() -> None:
+def test_standings_without_apps() -> None:
     world = World("1x2 V100")
     allocation, _, valuations = auction(themis(), world, now=0.0)
     assert isinstance(valuations, Valuations)

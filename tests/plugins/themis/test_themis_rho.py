@@ -142,7 +142,7 @@ def test_each_lease_without_gpus_adds_to_what_any_bundle_gains() -> None:
     assert all(rho_now(work, late) >= 3.0 * row.rho for row in rows)
 
 
-def test_what_it_holds_counts_in_its_bids() -> None:
+def test_held_gpus_count_in_bids() -> None:
     """It holds 2 GPUs of machine 0: 2 more there make one piece of 4, 2 elsewhere two pieces."""
     classes = MachineClasses.of(machine=[0, 1], free=[2, 2], gpu_type=[0, 0], rack=[0, 0], named=[0])
     place = context(held={0: 2}, rack_of={0: 0}, usable=np.arange(1, 9), ideal=1000.0)

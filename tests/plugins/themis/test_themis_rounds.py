@@ -22,7 +22,7 @@ Script = list[tuple[float, Event]]
 
 
 def searches(apps: int, jobs: int, seconds: float, *, most: int = 2) -> tuple[Script, dict[JobId, float]]:
-    """Apps of several jobs, a few seconds apart, each of which reports its forecast when it comes."""
+    """Apps of several jobs that arrive a few seconds apart and report their forecasts on arrival."""
     script: Script = []
     work: dict[JobId, float] = {}
     for number in range(apps):
@@ -84,7 +84,7 @@ def test_the_same_run_twice_is_the_same() -> None:
 
 
 def test_work_conserving_no_gpu_idles_while_an_app_could_use_it() -> None:
-    """In every auction what was offered is given out, as far as somebody can use it."""
+    """In every auction all offered GPUs that an app can use are given out."""
     script, work = searches(8, 4, 50.0)
     outcome = drive(themis_arbiter("2x4 V100"), script, work=work, until=50_000.0)
     early = [one for one in auctions(outcome.decisions) if one["gpus_offered"]][:10]
@@ -94,7 +94,7 @@ def test_work_conserving_no_gpu_idles_while_an_app_could_use_it() -> None:
 
 
 class Agents:
-    """Stand in for app masters: answer each offer with what the valuation says on the app's own snapshot."""
+    """Stand in for app masters: answer each offer with the valuation of the app's own snapshot."""
 
     def __init__(self, silent: set[str]) -> None:
         self.silent = silent
@@ -153,7 +153,7 @@ def test_a_bid_of_several_claims_or_for_other_machines_is_refused(claims: int) -
 
 
 def test_a_bid_is_worth_what_the_arbiter_would_have_said() -> None:
-    """Bids that come at once give the same first auction as valuing in process."""
+    """Bids that arrive at once give the same first auction as valuing in process."""
     first = []
     for deadline in ("none", "2s"):
         script, work = searches(5, 3, 40.0)

@@ -1,4 +1,4 @@
-"""An app bids for no more than the jobs of its present phase have a use for."""
+"""An app bids for no more GPUs than the jobs of its present phase can use."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def forecast(*left_and_most: tuple[float, int]) -> Forecast:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("forecast", "expected"),
     [
         (forecast((5.0, 1), (0.0, 1), (0.0, 1)), [1]),  # the last one before the rung: others have arrived
         (forecast((5.0, 1), (7.0, 2)), [1, 2, 3]),
@@ -23,8 +23,10 @@ def forecast(*left_and_most: tuple[float, int]) -> Forecast:
         (None, [1, 2, 3, 4]),
     ],
 )
-def test_what_the_present_phase_cannot_use_is_not_bid_for(told: Forecast | None, expected: list[int]) -> None:
-    assert useful(np.arange(1, 5), told).tolist() == expected
+def test_an_app_bids_for_no_gpus_that_its_present_phase_cannot_use(
+    forecast: Forecast | None, expected: list[int]
+) -> None:
+    assert useful(np.arange(1, 5), forecast).tolist() == expected
 
 
 def test_the_least_that_the_app_can_run_on_is_always_left() -> None:

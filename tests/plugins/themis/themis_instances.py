@@ -9,7 +9,7 @@ from eunomia.units import Ints
 
 
 def random_bids(rng: np.random.Generator, *, odd: bool = True) -> ByBundle:
-    """A small auction whose bidders together want at least two and a half times what there is."""
+    """A small auction in which bidders ask for at least two and a half times the GPUs on offer."""
     classes = _classes(rng)
     sizes = [1, 2, 3, 4, 5, 6, 8] if odd else [1, 2, 4, 8]
     bids: list[list[Bundle]] = []
@@ -35,7 +35,7 @@ def _classes(rng: np.random.Generator) -> MachineClasses:
 
 
 def _bid(rng: np.random.Generator, classes: MachineClasses, sizes: Ints) -> list[Bundle]:
-    """Every way in which this generator knows to hold each size, worth more the more GPUs and the fewer machines."""
+    """Every way of this generator to hold each size; the value rises with GPUs and falls with machines."""
     half = rng.uniform(0.5, 8.0)
     far = rng.uniform(1.0, 1.5)
     rows = []
@@ -60,8 +60,8 @@ def _ways(classes: MachineClasses, size: int) -> list[tuple[Part, ...]]:
     return ways
 
 
-def brute_force(bids: ByBundle, barred: int = -1) -> float:
-    """Greatest sum of gains by trying everything: every choice of rows, every packing."""
+def brute_force(bids: ByBundle, excluded: int = -1) -> float:
+    """Greatest sum of gains by exhaustive search over choices of rows and packings."""
     gain = np.log(bids.now[bids.claim_of_row] / bids.rho)
     free = np.repeat(bids.classes.free, bids.classes.machines)
     best = 0.0
@@ -85,7 +85,7 @@ def brute_force(bids: ByBundle, barred: int = -1) -> float:
             best = max(best, total)
             return
         choose(claim + 1, parts, total)
-        if claim != barred:
+        if claim != excluded:
             for row in bids.rows(claim):
                 more = [*parts, *bids.parts(row)]
                 if gain[row] > 0 and place(more, free.copy()):
