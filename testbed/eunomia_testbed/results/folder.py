@@ -45,14 +45,14 @@ def is_there(path: Path) -> bool:
 
 @value
 class ResultFolder:
-    """A folder that a run writes to; ``csv`` adds a CSV file beside every Parquet file."""
+    """A folder that a run writes to; ``csv`` adds a CSV file to every Parquet file."""
 
     path: Path
     csv: bool = False
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False, csv: bool = False) -> Self:
-        """Make the folder, and let ``latest`` beside it point to it.
+        """Makes the folder, and lets the link ``latest`` in its parent point to it.
 
         Raises:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.

@@ -14,7 +14,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
 _LARGE: Final = 1024**2
-"""Bytes of a file from which on it is worth reading the keys first."""
+"""Least size in bytes of a file for which reading the keys first pays."""
 
 
 @builds

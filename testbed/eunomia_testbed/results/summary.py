@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 OVERHEADS: Final = ("start", "restore", "save", "idle")
-"""What a held slot does beside making progress."""
+"""Activities of a held GPU other than progress."""
 
 
 @value
 class Summary:
-    """What one policy did with one seed; None is unknown. Shares are fractions of 1.
+    """The figures of one policy and seed; None is unknown. Shares are fractions of 1.
 
     ``rho_worst`` to ``rho_jain`` are of the kind of rho that the run is judged by, which ``rho_kind`` names.
     """

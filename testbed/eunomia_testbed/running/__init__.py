@@ -1,1 +1,1 @@
-"""Running many simulations: policies, seeds and loads, in parallel processes, resumable, with one progress display."""
+"""Runs many simulations: policies, seeds and loads, in parallel processes, resumable, with one progress display."""

@@ -1,4 +1,4 @@
-"""Running one cell, and the files that it leaves until all cells are put together."""
+"""Runs one cell, and writes its files, which are merged when all cells are done."""
 
 import json
 import shutil
@@ -16,14 +16,14 @@ from eunomia_testbed.running.plan import Cell, Plan
 from eunomia_testbed.simulator import Progress, simulate_one
 
 CELLS: Final = ".cells"
-"""The folder within a result folder where finished cells stand while others run."""
+"""The folder within a result folder that holds finished cells while others run."""
 LARGE: Final = 20_000
-"""Jobs of a run from which on it is worth handing memory back."""
+"""Least number of jobs of a run after which returning memory pays."""
 _DONE: Final = "done.json"
 
 
 def cell_path(folder: Path, cell: Cell) -> Path:
-    """Where a cell's files stand."""
+    """The folder of a cell's files."""
     return folder / CELLS / cell.folder
 
 
@@ -33,7 +33,7 @@ def is_done(folder: Path, cell: Cell) -> bool:
 
 
 def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress], None] | None = None) -> None:
-    """Simulate a cell and write its tables; the last file says that it is whole."""
+    """Simulates a cell and writes its tables; the last file marks the cell as complete."""
     workload = plan.workload_of(cell)
     run = simulate_one(
         workload,
@@ -61,7 +61,7 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
 
 
 def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> None:
-    """Write what a cell came to; what an interrupted attempt left there goes."""
+    """Writes the results of a cell, and removes those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     for table, frame in frames.tables.items():
         if frame.height:
@@ -78,13 +78,13 @@ def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
 
 
 def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
-    """Put the tables of finished cells together, ordered by policy and seed.
+    """Merges the tables of finished cells, ordered by policy and seed.
 
     Args:
         folder: of the results.
         cells: those that are done.
-        csv: whether CSV is written beside Parquet.
-        keep: whether cells are kept, for a run that goes on later.
+        csv: whether CSV is written in addition to Parquet.
+        keep: whether cells are kept, for a run that is resumed later.
     """
     paths = [cell_path(folder, cell) for cell in sorted(cells, key=lambda cell: (cell.label, cell.seed))]
     names = sorted({str(file.relative_to(path)) for path in paths for file in path.rglob("*.parquet")})

@@ -1,4 +1,4 @@
-"""Showing how many simulations go on: a bar for each policy that runs, or without a terminal a line an event."""
+"""Shows the progress of simulations: a bar for each running cell, or without a terminal one line per event."""
 
 import sys
 import time
@@ -25,10 +25,10 @@ def display(plan: Plan, *, done: int = 0) -> "Display":
 
 
 class Display(Silent):
-    """Shows nothing; the others say more."""
+    """Shows nothing; the base of the other displays."""
 
     def close(self) -> None:
-        """Leave nothing on the screen that is not true any more."""
+        """Removes outdated lines from the screen."""
 
 
 class Lines(Display):
@@ -46,25 +46,25 @@ class Lines(Display):
         self._last: dict[Cell, Progress] = {}
 
     def began(self, cell: Cell) -> None:
-        """Note the time."""
+        """Records the start time."""
         self._began[cell] = time.monotonic()
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Note how far it is."""
+        """Records the progress."""
         self._last[cell] = progress
 
     def ended(self, cell: Cell) -> None:
-        """Say that it is done."""
+        """Writes that the cell is done."""
         self._done += 1
         took = time.monotonic() - self._began.pop(cell, time.monotonic())
         last = self._last.pop(cell, None)
         whole = last is not None and last.finished == last.jobs
-        told = f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, " if last is not None and whole else ""
-        self._write(f"{cell.label}, seed {cell.seed}: {told}{took:.1f} s   {self._done} of {self._total} done")
+        text = f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, " if last is not None and whole else ""
+        self._write(f"{cell.label}, seed {cell.seed}: {text}{took:.1f} s   {self._done} of {self._total} done")
 
 
 class Bars(Display):
-    """A bar for each cell that runs, drawn in place.
+    """A bar for each running cell, drawn in place.
 
     Args:
         total: cells of the plan.
@@ -130,11 +130,11 @@ def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
     part = finished / jobs if jobs else 0.0
     halves = round(part * 2 * BAR)
     bar = ("━" * (halves // 2) + "╸" * (halves % 2)).ljust(BAR, "─")
-    told = (
+    text = (
         f"{name:<18} {bar}  {finished} of {jobs} jobs   simulated {simulated(progress.time_seconds if progress else 0)}"
     )
     left = f", about {seconds * (1 - part) / part:.0f} s left" if part > 0.02 else ""
-    return f"{told}{left}"
+    return f"{text}{left}"
 
 
 def simulated(seconds: float) -> str:

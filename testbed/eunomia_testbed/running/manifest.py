@@ -1,4 +1,4 @@
-"""What a result folder was run with, as hashes: an interrupted run goes on only with the very same."""
+"""Hashes of a run's inputs: an interrupted run is resumed only with equal inputs."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 
 def manifest_of(plan: Plan) -> dict[str, str]:
-    """What the plan's results depend on, each part by its hash."""
+    """Hashes of the inputs on which the plan's results depend."""
     workloads = {id(workload): workload for workload in plan.workloads.values()}
     return {
         "version": __version__,
@@ -45,15 +45,15 @@ def manifest_of(plan: Plan) -> dict[str, str]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Leave the manifest in the folder."""
+    """Writes the manifest to the folder."""
     (folder / NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Compare a folder's manifest with what is to be run now.
+    """Compares a folder's manifest with the present plan.
 
     Raises:
-        InputError: the folder has none, or something else is to be run.
+        InputError: the folder has none, or the plan differs.
     """
     path = folder / NAME
     rule = "--resume must name a folder that an interrupted simulation left"
@@ -70,7 +70,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
 
 
 def workload_hash(workload: Workload) -> str:
-    """SHA-256 of all that a workload holds."""
+    """SHA-256 of the whole workload."""
     digest = hashlib.sha256()
     for part in (workload.users, workload.apps, workload.jobs):
         for name in part.__dataclass_fields__:

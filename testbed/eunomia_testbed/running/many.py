@@ -1,4 +1,4 @@
-"""A whole plan: the folder, its cells, the tables put together, the summary and the report."""
+"""Runs a whole plan: the folder, its cells, the merged tables, the summary and the report."""
 
 import contextlib
 import dataclasses
@@ -31,11 +31,11 @@ _PACKAGES: Final = ("eunomia", "numpy", "polars", "highspy")
 
 @builds
 class Outcome:
-    """What became of a plan.
+    """The outcome of a plan.
 
     Attributes:
         facts: what ``run.json`` holds.
-        metrics: a row a policy and seed, as in ``summary.csv``.
+        metrics: one row per policy and seed, as in ``summary.csv``.
         ended: ``interrupted``: by Ctrl-C; what was finished is kept.
         dropped: rows of traces that were not used, jobs that could not run here.
     """
@@ -49,7 +49,7 @@ class Outcome:
     dropped: int
     report: Path | None
     failed: tuple[EunomiaError, ...] = ()
-    """What went wrong in simulations, such as a fault of a plugin; the others are done."""
+    """Failed simulations, such as by a fault of a plugin; the others are done."""
 
 
 def run_plan(
@@ -62,19 +62,19 @@ def run_plan(
     report: bool = True,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Run every cell that is not done yet, and write the folder.
+    """Runs every cell that is not done yet, and writes the folder.
 
     Args:
         plan: what to run.
         out: the folder; it must not exist, but for ``overwrite`` and ``resume``.
         processes: how many; None: as many as are worth it.
         overwrite: whether an earlier run's folder is replaced.
-        resume: whether an interrupted run's folder is gone on with.
+        resume: whether an interrupted run's folder is continued.
         report: whether ``report.html`` is written.
-        watch: hears how it goes.
+        watch: is called with the progress.
 
     Raises:
-        InputError: the plan or the folder does not do; nothing was changed.
+        InputError: the plan or the folder is invalid; nothing was changed.
         EunomiaError: a worker died, or the disk is full; what was finished before is kept.
     """
     plan.check()
@@ -93,7 +93,7 @@ def run_plan(
         failed = run_cells(plan, left, folder.path, processes=count, watch=watch or Silent())
     except KeyboardInterrupt:
         ended = "interrupted"
-        # Within polars one Ctrl-C is told twice, by polars and then by Python: the second one comes here.
+        # Within polars one Ctrl-C raises twice, in polars and then in Python: the second exception is caught here.
         try:  # noqa: SIM105 - suppress is called before it suppresses
             time.sleep(0.0)
         except KeyboardInterrupt:
@@ -137,7 +137,7 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether every cell of the folder was put together; a run that failed is run again."""
+    """Whether every cell of the folder was merged; a failed run is run again."""
     if not (path / "summary.csv").is_file() or (path / CELLS).exists():
         return False
     facts = path / "run.json"
@@ -149,7 +149,7 @@ def _failure(failed: FailedCell) -> FailedRun:
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
-    """Put together what is there, so that it can be read; cells stay where others are still to come."""
+    """Merges the finished cells, so that they can be read; cells are kept while others are missing."""
     if not done:
         return
     write_text(_dropped_csv(folder.path, plan, done), folder.path / "dropped.csv")
@@ -212,7 +212,7 @@ def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: P
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hear no Ctrl-C meanwhile, in the main thread."""
+    """Ignores Ctrl-C meanwhile, in the main thread."""
     import signal
     import threading
 

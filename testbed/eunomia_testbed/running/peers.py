@@ -1,4 +1,4 @@
-"""Round rules of other simulators, by name: made anew for each workload, with the profiles that they want."""
+"""Round rules of other simulators, by name: made for each workload, with the profiles adapted to them."""
 
 import importlib
 from collections.abc import Callable

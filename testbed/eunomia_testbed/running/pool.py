@@ -1,4 +1,4 @@
-"""Running cells one after the other here, or side by side in processes of their own: the results are the same."""
+"""Runs cells one after the other in this process, or in parallel in worker processes, with equal results."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ WORTH_A_PROCESS = 4_000
 
 
 class WorkerDiedError(EunomiaError):
-    """A process that ran simulations was killed; those that were done stay."""
+    """A worker process was killed; finished cells are kept."""
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
@@ -47,10 +47,10 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
         cells: to be run.
         folder: of the results.
         processes: 1: here.
-        watch: hears how it goes.
+        watch: is called with the progress.
 
     Returns:
-        Cells in which something went wrong, such as a fault of a plugin; the other cells are done.
+        Failed cells, such as by a fault of a plugin; the other cells are done.
 
     Raises:
         DiskError: nothing more can be written; the cells that were done stay.
@@ -96,21 +96,21 @@ class _Pool:
                     raise _died(worker, self._cells[0]) from error
                 self._give(worker)
             while self._open:
-                self._hear(*self._news.get())
+                self._handle(*self._news.get())
         return self._failed
 
-    def _hear(self, worker: "subprocess.Popen[bytes]", told: dict[str, Any] | None) -> None:
-        if told is None:
+    def _handle(self, worker: "subprocess.Popen[bytes]", message: dict[str, Any] | None) -> None:
+        if message is None:
             if worker.pid in self._busy:
                 raise _died(worker, self._cells[self._busy[worker.pid]])
             return
-        cell = self._cells[told["cell"]]
-        if "progress" in told:
-            finished, jobs, seconds = told["progress"]
+        cell = self._cells[message["cell"]]
+        if "progress" in message:
+            finished, jobs, seconds = message["progress"]
             self._watch.moved(cell, Progress(finished=finished, jobs=jobs, time_seconds=seconds))
             return
-        if "error" in told:
-            error = raised(told["error"])
+        if "error" in message:
+            error = raised(message["error"])
             if isinstance(error, DiskError) or not isinstance(error, EunomiaError):
                 raise error
             self._failed.append(FailedCell(cell=cell, error=error))

@@ -1,4 +1,4 @@
-"""A plan as bytes for another process: profiles go as their text, and are made anew there."""
+"""A plan as bytes for another process: profiles are sent as text, and rebuilt there."""
 
 import pickle
 

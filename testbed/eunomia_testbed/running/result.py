@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class SimulationResult:
-    """What ``simulate`` came to.
+    """The result of ``simulate``.
 
     Frames hold the tables of all policies and seeds; their columns stand in ``docs/reference/results.md``.
 
     Args:
         folder: of the results.
-        keeper: keeps a temporary folder until nobody has the result any more.
+        keeper: keeps a temporary folder as long as the result exists.
     """
 
     def __init__(self, folder: Path, keeper: object = None) -> None:
@@ -138,7 +138,7 @@ def simulate(
     processes: int | None = None,
     tolerate_faults: bool = False,
 ) -> SimulationResult:
-    """Simulate a workload on a cluster under policies, with each seed.
+    """Simulates a workload on a cluster under policies, with each seed.
 
     Args:
         workload: a trace that was read, or a generator that makes one from a seed.

@@ -1,4 +1,4 @@
-"""Who hears how cells go on."""
+"""Watches: observers of the progress of cells."""
 
 from typing import Protocol
 
@@ -7,18 +7,18 @@ from eunomia_testbed.simulator import Progress
 
 
 class Watch(Protocol):
-    """Is told of each cell; nothing that it does changes a result."""
+    """Is called with the progress of each cell, and never changes a result."""
 
     def began(self, cell: Cell) -> None:
-        """Hear that a cell runs now."""
+        """A cell begins to run."""
         ...
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Hear how far it is."""
+        """A cell has made progress."""
         ...
 
     def ended(self, cell: Cell) -> None:
-        """Hear that its files are written."""
+        """A cell's files are written."""
         ...
 
 
@@ -26,10 +26,10 @@ class Silent:
     """Shows nothing."""
 
     def began(self, cell: Cell) -> None:
-        """Say nothing."""
+        """Does nothing."""
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Say nothing."""
+        """Does nothing."""
 
     def ended(self, cell: Cell) -> None:
-        """Say nothing."""
+        """Does nothing."""

@@ -1,7 +1,7 @@
-"""A process that runs cells: ``python -m eunomia_testbed.running.worker``, told through its standard streams.
+"""A process that runs cells: ``python -m eunomia_testbed.running.worker``, driven through its standard streams.
 
-In come the length and bytes of a packed plan, the folder, then the numbers of cells to run, a line each. Out go lines
-of JSON: how far a cell is, that it is done, or what went wrong. It ends with its input, and with whoever reads it.
+It reads the length and bytes of a packed plan, the folder, then the numbers of cells to run, one per line. It writes
+lines of JSON: progress of a cell, its end, or an error. It ends when its input or its output closes.
 """
 
 import json
@@ -23,23 +23,23 @@ _KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": Dis
 
 
 def main() -> None:
-    """Run what standard input asks for."""
-    told, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Runs the cells that standard input names."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a plugin prints goes to stderr, not between the answers
-    plan = unpacked(told.read(int.from_bytes(told.read(8), "big")))
-    folder = Path(told.readline().decode().rstrip("\n"))
+    plan = unpacked(requests.read(int.from_bytes(requests.read(8), "big")))
+    folder = Path(requests.readline().decode().rstrip("\n"))
     cells = plan.cells()
-    for line in told:
+    for line in requests:
         number = int(line)
         try:
             run_cell(plan, cells[number], folder, _Teller(number, answers))
-            _say(answers, {"cell": number, "done": True})
+            _write(answers, {"cell": number, "done": True})
         except Exception as error:
-            _say(answers, {"cell": number, "error": _told(error)})
+            _write(answers, {"cell": number, "error": _plain(error)})
 
 
 def hand_over(stream: BinaryIO, plan: bytes, folder: Path) -> None:
-    """Write to a worker's input what it needs before the first cell."""
+    """Writes to a worker's input what it needs before the first cell."""
     stream.write(len(plan).to_bytes(8, "big"))
     stream.write(plan)
     stream.write(f"{folder}\n".encode())
@@ -47,25 +47,25 @@ def hand_over(stream: BinaryIO, plan: bytes, folder: Path) -> None:
 
 
 class _Teller:
-    """Tells how far a cell is, now and then."""
+    """Writes the progress of a cell from time to time."""
 
     def __init__(self, number: int, answers: TextIO) -> None:
-        self._number, self._answers, self._told_at = number, answers, 0.0
+        self._number, self._answers, self._written_at = number, answers, 0.0
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._told_at >= TELL_SECONDS or progress.finished == progress.jobs:
-            self._told_at = now
+        if now - self._written_at >= TELL_SECONDS or progress.finished == progress.jobs:
+            self._written_at = now
             facts = [progress.finished, progress.jobs, progress.time_seconds]
-            _say(self._answers, {"cell": self._number, "progress": facts})
+            _write(self._answers, {"cell": self._number, "progress": facts})
 
 
-def _say(answers: TextIO, facts: dict[str, Any]) -> None:
+def _write(answers: TextIO, facts: dict[str, Any]) -> None:
     answers.write(json.dumps(facts) + "\n")
     answers.flush()
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _plain(error: Exception) -> dict[str, Any]:
     """An error as plain values, for the other side to raise."""
     if not isinstance(error, EunomiaError):
         return {"kind": "fault", "text": "".join(traceback.format_exception(error)), "errors": []}
@@ -74,12 +74,12 @@ def _told(error: Exception) -> dict[str, Any]:
     return {"kind": kind, "errors": [[each.rule, each.value, each.place] for each in errors]}
 
 
-def raised(told: dict[str, Any]) -> Exception:
-    """The error that a worker told of."""
-    if told["kind"] == "fault":
-        return RuntimeError(f"in a worker:\n{told['text']}")
-    kind = _KINDS.get(told["kind"], EunomiaError)
-    errors = [kind(rule, value=value, place=place) for rule, value, place in told["errors"]]
+def raised(message: dict[str, Any]) -> Exception:
+    """The error that a worker reported."""
+    if message["kind"] == "fault":
+        return RuntimeError(f"in a worker:\n{message['text']}")
+    kind = _KINDS.get(message["kind"], EunomiaError)
+    errors = [kind(rule, value=value, place=place) for rule, value, place in message["errors"]]
     return InputErrors(errors) if kind is InputError and len(errors) > 1 else errors[0]  # type: ignore[arg-type]
 
 
