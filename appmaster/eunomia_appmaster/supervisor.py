@@ -22,8 +22,8 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.journal import Journal
 from eunomia_appmaster import local_machine
 from eunomia_appmaster.gpu_locks import GpuLocks, Holder
+from eunomia_appmaster.parent_death import with_death_signal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
-from eunomia_appmaster.tied import tied
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import Certificates
@@ -163,7 +163,7 @@ class Child:
     def _run_once(self) -> int:
         with self._output() as out:
             self.process = subprocess.Popen(
-                tied(self.command, self._orphaned),
+                with_death_signal(self.command, self._orphaned),
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=out if out is not None else sys.stderr.fileno(),

@@ -17,7 +17,7 @@ from eunomia_appmaster import local_machine
 from eunomia_appmaster.launcher import app_masters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.nursery import Nursery
+from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RuntimeAwayError
@@ -262,7 +262,9 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
     command = [sys.executable, "-c", ""]
 
     async def run() -> list[str]:
-        masters = app_masters.AppMasters(node, Containers(node, Nursery(node.folder, enabled=False)), "127.0.0.1:1")
+        masters = app_masters.AppMasters(
+            node, Containers(node, ZygoteClient(node.folder, enabled=False)), "127.0.0.1:1"
+        )
         for app in ("ana", "bob", "cid"):
             masters.start(pb.AppMasterOrder(app=app, attempt=1, command=command, folder=str(tmp_path)))
             while any(master.status.state != pb.APP_MASTER_COMPLETED for master in masters):
@@ -275,7 +277,7 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
 
 def masters_of(node: Node, *, pause_seconds: float = 0.01) -> app_masters.AppMasters:
     """App masters of a launcher that starts now, with what an earlier one left."""
-    containers = Containers(node, Nursery(node.folder, enabled=False))
+    containers = Containers(node, ZygoteClient(node.folder, enabled=False))
     masters = app_masters.AppMasters(node, containers, "127.0.0.1:1", pause_seconds=pause_seconds)
     containers.adopt()
     masters.adopt()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eunomia_appmaster.launcher.nursery import can_fork, interpreter
+from eunomia_appmaster.launcher.zygote_client import can_fork, interpreter
 from eunomia_appmaster.runtimes import Exit, WatchPosition
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")

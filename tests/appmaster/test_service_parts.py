@@ -35,7 +35,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service.apps import App, Apps, in_order, read_app
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import _speaks_of
-from eunomia_appmaster.service.forgotten import Forgotten
+from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.journaled import apps_of
 from eunomia_appmaster.service.layout import Layout, Place
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, own_job
@@ -307,14 +307,14 @@ def test_of_the_apps_that_are_over_only_the_last_stay_in_memory(tmp_path: Path) 
                 app.end("finished", "", 100.0 - number)  # the first to come end last
             apps.append(app)
         journal.note(*(app.note() for app in apps))
-        made = Apps(tmp_path / "apps", apps_of(journal), keep=2, forgotten=Forgotten(journal.path))
+        made = Apps(tmp_path / "apps", apps_of(journal), keep=2, archive=EndedApps(journal.path))
         assert [app.name for app in made] == ["a0", "a1", "a2"]
         assert made.get("a5") == apps[5]
         assert made.get("a6") is None
         assert made.asked_before("r5") == apps[5]
         assert made.asked_before("") is None
         assert made.unique("a5") == "a5-2"
-        assert in_order((*made.forgotten(), *made)) == apps
+        assert in_order((*made.archived(), *made)) == apps
         (tmp_path / "apps" / ".a5.new").mkdir(parents=True)
         Apps(tmp_path / "apps", apps_of(journal), keep=0)
         assert (tmp_path / "apps" / "a5").is_dir()  # what was begun is finished for apps that are forgotten, too

@@ -1,8 +1,8 @@
 """``python -m eunomia_appmaster.launcher``: one launcher a machine.
 
 SIGTERM and SIGINT end all containers (suspended, killed after ``--stop-seconds``), then the launcher. SIGHUP and
-SIGKILL end the launcher alone: its containers run on and are adopted by the next one. With ``--end`` it ends those that
-an earlier one left, and itself.
+SIGKILL end the launcher alone: its containers run on and are adopted by the next launcher. With ``--end`` the launcher
+ends the containers that an earlier launcher left, then itself.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from eunomia_appmaster.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node, default_name
-from eunomia_appmaster.launcher.nursery import Nursery
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.tracker import Tracker
+from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 
 _TIDY_SECONDS = 30.0
 
@@ -49,27 +49,27 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
-    options.add_argument("--end", action="store_true", help="end what an earlier launcher left, and serve nobody")
+    options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Adopt, serve, obey, until a signal ends it."""
+    """Adopt containers, serve app masters and carry out the arbiter's orders until a signal ends the launcher."""
     told = _signalled()
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine)
-    nursery = Nursery(node.folder, enabled=not options.no_zygote, preload=options.preload)
-    containers = Containers(node, nursery, zygote_wait_seconds=options.zygote_wait_seconds)
+    zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
+    containers = Containers(node, zygote, zygote_wait_seconds=options.zygote_wait_seconds)
     masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds)
     containers.adopt()
     masters.adopt()
     if options.end:
         await _end_all(containers, masters, options.stop_seconds)
         return
-    nursery.start()
+    zygote.start()
     server = await serve(node, containers, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
@@ -81,13 +81,13 @@ async def run(options: argparse.Namespace) -> None:
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
-    await nursery.close()
+    await zygote.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
 
 
 def _signalled() -> "asyncio.Future[int]":
-    """The first signal that tells it to end, heard from now on."""
+    """Returns a future of the first signal to end; handlers are installed at once."""
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[int] = loop.create_future()
 
@@ -105,7 +105,7 @@ async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: fl
         masters.end_all(stop_seconds)
         left = [container for container in containers if not container.completed]
         for container in left:
-            containers.stop(container, stop_seconds, "the launcher was told to end")
+            containers.stop(container, stop_seconds, "the launcher was ordered to end")
         if not left:
             break
         await asyncio.gather(*(container.done.wait() for container in left))

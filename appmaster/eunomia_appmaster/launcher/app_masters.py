@@ -15,31 +15,31 @@ from eunomia_appmaster.launcher.containers import Command, Containers
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.nursery import interpreter
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.zygote_client import interpreter
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 
 log = structlog.get_logger()
 
 MAX_RESTARTS = 3
-"""Restarts in a row of which none lasted and none saw the app's workers go further."""
+"""Restarts in a row without a healthy attempt and without progress of the app's workers."""
 HEALTHY_SECONDS = 120.0
-"""An attempt that ran so long gives all restarts back."""
+"""An attempt that ran this long resets the count of restarts."""
 HASTY_SECONDS = 10.0
-"""After an attempt that was shorter than this, the next pause is twice as long."""
+"""An attempt shorter than this doubles the next pause."""
 MOST_PAUSE_SECONDS = 30.0
 """The longest pause before a restart."""
 MOST_ENDED = 1000
-"""App masters that have ended and are remembered: as many as an arbiter has apps at once, so that it hears of each end,
-however long it was away."""
+"""Ended app masters that are remembered: as many as an arbiter has apps at once, so that it gets each end, however long
+it was away."""
 
 
 class AppMaster:
     """One app's master over all its attempts; its record survives the launcher.
 
     Attributes:
-        restarts: since an attempt was last healthy, or saw the app's workers go further.
+        restarts: since the last attempt that was healthy, or during which the app's workers made progress.
         hasty: attempts in a row that ended within ``HASTY_SECONDS``.
     """
 
@@ -60,17 +60,17 @@ class AppMaster:
         return self.stopped.is_set() or exit_code == 0 or self.restarts >= allowed
 
     def judge(self, lasted: float, *, went_further: bool) -> None:
-        """Count an attempt that has ended: a good one gives its restarts back, short ones lengthen the pause."""
+        """Count an ended attempt: a good one resets the count of restarts, short ones lengthen the pause."""
         self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
         if lasted >= HEALTHY_SECONDS or went_further:
             self.restarts = 0
 
     def pause_seconds(self, first: float) -> float:
-        """How long to wait before the next attempt, where the first pause is ``first``."""
+        """Returns the seconds to wait before the next attempt, where the first pause is ``first``."""
         return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
 
     def save(self) -> None:
-        """Write the record; the token stands in a file of its own."""
+        """Write the record; the token is in a file of its own."""
         record = {
             "order": json_format.MessageToDict(self.order, preserving_proto_field_name=True),
             "status": json_format.MessageToDict(self.status, preserving_proto_field_name=True),
@@ -80,7 +80,7 @@ class AppMaster:
         write_json(self._path, record)
 
     def drop(self) -> None:
-        """Take the record away."""
+        """Delete the record."""
         self._path.unlink(missing_ok=True)
 
     @classmethod
@@ -104,7 +104,7 @@ class AppMasters:
     Args:
         node: whose they are.
         containers: runs them.
-        arbiter: address that they are told.
+        arbiter: its address, passed to each app master.
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
             ``MOST_PAUSE_SECONDS``.
     """
@@ -121,7 +121,7 @@ class AppMasters:
         return iter(self._all.values())
 
     def start(self, order: pb.AppMasterOrder) -> None:
-        """Carry out the arbiter's order, once."""
+        """Carry out the arbiter's order to start an app master, once."""
         check_name(order.app, "an app's name")
         known = self._all.get(order.app)
         if known is not None and known.status.attempt >= order.attempt:
@@ -132,12 +132,13 @@ class AppMasters:
         kept.ClearField("token")
         status = pb.AppMasterStatus(app=order.app, attempt=order.attempt)
         master = AppMaster(kept, status, 0, self._node.folder / "app_masters" / f"{order.app}.json")
-        master.container = self._containers.get(_container_id(status))  # begun by a launcher that noted no more of it
+        # An earlier launcher may have begun it and recorded nothing else.
+        master.container = self._containers.get(_container_id(status))
         self._all[order.app] = master
         self._begin(master)
 
     def stop(self, order: pb.AppMasterStop) -> None:
-        """End it, and let no attempt follow."""
+        """End an app's master for good."""
         master = self._all.get(order.app)
         if master is None or master.status.state == pb.APP_MASTER_COMPLETED:
             return
@@ -153,11 +154,11 @@ class AppMasters:
             self.stop(pb.AppMasterStop(app=app, deadline_seconds=deadline_seconds))
 
     async def ended(self) -> None:
-        """Wait until those that were ended are noted as such."""
+        """Wait until the end of every ordered app master is recorded."""
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def adopt(self) -> None:
-        """Take over what an earlier launcher left; the containers were adopted before."""
+        """Take over the app masters that an earlier launcher left; their containers are adopted already."""
         for path in sorted((self._node.folder / "app_masters").glob("*.json")):
             master = AppMaster.load(path)
             if master is None:
@@ -170,7 +171,7 @@ class AppMasters:
             self._begin(master)
 
     def _find_container(self, master: AppMaster) -> None:
-        """The container of its last attempt, which may have begun since the record was written."""
+        """Find the container of its last attempt, which may have begun after the record was written."""
         status = master.status
         if status.state != pb.APP_MASTER_BACKING_OFF:
             master.container = self._containers.get(_container_id(status))
@@ -203,7 +204,7 @@ class AppMasters:
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Forget who ended longest ago, with its record."""
+        """Drop the app master that ended longest ago, with its record."""
         ended = [master for master in self if master.status.state == pb.APP_MASTER_COMPLETED]
         ended.sort(key=lambda master: master.status.ended_at)
         for master in ended[:-MOST_ENDED]:
@@ -253,7 +254,7 @@ class AppMasters:
         master.status.version = self._containers.news.tell()
         try:
             master.save()
-        except OSError as error:  # a full disk must not keep its end from being told
+        except OSError as error:  # a full disk must not keep its end from being reported
             log.error("app_master.not_saved", app=master.order.app, error=str(error))
 
     def _launch(self, master: AppMaster) -> Container:

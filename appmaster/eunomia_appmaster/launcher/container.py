@@ -1,4 +1,4 @@
-"""The record of one container: what the arbiter and its app master are told, and what an adopting launcher needs."""
+"""The record of one container: the status that the arbiter and its app master get, and what adoption needs."""
 
 import asyncio
 import hashlib
@@ -17,11 +17,12 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
-"""Of what a worker tells: the arbiter takes no more, and would hear nothing of the machine that said it."""
+"""Bounds of a worker's report (numbers, letters of an announcement): the arbiter rejects every report of a machine that
+exceeds them."""
 
 
 def boot_seconds() -> float:
-    """Seconds since boot: a clock that processes share and that nobody sets."""
+    """Seconds since boot: a clock that all processes share and that cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -29,12 +30,12 @@ class Container:
     """One worker process, or app master, with its children.
 
     Attributes:
-        status: what is told of it, kept up to date in place.
+        status: its reported status, updated in place.
         folder: its own, absolute.
         worker: the process itself, once it is known.
         shepherd: its parent, once it is known.
         kill_at: deadline, in ``boot_seconds``.
-        stop_at: the last rung that was ordered, to be told again to a worker that connects.
+        stop_at: the last ordered rung, sent again to a worker that connects.
         done: set once the container is COMPLETED.
     """
 
@@ -56,9 +57,9 @@ class Container:
 
     @property
     def mark(self) -> str:
-        """What its processes carry in their environment.
+        """The value of ``EUNOMIA_CONTAINER_ID`` in the environment of its processes.
 
-        Another launcher on this machine may have an id of the same name, but not the same folder.
+        It includes the folder, since another launcher on this machine may use the same id.
         """
         return f"{self.id}@{hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]}"
 
@@ -107,7 +108,7 @@ class Container:
         return container
 
     def read_worker(self) -> bool:
-        """Take pids from worker.json, which the shepherd wrote; whether it is there."""
+        """Take pids from the shepherd's worker.json; returns whether the file exists."""
         record = read_json(self.folder / WORKER)
         if record is None:
             return False
@@ -118,10 +119,10 @@ class Container:
         return True
 
     def heard(self, kind: str, content: dict[str, Any]) -> bool:
-        """Keep what the worker told; a malformed message raises KeyError, TypeError or ValueError.
+        """Store a message of the worker; a malformed one raises KeyError, TypeError or ValueError.
 
         Returns:
-            Whether the worker has gone further: a step more than it had told before, or a later checkpoint.
+            Whether the worker made progress: a later step or a later checkpoint than it reported before.
         """
         status = self.status
         before = status.progress.step, status.saved_step
@@ -147,7 +148,7 @@ class Container:
 
 
 def _number(told: Any) -> float:
-    """A number that a worker told; ValueError where it is out of bounds."""
+    """Returns a number that a worker reported; ValueError where it is out of bounds."""
     number = float(told)
     if not 0.0 <= number <= MOST_NUMBER:  # NaN is not, either
         raise ValueError(f"a number must be from 0 to {MOST_NUMBER:g}")

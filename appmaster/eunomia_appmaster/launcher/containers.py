@@ -1,10 +1,10 @@
 """The life of containers: start, follow, stop, kill at the deadline, adopt after a restart of the launcher.
 
-What happens when somebody is killed with SIGKILL:
+What happens when SIGKILL ends
 
 - the worker: its shepherd writes exit.json with the signal; COMPLETED.
-- the shepherd: nobody can tell the exit code any more. What is left of the container is killed; COMPLETED with an
-  empty exit and diagnostics, which counts as failed.
+- the shepherd: the exit code is lost. The remaining processes of the container are killed; COMPLETED with an empty
+  exit and diagnostics, which counts as failed.
 - the zygote: shepherds and workers live on; the next starts wait for the next zygote, up to a bound.
 - the launcher: all live on; the next launcher adopts them from container.json, worker.json and exit.json, and keeps
   their deadlines.
@@ -31,9 +31,9 @@ from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.news import News
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.nursery import Nursery
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill, members
+from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -60,17 +60,17 @@ class Containers:
 
     Args:
         node: whose they are.
-        nursery: forks workers where it can.
-        zygote_wait_seconds: how long a start waits for the zygote before it starts plainly.
+        zygote: forks workers where a fork will do.
+        zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
     """
 
-    def __init__(self, node: Node, nursery: Nursery, *, zygote_wait_seconds: float = 20.0) -> None:
+    def __init__(self, node: Node, zygote: ZygoteClient, *, zygote_wait_seconds: float = 20.0) -> None:
         self.node = node
         self.news = News()
-        self._nursery = nursery
+        self._zygote = zygote
         self._zygote_wait_seconds = zygote_wait_seconds
         self.advances: Counter[str] = Counter()
-        """By app: how often one of its workers went further, or finished; since this launcher started."""
+        """By app: how often one of its workers made progress or finished since this launcher started."""
         self._all: dict[str, Container] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,16 +87,16 @@ class Containers:
         return [container for container in self if container.status.slot != NO_SLOT]
 
     def holder(self, slot: int) -> Container | None:
-        """Who has a process on the slot, or is about to."""
+        """Returns the container that has a process on the slot, or is about to start one."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def launch(self, container: Container, command: Command) -> None:
-        """Write the container's files and start it; how it goes shows in its status.
+        """Write the container's files and start it; its status shows the outcome.
 
         Raises:
-            SlotBusyError: somebody is still on the slot.
+            SlotBusyError: another container still has the slot.
             OSError: its files could not be written; nothing was started.
         """
         slot = container.status.slot
@@ -123,9 +123,9 @@ class Containers:
         await self._finish(container)
 
     async def _spawn(self, container: Container, command: Command) -> bool:
-        """Get a worker started, forked or by exec; whether there is one."""
+        """Start a worker by fork or exec; returns whether one started."""
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
-        fork = command.may_fork and await self._nursery.ready(self._zygote_wait_seconds)
+        fork = command.may_fork and await self._zygote.ready(self._zygote_wait_seconds)
         if container.status.state == pb.STOPPING:  # while it waited
             _never_began(container, "stopped before its worker was started")
             return False
@@ -141,7 +141,7 @@ class Containers:
         report, write_end = os.pipe()
         try:
             if forked:
-                if not self._nursery.fork(container.folder, container.mark, write_end):
+                if not self._zygote.fork(container.folder, container.mark, write_end):
                     os.close(report)
                     return False
             else:
@@ -199,7 +199,7 @@ class Containers:
             status.exit.MergeFrom(pb.Exit(**record))
         elif not status.diagnostics:
             status.diagnostics = (
-                "its shepherd ended without a word, so the exit code is unknown; what was left was killed"
+                "its shepherd ended without a report, so the exit code is unknown; its remaining processes were killed"
             )
         if container.orders is not None:
             container.orders.close()
@@ -212,7 +212,7 @@ class Containers:
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
 
     async def _clear(self, container: Container, *, overdue: bool = False) -> int:
-        """Kill processes of the container until two looks in a row find none; how many there were."""
+        """Kill processes of the container until two scans in a row find none; returns how many there were."""
         killed, empty, pause = 0, 0, 0.005
         while empty < 2:
             found = members(container.mark, container.worker, container.shepherd)
@@ -258,7 +258,7 @@ class Containers:
             self._watch_deadline(container)
 
     def order(self, container: Container, order: dict[str, Any]) -> bool:
-        """Hand checkpoint or stop_at to the worker; whether it is connected."""
+        """Send checkpoint or stop_at to the worker; returns whether it is connected."""
         if order["order"] == "stop_at":
             container.stop_at = order
             container.save()
@@ -287,7 +287,7 @@ class Containers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(container.done.wait(), 0.2)
 
-    # -- what workers tell ---------------------------------------------------------------------------------------------
+    # -- reports of workers --------------------------------------------------------------------------------------------
 
     def _order_socket(self, container: Container) -> OrderSocket:
         def heard(kind: str, content: dict[str, Any]) -> None:
@@ -309,7 +309,7 @@ class Containers:
     # -- adoption ------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Take over what an earlier launcher left, from the files."""
+        """Take over the containers that an earlier launcher left, from their files."""
         for link in sorted((self.node.folder / "live").iterdir()):
             container = Container.load(link)
             if container is None:
@@ -366,7 +366,7 @@ class Containers:
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
 
     def slot_states(self) -> list[pb.SlotState]:
-        """What is true of every slot now."""
+        """Returns the present state of every slot."""
         states = []
         for slot in self.node.machine.slots:
             epochs = self.node.epochs[slot.index]

@@ -1,4 +1,4 @@
-"""What a launcher refuses; each is answered over gRPC with one status code (server.py)."""
+"""The refusals of a launcher; each maps to one gRPC status code (server.py)."""
 
 from eunomia.errors import EunomiaError, InputError
 
@@ -25,7 +25,7 @@ class NotOwnError(EunomiaError):
 
 
 class NotRegisteredError(EunomiaError):
-    """The launcher has not heard the arbiter's secret yet, so it can check no token."""
+    """The launcher has not got the arbiter's secret yet, so it cannot check tokens."""
 
 
 class UnknownContainerError(EunomiaError):

@@ -1,4 +1,4 @@
-"""A request to start the containers of one incarnation: what is checked, and what a worker finds in its environment."""
+"""A request to start the containers of one incarnation: its checks, and the environment of each worker."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Command, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.nursery import THREADS, can_fork, interpreter
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.zygote_client import THREADS, can_fork, interpreter
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import check_container_token
 
@@ -66,7 +66,7 @@ def check_path(path: str, what: str) -> None:
 
 
 def base_environment() -> dict[str, str]:
-    """Return what every container takes over from the launcher's environment."""
+    """Return the variables that every container inherits from the launcher's environment."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
@@ -128,11 +128,11 @@ def _already_known(request: pb.StartContainersRequest, containers: Containers) -
 def _fence_off_older(wanted: pb.ContainerRequest, containers: Containers) -> None:
     holder = containers.holder(wanted.slot)
     if holder is not None and holder.status.epoch < wanted.epoch:
-        containers.stop(holder, 0.0, f"slot {wanted.slot} was leased anew in epoch {wanted.epoch}")
+        containers.stop(holder, 0.0, f"slot {wanted.slot} was leased again in epoch {wanted.epoch}")
 
 
 async def _free_slots(request: pb.StartContainersRequest, containers: Containers) -> None:
-    """Wait until nobody is on the slots; ``SlotBusyError`` after ``wait_seconds``."""
+    """Wait until no container has the slots; ``SlotBusyError`` after ``wait_seconds``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
     while holders := [held for wanted in request.containers if (held := containers.holder(wanted.slot))]:

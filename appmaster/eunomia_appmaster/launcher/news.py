@@ -4,11 +4,11 @@ import asyncio
 
 
 class News:
-    """A counter that grows with every change; many may wait for it.
+    """A counter that grows with every change; several tasks may wait for it.
 
     Attributes:
         version: of the last change.
-        urgent: version of the last change that the arbiter must hear of at once (a state, not mere progress).
+        urgent: version of the last change that the arbiter must get at once (a state, not mere progress).
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class News:
         self._next = asyncio.Event()
 
     def tell(self, *, urgent: bool = True) -> int:
-        """Count a change and wake all who wait; returns its version."""
+        """Count a change and wake all waiting tasks; returns its version."""
         self.version += 1
         if urgent:
             self.urgent = self.version

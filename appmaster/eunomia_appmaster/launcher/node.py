@@ -1,4 +1,4 @@
-"""Who this machine is to the arbiter, and what it must not forget: lock, secret, address, epochs of its slots."""
+"""The machine's identity, and its persistent state: lock, secret, address, epochs of its slots."""
 
 import fcntl
 import os
@@ -55,13 +55,13 @@ class Node:
 
     @property
     def home(self) -> str:
-        """What tells its state folder from every other one, copies of it included."""
+        """Identifies the state folder; a copy of the folder has another value."""
         lock = os.fstat(self._lock)
         return f"{self.machine.host}:{lock.st_dev}:{lock.st_ino}"
 
     @property
     def launcher_file(self) -> Path:
-        """Where app masters find the address of this launcher, after a restart too."""
+        """The file from which app masters read this launcher's address, after a restart too."""
         return self.folder / LAUNCHER_FILE
 
     @property
@@ -82,7 +82,7 @@ class Node:
 
 @dataclass(slots=True)
 class SlotEpochs:
-    """What is known of one slot's leases."""
+    """The epochs of one slot's leases."""
 
     highest: int = 0
     closed: int = 0

@@ -1,4 +1,4 @@
-"""orders.sock: the Unix socket of a container's folder, over which its worker hears orders and tells of its progress.
+"""orders.sock: the Unix socket of a container's folder, over which its worker gets orders and reports its progress.
 
 JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``; launcher to
 worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``,
@@ -43,7 +43,7 @@ class OrderSocket:
     Args:
         folder: the container's.
         heard: called with each message of a worker, a dict of one key.
-        joined: called after a worker's hello; answers with the orders that it is to hear at once.
+        joined: called after a worker's hello; returns the orders to send it at once.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class OrderSocket:
         return bool(self._workers)
 
     def send(self, order: Message) -> bool:
-        """Hand an order to the worker; False where none that said hello is connected."""
+        """Send an order to the worker; False if no worker that said hello is connected."""
         line = json.dumps(order).encode() + b"\n"
         for writer in self._workers:
             writer.write(line)

@@ -1,9 +1,9 @@
-"""Processes as ``/proc`` shows them: who they are beyond reuse of pids, and which ones belong to a container.
+"""Processes as ``/proc`` shows them: their identity despite reuse of pids, and which ones belong to a container.
 
 A container's processes are found in three ways, so that children are found that forked, called ``setsid`` or lost
 their parents: as descendants of its shepherd or worker, by the worker's session, and by the mark
-``EUNOMIA_CONTAINER_ID`` in their environment. What does all of these at once escapes: a process of its own session,
-with an emptied environment, whose shepherd was killed.
+``EUNOMIA_CONTAINER_ID`` in their environment. Only a process that evades all three escapes: one in a session of its
+own, with an emptied environment, whose shepherd was killed.
 """
 
 import os
@@ -30,7 +30,7 @@ class ProcessId:
         return stat is not None and stat.start_time == self.start_time
 
     def signal(self, number: int) -> bool:
-        """Send a signal to this process and no other that has its pid by now; whether it was there."""
+        """Send a signal to this process, never to a later one of the same pid; returns whether it was alive."""
         try:
             fd = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -78,7 +78,7 @@ def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> 
     table = _table()
     roots = {known.pid for known in (worker, shepherd) if known is not None and known.alive}
     found = _descendants(table, roots)
-    if worker is not None and (worker.pid not in table or worker.pid in roots):  # else its pid was given out anew
+    if worker is not None and (worker.pid not in table or worker.pid in roots):  # else its pid was reused
         found |= {pid for pid, stat in table.items() if stat.session == worker.pid}
     found |= {pid for pid in table if pid not in found and _has_mark(pid, mark)}
     found -= {os.getpid()} | ({shepherd.pid} if shepherd is not None else set())

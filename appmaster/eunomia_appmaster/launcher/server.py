@@ -1,4 +1,4 @@
-"""The service ``ContainerManager``: what app masters may ask of this node, with tokens checked."""
+"""The service ``ContainerManager``: the calls of app masters to this node, with tokens checked."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
 BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
 MOST_SECONDS = 1e9
 MOST_LETTERS = 500
-"""Of what is said to the arbiter, which hears nothing of a machine that says more."""
+"""Longest text in a report: the arbiter rejects the whole report of a machine that exceeds it."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -79,7 +79,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def OrderContainers(  # noqa: N802
         self, request: pb.OrderContainersRequest, context: Context
     ) -> pb.OrderContainersResponse:
-        """Hand checkpoint or stop_at to workers that are connected."""
+        """Send checkpoint or stop_at to workers that are connected."""
         try:
             chosen = self._own(request.app, request.node_token, request.container_ids)
             if request.WhichOneof("order") is None:
@@ -93,7 +93,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def WatchContainers(  # noqa: N802
         self, request: pb.WatchContainersRequest, context: Context
     ) -> pb.WatchContainersResponse:
-        """Answer with what changed of one app's containers, or wait for it."""
+        """Answer with the changed statuses of one app's containers, or wait for a change."""
         try:
             check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
         except EunomiaError as error:
@@ -139,7 +139,7 @@ async def serve(node: Node, containers: Containers, listen: str) -> grpc.aio.Ser
         rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers), server)
         try:
             bound = server.add_insecure_port(address)
-        except RuntimeError:  # taken by somebody else meanwhile
+        except RuntimeError:  # another process has taken it meanwhile
             bound = 0
         if bound:
             await server.start()

@@ -1,16 +1,16 @@
-"""The shepherd: the parent of one worker, which waits for it and writes down how it ended.
+"""The shepherd: the parent of one worker, which waits for it and records its exit.
 
 It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
 ``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
 
 In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr) and writes, each at once and whole:
 
-- ``claim``        a symbolic link that names its pid and start time: who makes it first may start the worker
+- ``claim``        a symbolic link that names its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
 - ``exit.json``    ``code`` or ``signal`` of the worker, ended_at; written when no process of the worker is left
 
-It is a child subreaper: orphans of the worker become its children, so none of them is lost from sight, and what the
-worker leaves behind is killed. The worker leads a session of its own, so killing that leaves the shepherd to report.
+It is a child subreaper: orphans of the worker become its children, so it finds and kills all that the worker leaves
+behind. The worker leads a session of its own, so the shepherd survives a kill of that session and reports.
 """
 # Pathlib costs half of the start.
 # ruff: noqa: PTH105, PTH123, PTH208, PTH211
@@ -106,7 +106,7 @@ def _tell(folder: str, report_fd: int, worker: int) -> None:
         "started_at": time.time(),
     }
     _write(folder, "worker.json", record)
-    with contextlib.suppress(OSError):  # nobody listens any more: the file tells
+    with contextlib.suppress(OSError):  # the reader has closed the pipe: worker.json has the same record
         os.write(report_fd, json.dumps(record).encode() + b"\n")
     os.close(report_fd)
 

@@ -1,7 +1,7 @@
 """The launcher's side of the arbiter's ``ResourceTracker``: registers, keeps one heartbeat outstanding, obeys.
 
-If the arbiter is away the node goes on by itself: containers run, deadlines kill. When it is back it does not know the
-registration any more, and the node registers again with all that it has.
+While the arbiter is away the node goes on by itself: containers run, deadlines kill. A restarted arbiter does not know
+the registration, so the node registers again with all its containers.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _REGISTER_SECONDS = 30.0  # the arbiter may look first whether another launcher 
 
 
 class Tracker:
-    """Keeps the arbiter informed and carries out what it orders.
+    """Reports to the arbiter and carries out its orders.
 
     Args:
-        node: who this is.
+        node: this machine.
         containers: the workers.
         app_masters: the app masters.
         arbiter: ``host:port``.
-        token_file: the arbiter's token, read anew at each registration.
+        token_file: the arbiter's token, read again at each registration.
         max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
     """
 
@@ -63,10 +63,10 @@ class Tracker:
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
-        """Register, then beat and report until cancelled; begin anew whenever the arbiter does not know the node.
+        """Register, then send heartbeats and reports until cancelled; start over if the arbiter does not know the node.
 
         Raises:
-            InputError: the arbiter refused this launcher before it had ever taken it.
+            InputError: the arbiter refused this launcher's first registration.
         """
         try:
             while True:
@@ -182,7 +182,7 @@ class Tracker:
             told, pause = urgent, 0.1
 
     def _news(self) -> pb.ReportContainersRequest:
-        """What the arbiter has not acknowledged yet."""
+        """Returns the reports that the arbiter has not acknowledged yet."""
         seen = self._acknowledged
         statuses = (container.status for container in self._containers.on_slots())
         masters = (master.status for master in self._app_masters)
@@ -209,7 +209,7 @@ class Tracker:
         return versions | {_key(master.status): master.status.version for master in self._app_masters}
 
     def _obey(self, answer: pb.NodeHeartbeatResponse) -> bool:
-        """Carry out all orders; False where the disk refused one, so that it has to come again."""
+        """Carry out all orders; False if a write to disk failed, so that the arbiter must repeat them."""
         obeyed = True
         for fence in answer.fences:
             self._fence(fence)
@@ -232,7 +232,7 @@ class Tracker:
             self._containers.stop(holder, 0.0, "its slot was fenced off")
 
     def _revoke(self, revocation: pb.Revocation) -> None:
-        """End a lease; containers of the same incarnation on other slots are told to suspend, too."""
+        """End a lease; containers of the same incarnation on other slots get an order to suspend, too."""
         self._node.epochs.close(revocation.slot, revocation.epoch)
         holder = self._containers.holder(revocation.slot)
         if holder is None or holder.status.epoch > revocation.epoch:

@@ -1,9 +1,9 @@
 """The zygote: a process with torch imported and one thread, which forks shepherds, which fork workers.
 
 A process start with ``import torch`` costs seconds, and the first use of an optimizer imports ``torch._dynamo`` for
-seconds more; a fork of a process that has both takes its first training step after 0.1 s. Run by the launcher
-(``nursery.py``) as ``python -m eunomia_appmaster.launcher.zygote FD MODULE...``: FD is one end of a SOCK_SEQPACKET
-pair, MODULE what else is to be imported where it is installed.
+seconds more; a fork of a process that has both takes its first training step after 0.1 s. The launcher
+(``zygote_client.py``) runs it as ``python -m eunomia_appmaster.launcher.zygote FD MODULE...``: FD is one end of a
+SOCK_SEQPACKET pair, MODULE a further module to import where it is installed.
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "mark": ...}`` with one file descriptor for the report
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _prepare(extras: list[str]) -> str | None:
-    """Import what workers need; what is wrong, if anything."""
+    """Import what workers need; returns what is wrong, or None."""
     try:
         for name in IMPORTS:
             importlib.import_module(name)
@@ -86,7 +86,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
         request = json.loads(message)
         sys.stdout.flush()
         sys.stderr.flush()
-        with contextlib.suppress(OSError):  # no process to be had: the closed report tells the launcher
+        with contextlib.suppress(OSError):  # the fork failed: the launcher sees the closed report pipe
             if os.fork() == 0:
                 control.close()
                 mark_environment(request["mark"])
@@ -178,7 +178,7 @@ def _leave(code: object) -> NoReturn:
 
 
 def _reseed() -> None:
-    """Give what seeds itself from the system a seed of its own: siblings would draw the same numbers otherwise."""
+    """Seed generators that seed themselves from the system: forked siblings would draw the same numbers otherwise."""
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()

@@ -27,7 +27,7 @@ _FEW = 32  # events, below which numpy's fixed cost is not worth it
 
 
 class MalformedEventError(ValueError):
-    """The data of a record (whose CRC fits) are no Event proto."""
+    """The data of a record, whose CRC fits, are not an Event proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class BatchBuilder:
         """Add events of one length: ``strings`` (length, n) holds one event a column.
 
         Events that differ from the first one only in wall time, step, number and the letters of the tag are read in one
-        go; the rest is the next group, until few are left.
+        pass; the rest is the next group, until few are left.
         """
         for _ in range(_MAX_SHAPES):
             if len(records) < _FEW:
@@ -131,7 +131,7 @@ class BatchBuilder:
             self.add(record, string.tobytes())
 
     def _add_alike(self, records: NDArray[np.int64], strings: Bytes) -> NDArray[np.bool_]:
-        """Add the events shaped like the first one; tell which they are."""
+        """Add the events shaped like the first one; returns a mask of them."""
         first = strings[:, 0].tobytes()
         try:
             event = _parse(first)
@@ -186,7 +186,7 @@ class BatchBuilder:
 
 
 def _alike(strings: Bytes, event: _Event) -> NDArray[np.bool_]:
-    """Tell which strings have the parts of ``event`` at the same places, so that reading them there is exact."""
+    """Returns which strings have the parts of ``event`` at the same places, so that reading them there is exact."""
     fixed = np.ones(len(strings), dtype=np.bool_)
     value = event.values[0]
     fixed[event.wall_time_at : event.wall_time_at + 8] = False

@@ -1,4 +1,4 @@
-"""What the reader of a log folder found wrong: typed, with rule, value and place."""
+"""Defects that the reader of a log folder finds: typed, with rule, value and place."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class FindingKind(StrEnum):
-    """What was found; the closed set of findings."""
+    """The closed set of kinds of findings."""
 
     CORRUPT_RECORD = "corrupt_record"
     MALFORMED_EVENT = "malformed_event"
@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """File, byte and tag in words."""
+        """Returns file, byte and tag as text."""
         byte = "" if self.offset is None else f", byte {self.offset}"
         tag = "" if self.tag is None else f", tag {self.tag}"
         return f"{self.path}{byte}{tag}"

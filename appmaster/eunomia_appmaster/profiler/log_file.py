@@ -1,4 +1,4 @@
-"""One event file, read as far as it is whole; what comes later is read later."""
+"""One growing event file: each poll reads the records that are complete."""
 
 import os
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class LogFile:
         self.purges.clear()
         self._tags = Tags()
         self._offset = 0  # of the first record not taken yet, or from where the next good one is searched
-        self._whole_at = FRAME_BYTES  # file size from which reading on is worth it
+        self._whole_at = FRAME_BYTES  # file size from which reading on can find a whole record
         self._bad_from: int | None = None  # first byte of a corrupt stretch whose end is being searched
         self._reported_from: int | None = None  # of the last stretch reported before its end was known
 
@@ -103,16 +103,16 @@ class LogFile:
         return parts[0]
 
     def _notice_replacement(self, file: int, seen: tuple[int, int, int, int], findings: list[Finding]) -> None:
-        """Begin again where the file is another one now, or was cut."""
+        """Start over if the file was replaced or truncated."""
         head = os.pread(file, _HEAD_BYTES, 0)
         if self._seen is not None:
             shorter = min(len(head), len(self._head))
             if seen[:2] != self._seen[:2] or head[:shorter] != self._head[:shorter]:
-                rule = "a log file must stay the same file; its points are read anew"
+                rule = "a log file must stay the same file; its points are read again"
                 findings.append(self._finding(FindingKind.FILE_REPLACED, rule, "another file of the same name"))
                 self._begin()
             elif seen[2] < self._seen[2]:
-                rule = f"a log file must not shrink (it had {self._seen[2]} bytes); its points are read anew"
+                rule = f"a log file must not shrink (it had {self._seen[2]} bytes); its points are read again"
                 findings.append(self._finding(FindingKind.FILE_SHRANK, rule, f"{seen[2]} bytes"))
                 self._begin()
         self._head = head
@@ -120,7 +120,7 @@ class LogFile:
     # -- windows
 
     def _read(self, file: int, size: int, new: list[tuple[str, Columns]], findings: list[Finding]) -> None:
-        """Take window after window until ``size``, or until what is there is not whole yet."""
+        """Read window after window until ``size``, or until the next record is incomplete."""
         window = _LARGEST_WINDOW
         while self._whole_at <= size:
             data = os.pread(file, max(window, self._whole_at - self._offset), self._offset)
@@ -140,7 +140,7 @@ class LogFile:
             self._report_corrupt(self._bad_from, None, findings)
 
     def _follow(self, data: bytes, at_end: bool, new: list[tuple[str, Columns]], findings: list[Finding]) -> None:
-        """Take the records at the beginning of ``data``; where they break off, begin to search."""
+        """Take the records at the beginning of ``data``; at a corrupt one, begin to search."""
         frames = walk(data)
         bad = self._take(data, frames, new, findings)
         stretches = _stretches(bad, frames)
@@ -163,7 +163,7 @@ class LogFile:
         self._offset += end
 
     def _search(self, data: bytes, findings: list[Finding]) -> None:
-        """Go on to the next record that fits, or to where one may begin."""
+        """Advance to the next valid record, or to the first place where one may begin."""
         place, whole_at, found = find_record(data)
         self._whole_at = self._offset + whole_at
         self._offset += place

@@ -1,4 +1,4 @@
-"""The log folder of one job: all its event files together, and what they say about each tag."""
+"""The log folder of one job: the points of each tag over all its event files."""
 
 import os
 from collections import defaultdict
@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Poll:
-    """What one poll found: new points by tag, in the order read, and findings. Superseded points are among them."""
+    """The result of one poll: new points by tag, in the order read, superseded ones included, and findings."""
 
     points: dict[str, Series]
     findings: tuple[Finding, ...]
@@ -56,9 +56,9 @@ class LogFolder:
         self._failed = False
 
     def poll(self) -> Poll:
-        """Read what is new in all files. Files that did not change cost one ``stat`` each.
+        """Read the new points of all files. A file that did not change costs one ``stat``.
 
-        A folder that cannot be read is a finding, once, and tried again at the next poll.
+        A folder that cannot be read is a finding, reported once, and tried again at the next poll.
 
         Raises:
             InputError: the path is no folder.
@@ -77,9 +77,9 @@ class LogFolder:
         return sorted({tag for file in self._files.values() for tag in file.points})
 
     def series(self, tag: str) -> Series:
-        """Return the points of a tag that stand: steps ascending, one value a step; empty for an unknown tag.
+        """Return the valid points of a tag: steps ascending, one value a step; empty for an unknown tag.
 
-        A newer writer undoes what older ones wrote at its first step of this tag and later, and from its
+        A newer writer supersedes the points of older ones from its first step of this tag on, and from its
         ``purge_step`` on. Within a writer the last value of a step wins.
         """
         writers = self._columns(tag)
@@ -92,7 +92,7 @@ class LogFolder:
         return _concatenate(parts)
 
     def as_written(self, tag: str, *, writer: int) -> Series:
-        """Return everything one writer logged under a tag, in the order written, undone or not."""
+        """Return all points of one writer under a tag, in the order written, superseded ones included."""
         points = self._columns(tag).get(writer)
         return _concatenate([] if points is None else [_series(writer, points)])
 
@@ -103,7 +103,7 @@ class LogFolder:
     # -- files
 
     def _scan(self, findings: list[Finding]) -> dict[str, os.stat_result]:
-        """Return the event files there are, in the order of their writers; note those that came and went."""
+        """Return the present event files, in the order of their writers; note files that appeared or vanished."""
         stats: dict[str, os.stat_result] = {}
         try:
             with os.scandir(self.path) as entries:

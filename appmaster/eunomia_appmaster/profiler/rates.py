@@ -22,12 +22,12 @@ Sizes = Mapping[int, tuple[int, Locality]]
 
 
 class RateBasis(StrEnum):
-    """What an iteration time was measured from."""
+    """The source of an iteration time."""
 
     STEP_SECONDS = "step_seconds"
     """Logged, synchronised step times."""
     WALL_TIME = "wall_time"
-    """Differences of time stamps between the points of one tag: CUDA being asynchronous, the weaker source."""
+    """Differences of time stamps between the points of one tag: the weaker source, since CUDA is asynchronous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class Rate:
 class Trim:
     """Which samples of an incarnation do not count.
 
-    warm_up: how many of its first samples are left out (caches fill, buckets are rebuilt); pause_factor: a sample above
-    so many medians is a pause (evaluation, checkpoint, a suspended process); least: fewer samples make no rate.
+    warm_up: number of first samples to skip (caches fill, buckets are rebuilt); pause_factor: a sample above this
+    multiple of the median is a pause (evaluation, checkpoint, a suspended process); least: fewest samples of a rate.
     """
 
     warm_up: int = 2
@@ -77,11 +77,11 @@ def measure_rates(logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim
     """Return the iteration time at each GPU count and locality that the job ran at, sorted by both.
 
     Logged step seconds are preferred. Where a size has none, time stamps of one tag serve: ``tag``, else the one with
-    the most points in the incarnation. Points that a newer writer undid still tell how long their steps took.
+    the most points in the incarnation. Points that a newer writer superseded count, too: their steps took time.
 
     Args:
         logs: polled by the caller.
-        sizes: incarnations that are missing in it are left out.
+        sizes: incarnations without an entry are ignored.
         tag: for time stamps; one logged every few steps will do.
         trim: which samples do not count; None: `Trim()`.
     """
@@ -106,9 +106,9 @@ def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> lis
 
     Args:
         rates: of one job, at most one a size and locality.
-        relative_to_machine: where the same count was measured within a machine, that is the reference, so that S is the
-            price of distance alone and what is lost to the size is left to the size's own rate. False: always the
-            serial time, as Equation 1 with nothing but a serial time to start from wants it.
+        relative_to_machine: if the same GPU count was measured within a machine, that time is the reference: S is then
+            the cost of distance alone, and the size's own rate has the cost of the size. False: the reference is
+            always the serial time, as in Equation 1.
     """
     known = {(rate.gpus, rate.locality): rate.seconds_per_iteration for rate in rates}
     serial = min((seconds for (gpus, _), seconds in known.items() if gpus == 1), default=None)
@@ -131,8 +131,8 @@ def slowdown_by_locality(
 ) -> tuple[float, float, float, float] | None:
     """Return S by locality (island, machine, rack, cluster): the median over the sizes measured there.
 
-    Where nothing was measured the assumed value stands, raised to that of a nearer locality if it would be less; None
-    where nothing was measured at all.
+    A locality without a measurement has the assumed value, raised to that of a nearer locality if it is less; None if
+    no locality was measured.
     """
     measured: dict[Locality, list[float]] = defaultdict(list)
     for one in slowdowns(rates, relative_to_machine=relative_to_machine):

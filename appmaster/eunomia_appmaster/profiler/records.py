@@ -1,7 +1,7 @@
 """The TFRecord frame of an event file: length, masked CRC of the length, data, masked CRC of the data.
 
 A record is 8 bytes of length (little endian), 4 bytes of CRC, the data, 4 bytes of CRC. The functions here work on a
-buffer and know nothing of files, so that a truncated tail and a corrupt middle are told apart in one place.
+buffer, not on files, so that one place distinguishes a truncated tail from a corrupt middle.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Which writer an event file belongs to, told from its name.
+"""The writer of an event file, derived from the file's name.
 
 Names read ``events.out.tfevents.<seconds>.<host>.<pid>.<number><suffix>``; the training helper's suffix is
 ``.r<incarnation>``.
@@ -43,8 +43,8 @@ def number_writers(names: Iterable[str]) -> dict[str, int]:
     """Return the writer of each file, in the order of writers and, within one, of time stamps; a newer one is higher.
 
     A suffix ``.r<k>`` makes a file the writer k's. Where no file has one, every file is a writer of its own, from 1 in
-    the order of their time stamps. A file without suffix among others with one (a script's own writer beside the
-    training helper's) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
+    the order of their time stamps. A file without suffix among others with one (the writer of a script that also uses
+    the training helper) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
     """
     parsed = sorted(_Name.parse(name) for name in names)
     begun = [name for name in parsed if name.incarnation is not None]

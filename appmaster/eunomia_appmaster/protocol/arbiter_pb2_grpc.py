@@ -57,10 +57,10 @@ class ApplicationMasterProtocolServicer:
     """
 
     def RegisterApplicationMaster(self, request, context):
-        """An app master says that it is there: at its start, and whenever Allocate answers AM_RESYNC. A later attempt
-        replaces the former one; a former attempt's calls are answered with AM_SHUTDOWN. After it, response_id is 0 again,
-        and the app master reports everything anew: all its jobs that are not over (jobs_added is ignored for a job that
-        the arbiter knows), their progress, its forecast, its division, jobs paused.
+        """An app master registers at its start, and whenever Allocate answers AM_RESYNC. A later attempt replaces the former
+        one; a former attempt's calls are answered with AM_SHUTDOWN. After it, response_id is 0 again, and the app master
+        reports everything again: all its jobs that are not over (jobs_added is ignored for a job that the arbiter knows),
+        their progress, its forecast, its division, jobs paused.
         FAILED_PRECONDITION: the app is over or unknown: end. UNAVAILABLE: the arbiter waits for its machines: try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -68,14 +68,14 @@ class ApplicationMasterProtocolServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Allocate(self, request, context):
-        """The heartbeat, a long poll: answered at once if there is news for the app, else after heartbeat_seconds. What the
-        request reports is folded in before the wait begins.
+        """The heartbeat, a long poll: answered at once if there is news for the app, else after heartbeat_seconds. The reports
+        of the request are applied before the wait begins.
         - One call is outstanding at any time. A second one takes over (the first is answered at once, without news), so
         an app master that has something to report need not wait: it calls again with the same response_id.
         - response_id: of the last answer that was handled (0 after registration). The answer's is one more. A request
-        with the id before that one says that the answer was lost: its reports are folded in, and the last answer comes
-        again, unchanged. An older one is INVALID_ARGUMENT.
-        - A request that repeats response_id N acknowledges answer N: what it allocated counts as started.
+        with the id before that one means that the answer was lost: its reports are applied, and the last answer is
+        repeated, unchanged. An older one is INVALID_ARGUMENT.
+        - A request with response_id N acknowledges answer N: its allocations count as started.
         - Reports are idempotent; they may be sent again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -297,9 +297,9 @@ class ClientProtocolServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeApp(self, request, context):
-        """Takes an app up again that failed since its app master ended: a new attempt goes on from what the others left.
-        Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail so, or what it would go on
-        from is gone; nothing was changed.
+        """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
+        Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
+        state is gone; nothing was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,7 +1,7 @@
 """How the arbiter is reached: its address file, and channels to it, under TLS beyond loopback.
 
-The address file stands beside the token: ``host:port``, and where the arbiter speaks TLS a second line with the file of
-the certificates that its own must be signed by, relative to the address file. So a copy of the folder is enough.
+The address file is in the token's folder: ``host:port``, and under TLS a second line with the CA file that has signed
+the arbiter's certificate, relative to the address file. So a client needs only a copy of the folder.
 """
 
 import os
@@ -31,7 +31,7 @@ class Address:
     target: str
     """host:port."""
     ca_file: Path | None = None
-    """PEM; the arbiter speaks TLS with a certificate that one of these has signed. None: it speaks without."""
+    """PEM; the arbiter's TLS certificate is signed by one of these. None: no TLS."""
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
@@ -45,7 +45,7 @@ class Address:
 
     @classmethod
     def given(cls, target: str, beside: Path | None = None) -> Self:
-        """An address that was named; its CA is that of ``EUNOMIA_CA_FILE``, else of the address file ``beside``."""
+        """Returns an explicit address; its CA is from ``EUNOMIA_CA_FILE``, else from the address file ``beside``."""
         named = os.environ.get(CA_VARIABLE)
         if named:
             return cls(target=target, ca_file=Path(named))
@@ -53,7 +53,7 @@ class Address:
         return cls(target=target, ca_file=None if found is None else found.ca_file)
 
     def text(self) -> str:
-        """What an address file says."""
+        """Returns the content of an address file."""
         return self.target if self.ca_file is None else f"{self.target}\n{self.ca_file}\n"
 
     def channel(self, options: Options = ()) -> grpc.Channel:
@@ -91,7 +91,7 @@ class Address:
 
 
 def check_target(target: str, place: str) -> None:
-    """Check how an address is written that a client is to call.
+    """Check the form of an address.
 
     Raises:
         InputError: it is no ``host:port``.
@@ -107,10 +107,10 @@ def host_of(target: str) -> str:
 
 
 def tls_error(address: Address, details: str) -> UnreachableError | None:
-    """Say in Eunomia's words what is wrong with an arbiter's certificate; None: nothing, it is something else.
+    """Returns the error of a failed TLS handshake in Eunomia's words; None if the failure has another cause.
 
     Args:
-        address: that was called.
+        address: of the arbiter.
         details: of gRPC's error.
     """
     words = details.lower()

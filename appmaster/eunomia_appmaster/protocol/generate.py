@@ -1,4 +1,4 @@
-"""Regenerates the Python code beside every ``.proto`` file of this folder.
+"""Regenerates the Python code of every ``.proto`` file of this folder.
 
 Run as ``python -m eunomia_appmaster.protocol.generate [FOLDER]`` (needs the ``dev`` extra). The code is committed;
 a test regenerates it into a temporary folder and compares.
@@ -47,7 +47,7 @@ def generate(target: Path = ROOT) -> list[Path]:
 
 
 def _put_plugins_on_path() -> None:
-    """Let protoc find protoc-gen-mypy in the environment of this interpreter, active or not."""
+    """Put this interpreter's scripts on PATH, so that protoc finds protoc-gen-mypy in an inactive environment, too."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 

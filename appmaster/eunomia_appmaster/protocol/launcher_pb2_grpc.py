@@ -57,12 +57,12 @@ class ResourceTrackerServicer:
     """
 
     def RegisterNode(self, request, context):
-        """The launcher says who it is, when it starts and whenever the arbiter no longer knows it.
-        - A node that registers again replaces its former registration; what it holds is in `containers`, complete:
+        """The launcher registers its node at its start and whenever the arbiter no longer knows it.
+        - A node that registers again replaces its former registration; `containers` lists all its containers:
         a container of that node that the arbiter knew and that is not listed is gone.
         - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
-        - Another launcher of the same node that answers, from another home: ALREADY_EXISTS; the one that is there stays.
-        Slots that the journal does not know: INVALID_ARGUMENT. A launcher that was never taken ends then.
+        - ALREADY_EXISTS: another launcher of the same node, from another home, is registered and answers; it stays.
+        INVALID_ARGUMENT: the journal does not know the slots. A launcher refused at its first registration ends.
         - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -77,7 +77,7 @@ class ResourceTrackerServicer:
         (0 after registration). An arbiter that gets an older one lists again every order that may have been missed.
         Every order is idempotent, so listing one twice does no harm, and leaving a handled one in the list neither.
         - A node not registered, or another registration_id than the last one given: FAILED_PRECONDITION. The launcher then
-        registers again. A node that was silent for some heartbeats is down; its slots are granted to nobody until it
+        registers again. A node that was silent for some heartbeats is down; its slots are not granted until it
         has registered again and its SlotState shows the fence (below).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -85,10 +85,11 @@ class ResourceTrackerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportContainers(self, request, context):
-        """Short call beside the outstanding heartbeat: the launcher sends it at once when a container or an app master changes
-        its state. Progress alone waits for the next heartbeat. Answer it at once. What is not answered is sent again, with
-        the next report or heartbeat. Statuses are absolute and carry a version: one whose version is not larger than the
-        last seen of that container is to be ignored (reports and heartbeats may overtake each other).
+        """Short call in parallel to the outstanding heartbeat: the launcher sends it at once when a container or an app master
+        changes its state. Progress alone waits for the next heartbeat. The arbiter answers at once. Statuses of a call that
+        is not answered are sent again, with the next report or heartbeat. Statuses are absolute and carry a version: one
+        whose version is not larger than the last seen of that container is ignored (reports and heartbeats may overtake
+        each other).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,9 +255,9 @@ class ContainerManagerServicer:
 
     def StartContainers(self, request, context):
         """Starts the containers of one incarnation on this node: all or none. Everything is checked before anything is started.
-        Answers as soon as the starts are under way (STARTING); how they went is to be watched. Idempotent: ids already known
-        with the same app, slot and epoch are answered with their present status and not started again; so a call whose
-        answer was lost is simply repeated. A new incarnation on a lease that goes on has the same epoch and a new id.
+        Answers as soon as the starts are under way (STARTING); WatchContainers shows their outcome. Idempotent: containers
+        already known with the same app, slot and epoch are answered with their present status and not started again; so a
+        call whose answer was lost is simply repeated. A new incarnation on a lease that goes on has the same epoch and a new id.
         - A slot that holds a container of an older epoch is cleared first (that one is killed: its lease is over).
         - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
         - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
@@ -266,8 +267,8 @@ class ContainerManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopContainers(self, request, context):
-        """Gives the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills what is
-        left of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
+        """Sends the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills the rest
+        of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
         deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -275,8 +276,8 @@ class ContainerManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OrderContainers(self, request, context):
-        """Hands an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
-        says hello later gets the last stop_at then. Workers without the helper never hear of it.
+        """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
+        says hello later gets the last stop_at then. Workers without the helper never get it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -286,7 +287,7 @@ class ContainerManagerServicer:
         """A long poll over one app's containers: answers at once with all statuses that changed after since_version, else when
         one does, else after wait_seconds with none. An unknown launcher_id (the launcher was restarted, or first call: empty)
         gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
-        still tells.
+        still has the exit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,4 +1,4 @@
-"""Tokens that the arbiter hands out and a launcher checks, so that an app touches only its own (launcher.proto)."""
+"""Tokens that the arbiter issues and a launcher checks, so that an app reaches only its own (launcher.proto)."""
 
 import hashlib
 import hmac
@@ -7,7 +7,7 @@ from eunomia.errors import EunomiaError
 
 
 class WrongTokenError(EunomiaError):
-    """A token does not belong to what was asked for."""
+    """A token does not match the requested lease or app."""
 
 
 def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int) -> str:
@@ -16,7 +16,7 @@ def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int) -
 
 
 def node_token(secret: bytes, app: str, node: str) -> str:
-    """Sign one app's dealings with one node: hex digits that let it stop, order and watch its containers there."""
+    """Sign one app's access to one node: hex digits that let it stop, order and watch its containers there."""
     return _sign(secret, f"{app}|{node}")
 
 

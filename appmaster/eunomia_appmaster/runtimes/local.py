@@ -35,10 +35,10 @@ class LocalRuntime:
     """Talks to this machine's launcher.
 
     Args:
-        app: whose containers.
-        node_token: what the launcher gave the app master (``EUNOMIA_NODE_TOKEN_FILE``).
+        app: the owner of the containers.
+        node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
         launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``); read again when it does not
-            answer, for a restarted launcher may have another one.
+            answer, since a restarted launcher may have another address.
         patience_seconds: how long a call is repeated while the launcher is away.
     """
 
@@ -82,7 +82,7 @@ class LocalRuntime:
     def stop(
         self, container_ids: Sequence[str], *, deadline_seconds: float, reason: str
     ) -> tuple[ContainerStatus, ...]:
-        """Order to suspend, and kill what is left at the deadline."""
+        """Order workers to suspend, and kill the remaining ones at the deadline."""
         request = pb.StopContainersRequest(
             app=self._app,
             node_token=self._node_token,
@@ -94,7 +94,7 @@ class LocalRuntime:
         return tuple(map(status_of, answer.containers))
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
-        """Order to save and go on."""
+        """Order workers to save a checkpoint and go on."""
         return self._order(container_ids, checkpoint=pb.Checkpoint())
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class LocalRuntime:
         return tuple(answer.delivered)
 
     def _call(self, call: Callable[[rpc.ContainerManagerStub, float], _Answer], wait_seconds: float = 0.0) -> _Answer:
-        """Call, again while the launcher is away: every call may be repeated."""
+        """Call until the launcher answers or patience ends: every call may be repeated."""
         patience = time.monotonic() + self._patience_seconds
         while True:
             try:
@@ -153,7 +153,7 @@ class LocalRuntime:
 
 
 def status_of(status: pb.ContainerStatus) -> ContainerStatus:
-    """Turn a message into a value."""
+    """Returns a message as a value."""
 
     def given(name: str) -> Any:
         return getattr(status, name) if status.HasField(name) else None  # type: ignore[arg-type]

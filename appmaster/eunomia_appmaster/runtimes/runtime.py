@@ -1,4 +1,4 @@
-"""What an app master asks of a runtime, and what it hears of its containers."""
+"""The interface between an app master and a runtime: its calls, and the statuses of its containers."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from eunomia.errors import EunomiaError, UnreachableError
 
-SUSPENDED = 75  # EX_TEMPFAIL: a worker that left when told to, or paused at its rung
+SUSPENDED = 75  # EX_TEMPFAIL: a worker that left on an order, or paused at its rung
 
 
 class RefusedError(EunomiaError):
-    """The runtime refused: a wrong token, a malformed request, an unknown container. The same call will not succeed."""
+    """The runtime refused: a wrong token, a malformed request, an unknown container. The same call fails again."""
 
 
 class LeaseOverError(RefusedError):
-    """The epoch is closed, or an older one than the slot has seen: the lease is lost."""
+    """The epoch is closed, or older than the slot's newest: the lease is lost."""
 
 
 class SlotBusyError(EunomiaError):
@@ -28,7 +28,7 @@ class RuntimeAwayError(UnreachableError):
 
 
 class ContainerState(enum.Enum):
-    """Life of a container, in this order; STOPPING may be left out."""
+    """States of a container, in this order; STOPPING may be skipped."""
 
     NEW = 1
     STARTING = 2
@@ -42,8 +42,8 @@ class ContainerSpec:
     """One worker to start.
 
     Attributes:
-        container_id: letters, digits, dots, underscores, dashes; unique on the node for ever. A new incarnation on a
-            lease that goes on takes a new id with the same slot, epoch and token.
+        container_id: letters, digits, dots, underscores, dashes; unique on the node for ever. A new incarnation under
+            the same lease takes a new id with the same slot, epoch and token.
         slot: index on its node.
         epoch: of the lease.
         token: the lease's container token.
@@ -67,9 +67,9 @@ class GangSpec:
         containers: in LOCAL_RANK order.
         command: argv, no shell.
         working_folder: absolute.
-        env: beside PATH, HOME, LANG and VIRTUAL_ENV of the launcher.
+        env: in addition to PATH, HOME, LANG and VIRTUAL_ENV of the launcher.
         run_folder: absolute, in the app's own; None: ``<state>/apps/<app>/<job>``.
-        world_size: workers on all nodes; None: those given here.
+        world_size: workers on all nodes; None: the number of ``containers``.
         master_address: of rank 0's node.
         master_port: None: a free one of this node.
     """
@@ -88,7 +88,7 @@ class GangSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a worker ended: a code, or a signal, or nobody knows (its shepherd was killed), which counts as failed."""
+    """How a worker ended: a code, a signal, or neither if unknown (its shepherd was killed), which is a failure."""
 
     code: int | None = None
     signal: int | None = None
@@ -96,7 +96,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatus:
-    """What is known of one container; None where nothing was heard yet."""
+    """The last known status of one container; None where nothing is reported yet."""
 
     container_id: str
     job: int
@@ -128,19 +128,19 @@ class ContainerStatus:
 
     @property
     def finished(self) -> bool:
-        """Whether the worker did all its work."""
+        """Whether the worker completed its work."""
         return self.exit is not None and self.exit.code == 0
 
     @property
     def suspended(self) -> bool:
-        """Whether it left when told to: exit 75, or any end within its grace after an order to stop."""
-        told = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
-        return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or told)
+        """Whether it left on an order: exit 75, or any end within the grace period after an order to stop."""
+        obeyed = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
+        return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or obeyed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPosition:
-    """Up to where a watcher has heard; opaque."""
+    """The last change that a watcher has received; opaque."""
 
     launcher_id: str = ""
     version: int = -1
@@ -148,7 +148,7 @@ class WatchPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """News of an app's containers, and where to go on from."""
+    """Changed statuses of an app's containers, and the position of the next call."""
 
     statuses: tuple[ContainerStatus, ...]
     position: WatchPosition
@@ -161,30 +161,30 @@ class Runtime(Protocol):
     """
 
     def start(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
-        """Start all of a gang's containers here, or none; repeating a call is harmless.
+        """Start all of a gang's containers on this node, or none. Idempotent.
 
         Raises:
             LeaseOverError: a lease is lost.
-            SlotBusyError: a slot did not get free within ``wait_seconds``.
+            SlotBusyError: a slot was not free within ``wait_seconds``.
         """
         ...
 
     def stop(
         self, container_ids: Sequence[str], *, deadline_seconds: float, reason: str
     ) -> tuple[ContainerStatus, ...]:
-        """Order to suspend, and kill what is left at the deadline (0: at once); of several the earliest counts."""
+        """Order workers to suspend and kill the rest at the deadline (0: at once); the earliest deadline counts."""
         ...
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
-        """Order to save and go on; returns the ids whose worker heard it."""
+        """Order workers to save and go on; returns the ids of the workers that got the order."""
         ...
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
-        """Set or move (None: remove) the step at which workers pause; later ones hear it when they connect."""
+        """Set or move (None: remove) the step at which workers pause; workers that connect later get it then."""
         ...
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
-        """Wait for news after ``since`` (a fresh position: everything); empty if there is none in time."""
+        """Wait for changes after ``since`` (a new position: all statuses); empty if there is none in time."""
         ...
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from eunomia_appmaster.service.settings import KEPT_APPS
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
 
 if TYPE_CHECKING:
-    from eunomia_appmaster.service.forgotten import Forgotten
+    from eunomia_appmaster.service.ended_apps import EndedApps
 
 NOTE = "app"
 MASTER_ENDED = "its app master ended before its work was done"
@@ -153,7 +153,7 @@ class Apps:
         folder: of all apps' folders.
         apps: of an earlier arbiter, by name.
         keep: how many that are over stay in memory.
-        forgotten: where the others are looked up; None: nowhere.
+        archive: looks up ended apps that are no longer in memory; None: they are not found.
 
     Raises:
         InputError: a number to keep below 0.
@@ -165,13 +165,13 @@ class Apps:
         apps: Mapping[str, "App"],
         *,
         keep: int = KEPT_APPS,
-        forgotten: "Forgotten | None" = None,
+        archive: "EndedApps | None" = None,
     ) -> None:
         if keep < 0:
             raise InputError("apps that are kept must be 0 or more", value=str(keep), place="--keep-apps")
         self.folder = folder
         self._keep = keep
-        self._forgotten = forgotten
+        self._archive = archive
         self._apps = dict(apps)
         self._requests: OrderedDict[str, str] = OrderedDict()
         for app in self:
@@ -184,16 +184,16 @@ class Apps:
         return iter(self._apps.values())
 
     def get(self, name: str) -> App | None:
-        """An app by name, also one that was forgotten; what is changed on such a one is lost."""
+        """Returns an app by name, from memory or the archive; changes to an archived app are lost."""
         found = self._apps.get(name)
-        return found if found is not None or self._forgotten is None else self._forgotten.app(name)
+        return found if found is not None or self._archive is None else self._archive.app(name)
 
-    def forgotten(self) -> list[App]:
-        """Those that are left to the journal; may be called from any thread."""
-        return [] if self._forgotten is None else self._forgotten.besides(frozenset(self._apps.copy()))
+    def archived(self) -> list[App]:
+        """Returns the ended apps that only the journal has; may be called from any thread."""
+        return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))
 
     def surplus(self) -> list[App]:
-        """Those that are over and may be forgotten, who ended first first."""
+        """Returns the ended apps beyond the number to keep in memory, by time of end, ascending."""
         over = [app for app in self if app.over]
         if len(over) <= self._keep:
             return []
@@ -201,7 +201,7 @@ class Apps:
         return over[: len(over) - self._keep]
 
     def forget(self, app: App) -> None:
-        """Leave an app that is over to the journal."""
+        """Drop an ended app from memory; the journal keeps it."""
         del self._apps[app.name]
 
     @property

@@ -60,7 +60,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """Say what apps, jobs and slots there are."""
         await self._ready(request, context)
         service, views = self._service, self._views
-        older = await asyncio.to_thread(service.apps.forgotten) if request.ended and not request.app else []
+        older = await asyncio.to_thread(service.apps.archived) if request.ended and not request.app else []
         async with service.driver.lock:
             here = self._chosen(request)
             return pb.ListResponse(
@@ -184,7 +184,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def _names(self) -> list[str]:
         """Names of all apps, those that are not over first."""
-        older = await asyncio.to_thread(self._service.apps.forgotten)
+        older = await asyncio.to_thread(self._service.apps.archived)
         return [app.name for app in sorted((*older, *self._service.apps), key=_is_over)]
 
     async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:

@@ -29,7 +29,7 @@ from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.apps import MASTER_ENDED, App, Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
-from eunomia_appmaster.service.forgotten import Forgotten
+from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, without_note
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import Session, Teller
@@ -80,7 +80,7 @@ class Service:
         self.tokens = Tokens(kept.secret)
         self._served_before = kept.profile
         self.nodes = Nodes(kept.layout, settings.node_silence)
-        self.apps = Apps(settings.apps, apps_of(journal), keep=settings.keep_apps, forgotten=Forgotten(journal.path))
+        self.apps = Apps(settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path))
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter)

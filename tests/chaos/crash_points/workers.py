@@ -13,7 +13,7 @@ from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import Command, Containers
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.node import Epochs, Node
-from eunomia_appmaster.launcher.nursery import Nursery
+from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.profiler.crc32c import crc32c, masked
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -128,7 +128,7 @@ class Workers(Containers):
     """
 
     def __init__(self, node: Node, world: Any) -> None:
-        super().__init__(node, Nursery(node.folder, enabled=False, preload=()))
+        super().__init__(node, ZygoteClient(node.folder, enabled=False, preload=()))
         self._world = world
         self._gangs: dict[tuple[str, int, int], Gang] = {}
 

@@ -69,7 +69,7 @@ def begin(folder: Path) -> Begun:
             service._begin()
             state, now = service.driver.arbiter.save(), float(service.driver.clock.now())
             ahead = now - time.time()
-            apps = {app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.forgotten())}
+            apps = {app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.archived())}
             layout = None if service.nodes.layout is None else service.nodes.layout.encoded()
             kept = (service.seed, service.tokens.container_secret, layout)
             later = Seconds(max(now, float(service.state.now)) + 1.0)

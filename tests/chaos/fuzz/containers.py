@@ -22,8 +22,8 @@ from eunomia_appmaster import local_machine
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.nursery import Nursery
 from eunomia_appmaster.launcher.server import ContainerManager
+from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import container_token, node_token
@@ -68,7 +68,7 @@ class LauncherWorld:
         self._fault = fault
         self.node = Node(folder / "state", NODE, local_machine.detect(SLOTS, use_gpus=False))
         self.node.secret = SECRET
-        self.containers = _Containers(self.node, Nursery(self.node.folder, enabled=False))
+        self.containers = _Containers(self.node, ZygoteClient(self.node.folder, enabled=False))
         self.attackers = [f"app-{number}" for number in range(ATTACKERS)]
         self.real: list[tuple[str, bytes]] = []
         self._handlers = self._methods()

@@ -1,4 +1,4 @@
-"""Apps that ended long ago: the service has forgotten them, the journal has not."""
+"""Apps that ended long ago: no longer in the service's memory, read from the journal on demand."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,11 +7,11 @@ from eunomia.journal import read_journal
 from eunomia_appmaster.service.apps import NOTE, App, read_app
 
 MOST_LISTED = 5000
-"""Of them in one answer, which has to fit a message."""
+"""Most ended apps in one answer, so that it fits a gRPC message."""
 
 
-class Forgotten:
-    """Looks ended apps up in the journal, whenever somebody asks.
+class EndedApps:
+    """Looks ended apps up in the journal.
 
     Args:
         path: the journal's.
@@ -21,7 +21,7 @@ class Forgotten:
         self._path = path
 
     def app(self, name: str) -> App | None:
-        """One by name; None: none of this name has ended.
+        """Returns the ended app of this name; None if there is none.
 
         Raises:
             InputError: the journal cannot be read.
@@ -31,8 +31,8 @@ class Forgotten:
         app = None if values is None else read_app(name, values)
         return app if app is not None and app.over else None
 
-    def besides(self, known: Collection[str]) -> list[App]:
-        """Those that are not among the known ones, in order of submission; of very many the last.
+    def all_except(self, known: Collection[str]) -> list[App]:
+        """Returns the ended apps that are not in ``known``, in order of submission: the last ``MOST_LISTED`` of them.
 
         Raises:
             InputError: the journal cannot be read.

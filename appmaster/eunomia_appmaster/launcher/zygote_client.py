@@ -1,4 +1,4 @@
-"""The launcher's side of the zygote: keeps one alive, decides what it may fork, asks it for a fork."""
+"""The launcher's side of the zygote: keeps one alive, decides which commands it may fork, and requests forks."""
 
 import asyncio
 import contextlib
@@ -47,13 +47,13 @@ def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     return all(env[name] == os.environ.get(name) for name in startup)
 
 
-class Nursery:
+class ZygoteClient:
     """Keeps a zygote ready, started in the background and restarted when it dies.
 
     Args:
-        state: folder for the zygote's own output, should it ever have any.
+        state: folder for the zygote's log.
         enabled: False starts none; every worker then starts by exec.
-        preload: modules that the zygote imports beside torch and the training helper, where they are installed.
+        preload: modules that the zygote imports in addition to torch and the training helper, where installed.
     """
 
     def __init__(self, state: Path, *, enabled: bool = True, preload: Sequence[str] = ()) -> None:
@@ -61,7 +61,7 @@ class Nursery:
         self._enabled = enabled
         self._preload = tuple(preload)
         self._ready = asyncio.Event()
-        self._hopeless = not enabled
+        self._unavailable = not enabled
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -84,14 +84,14 @@ class Nursery:
                 await self._keeper
 
     async def ready(self, wait_seconds: float) -> bool:
-        """Wait for the zygote; False where none is to be had, or none came in time."""
-        if self._hopeless:
+        """Wait for the zygote; False if there can be none, or none was ready in time."""
+        if self._unavailable:
             return False
         try:
             await asyncio.wait_for(self._ready.wait(), wait_seconds)
         except TimeoutError:
             return False
-        return not self._hopeless
+        return not self._unavailable
 
     def fork(self, folder: Path, mark: str, report_fd: int) -> bool:
         """Ask for a shepherd in ``folder`` that reports to ``report_fd``; False if the zygote has just died."""
@@ -106,7 +106,7 @@ class Nursery:
 
     async def _keep(self) -> None:
         pause = 0.1
-        while not self._hopeless:
+        while not self._unavailable:
             began = asyncio.get_running_loop().time()
             try:
                 await self._one_life()
@@ -118,7 +118,7 @@ class Nursery:
             pause = min(2 * pause, 30.0)
 
     async def _one_life(self) -> None:
-        """Start a zygote, hear that it is ready, wait until it has gone."""
+        """Start a zygote, read its messages, and return when it has ended."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         ours.setblocking(False)
@@ -138,13 +138,13 @@ class Nursery:
     def _heard(self, message: dict[str, Any]) -> None:
         if "error" in message:
             log.warning("zygote.unusable", error=message["error"], effect="workers start by exec, which takes seconds")
-            self._hopeless = True
+            self._unavailable = True
         else:
             log.info("zygote.ready", seconds=round(message["seconds"], 2))
-        self._ready.set()  # in both cases nobody waits any longer
+        self._ready.set()  # in both cases waiting starts go on
 
     def _end(self) -> None:
-        if not self._hopeless:
+        if not self._unavailable:
             self._ready.clear()
         if self._control is not None:
             self._control.close()

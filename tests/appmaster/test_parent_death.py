@@ -1,4 +1,4 @@
-"""A process that is tied to whoever started it."""
+"""A process gets a signal when its parent dies."""
 
 import os
 import select
@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eunomia_appmaster import tied as module
-from eunomia_appmaster.tied import tied
+from eunomia_appmaster import parent_death as module
+from eunomia_appmaster.parent_death import with_death_signal
 
 STARTER = """
 import os, signal, subprocess, sys
-from eunomia_appmaster.tied import tied
-child = subprocess.Popen(tied([sys.executable, "-c", "print(1, flush=True); import time; time.sleep(600)"],
-                              signal.SIGTERM), stdout=subprocess.PIPE)
+from eunomia_appmaster.parent_death import with_death_signal
+command = [sys.executable, "-c", "print(1, flush=True); import time; time.sleep(600)"]
+child = subprocess.Popen(with_death_signal(command, signal.SIGTERM), stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 sys.stdin.readline()
@@ -22,7 +22,7 @@ os._exit(0)
 """
 
 
-def test_it_ends_with_its_parent() -> None:
+def test_the_process_ends_with_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdin is not None
         assert starter.stdout is not None
@@ -33,14 +33,16 @@ def test_it_ends_with_its_parent() -> None:
         os.close(child)
 
 
-def test_a_parent_that_had_died_before_is_noticed() -> None:
+def test_the_process_ends_if_its_parent_died_before_the_request() -> None:
     command = [sys.executable, "-I", "-S", str(Path(module.__file__)), "15", "1", "true"]
     assert os.getpid() != 1
     assert subprocess.run(command, check=False).returncode == -signal.SIGTERM
 
 
 def test_the_command_runs_under_the_same_pid_with_its_own_exit_code() -> None:
-    command = tied([sys.executable, "-c", "import os, sys; print(os.getpid()); sys.exit(7)"], signal.SIGHUP)
+    command = with_death_signal(
+        [sys.executable, "-c", "import os, sys; print(os.getpid()); sys.exit(7)"], signal.SIGHUP
+    )
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         out, _ = process.communicate()
     assert int(out) == process.pid
