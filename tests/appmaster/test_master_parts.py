@@ -32,7 +32,7 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("statuses", "told", "step", "outcome"),
+    ("statuses", "order", "step", "outcome"),
     [
         ([gone(0)], "", 10, Outcome.FINISHED),
         ([gone(0)], "paused", 10, Outcome.FINISHED),
@@ -51,13 +51,13 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
         ([gone(75), gone(0)], "", 96, Outcome.AT_RUNG),
     ],
 )
-def test_endings(statuses: list[ContainerStatus], told: str, step: int, outcome: Outcome) -> None:
-    assert judge(statuses, told=told, stop_at=96, step=step).outcome is outcome
+def test_endings(statuses: list[ContainerStatus], order: str, step: int, outcome: Outcome) -> None:
+    assert judge(statuses, order=order, stop_at=96, step=step).outcome is outcome
 
 
 def test_a_failure_names_the_worker_that_went_first() -> None:
     statuses = [gone(1, ended_at=5.0), gone(signal=11, rank=1, ended_at=4.0, diagnostics="segfault")]
-    assert judge(statuses, told="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
+    assert judge(statuses, order="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
 
 
 # -- slots
@@ -129,8 +129,8 @@ def test_nothing_else_is_said_of_a_job_that_is_over() -> None:
     outbox.put("rates", rate, key=1)
     outbox.put("lives", Life(what="finished"), key="a/1")
     outbox.put("lives", Life(what="failed", again_in=1.0), key="a/2")
-    told = outbox.take().reports()
-    assert (set(told.progress), told.rates, set(told.lives)) == ({"a/2"}, [], {"a/1", "a/2"})
+    sent = outbox.take().reports()
+    assert (set(sent.progress), sent.rates, set(sent.lives)) == ({"a/2"}, [], {"a/1", "a/2"})
 
 
 def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:

@@ -8,7 +8,7 @@ from eunomia_appmaster.master.jobs import Job
 
 
 class SteadyClock:
-    """Unix seconds that pass evenly, whoever sets the machine's time."""
+    """Unix seconds that pass evenly, even if the machine's time is set."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -19,7 +19,7 @@ class SteadyClock:
 
 
 def forget_future(jobs: Iterable[Job], now: float) -> None:
-    """Bring moments that an earlier attempt noted under a later time back to what they can be."""
+    """Cap time stamps of an earlier attempt that lie after ``now``."""
     for job in jobs:
         job.retry_at = min(job.retry_at, now + LONGEST_RETRY_SECONDS)
         if job.gang is not None:

@@ -1,7 +1,7 @@
-"""The heart of the app master: what its jobs do, given what the arbiter, the runtime and the logs say.
+"""The core of the app master: runs its jobs according to the arbiter, the runtime, the logs and the tuner.
 
-One thread calls it. It starts and stops gangs through a runtime, tells the tuner what became of trials, and leaves
-reports for the arbiter in an outbox. It reads no clock of its own; ``now`` is Unix time in seconds throughout.
+One thread calls it. It starts and stops gangs through a runtime, reports trials to the tuner, and puts reports for the
+arbiter into an outbox. It reads no clock of its own; ``now`` is Unix time in seconds throughout.
 """
 
 import math
@@ -32,18 +32,18 @@ from eunomia_appmaster.tuner import Action, Run, Tuner
 log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
-"""From the app master's own order to leave to the kill."""
+"""Seconds from the app master's own order to leave to the kill."""
 RETRY_SECONDS = 1.0
 """The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
 LONGEST_RETRY_SECONDS = 60.0
 SOON_SECONDS = 5.0
-"""Slots are kept so long for a failed job that is tried again, and for one that may yet prove worth widening."""
+"""Seconds for which slots are kept for a failed job before its retry, and for a job that widening may speed up."""
 SILENT_SECONDS = 3.0
-"""A script without the helper that has logged nothing counts as running after so long."""
+"""Seconds after which a script without the helper that has logged nothing counts as running."""
 IDLE_SECONDS = 1.0
-"""Slots that nobody here can use for so long are given back."""
+"""Seconds after which slots that no job of the app can use are given back."""
 UNTOLD_EXITS = 1
-"""Exits with 75 that nobody asked for, before they count as failures."""
+"""Exits with code 75 without an order, before they count as failures."""
 
 
 class Conductor:
@@ -58,9 +58,9 @@ class Conductor:
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
         self.new_jobs: list[int] = []
-        """Jobs that the arbiter has not been told of; the reporter empties it."""
+        """Jobs not yet reported to the arbiter; the reporter empties it."""
         self.last = ""
-        """What happened last, for people."""
+        """The last event, shown to users."""
         self._logs: dict[int, JobLogs] = {}
         self._widening = Widening()
         self._idle_since: dict[int, float] = {}
@@ -102,7 +102,7 @@ class Conductor:
         return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
 
     def failure(self) -> str | None:
-        """Return why the app failed: all its jobs have, or none has a metric that its tuner could compare."""
+        """Return why the app failed: all its jobs failed, or none has a metric that its tuner could compare."""
         failed = [job for job in self.jobs.values() if job.state is JobState.FAILED]
         if failed and len(failed) == len(self.jobs):
             return failed[0].why if len(failed) == 1 else f"all {len(failed)} jobs failed; the last: {failed[-1].why}"
@@ -110,10 +110,10 @@ class Conductor:
             return f'metric "{self._around.file.search.metric}" must be finite in some trial, but was so in none'
         return None
 
-    # -- what is heard
+    # -- input
 
     def hear_statuses(self, statuses: Sequence[ContainerStatus], now: float) -> None:
-        """Take news of containers."""
+        """Process changed statuses of containers."""
         heard = list(self.gangs.hear(statuses))
         for job, status in heard:
             self._follow(job, status, now)
@@ -122,7 +122,7 @@ class Conductor:
                 self._watch_gang(job, job.gang, now)
 
     def hear_logs(self, now: float) -> None:
-        """Read what running jobs have logged since the last time."""
+        """Read the new log points of running jobs."""
         for job in list(self.jobs.values()):
             if job.gang is not None:
                 self._read_logs(job, now)
@@ -131,13 +131,13 @@ class Conductor:
                     self._is_running(job, job.gang, now)
 
     def forget_gangs_unknown(self) -> None:
-        """After a restart, once the runtime has told all it knows: a gang that it does not know was never started."""
+        """Drop gangs that the runtime does not know: they never started. Called after a restart, on its full report."""
         for job in self.jobs.values():
             if job.gang is not None and not self.gangs.statuses(job.gang):
                 self._not_started(job, "the runtime does not know it")
 
     def _follow(self, job: Job, status: ContainerStatus, now: float) -> None:
-        """Note what rank 0 told: progress, checkpoints, regimes."""
+        """Store the reports of rank 0: progress, checkpoints, regimes."""
         gang = job.gang
         if gang is None or status.rank != 0:
             return
@@ -195,7 +195,7 @@ class Conductor:
                 self._stop(job, f"its tuner says {action.value}", now)
 
     def _count_by_logs(self, job: Job, gang: Gang, seen: Seen, now: float) -> None:
-        """Without the helper the steps logged are all that is known of a script's progress."""
+        """Take the progress of a script without the helper from its logged steps."""
         if seen.first_step is not None and gang.from_step == 0 and seen.first_step <= job.step and job.incarnation > 1:
             job.lost += job.step - seen.first_step
             gang.from_step = max(seen.first_step, 1)
@@ -204,7 +204,7 @@ class Conductor:
         self._is_running(job, gang, now)
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
-        """Tell a script that does not hear of rungs to leave when it has reached its own."""
+        """Order a script without the helper to leave when it has reached its rung."""
         if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.told:
             self._stop(job, f"it reached its rung at {gang.stop_at}", now)
 
@@ -215,7 +215,7 @@ class Conductor:
         if suspended:
             job.step = suspended[0]
         self._read_logs(job, now)
-        ending = judge(statuses, told=gang.told, stop_at=gang.stop_at, step=job.step)
+        ending = judge(statuses, order=gang.told, stop_at=gang.stop_at, step=job.step)
         log.info(
             "gang.ended", job=self.id_of(job.number), incarnation=gang.incarnation, outcome=ending.outcome.value,
             step=job.step, why=ending.why or None,
@@ -266,7 +266,7 @@ class Conductor:
             self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
 
     def _failed(self, job: Job, gang: Gang, why: str, now: float) -> None:
-        """Try it again after a pause; a new checkpoint since the last failure makes its retries whole again."""
+        """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries."""
         checkpoint = self._around.store(job.number).latest()
         saved = 0 if checkpoint is None else checkpoint.step
         job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
@@ -307,7 +307,7 @@ class Conductor:
         return None if point is None else point.value
 
     def _close_ended(self, now: float) -> None:
-        """Follow the tuner: it may have added, ended or promoted trials."""
+        """Apply the tuner's decisions: trials that it added, ended or promoted."""
         self.add_new_trials()
         for number in self.tuner.ended():
             job = self.jobs[number]
@@ -338,10 +338,10 @@ class Conductor:
         """Return the iteration at which a run ends: its rung, else the whole work; None: not known."""
         return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
 
-    # -- what is done
+    # -- actions
 
     def act(self, now: float) -> None:
-        """Bring what runs in line with what the tuner wants and the leases allow."""
+        """Start, stop and widen gangs so that the running jobs follow the tuner and the leases."""
         self.add_new_trials()
         self._close_ended(now)
         self._wake_retries(now)
@@ -370,7 +370,7 @@ class Conductor:
                 self.gangs.move_rung(gang, run.stop_at)
 
     def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
-        """Stop whom the tuner wants no more. Whoever loses a slot is told by the launcher, whose deadline counts."""
+        """Stop jobs that the tuner paused. The launcher warns the workers on a lost slot, and its deadline counts."""
         for job in self.jobs.values():
             gang = job.gang
             if gang is None or gang.told:
@@ -383,7 +383,7 @@ class Conductor:
                 self._not_started(job, "its lease was revoked before it began")
 
     def _desired(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> dict[int, tuple[int, ...]]:
-        """Say which job is to run on which GPUs: as its lease says, else as the tuner's order divides what is free."""
+        """Return the GPUs of each job: its lease's, else a share of the free ones in the tuner's order."""
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
         for gpu, slot in slots.items():
@@ -408,7 +408,7 @@ class Conductor:
     def _follow_lease(
         self, number: int, gpus: tuple[int, ...], runs: Mapping[int, Run], busy: set[int], now: float
     ) -> bool:
-        """Say whether the job of a lease is to start on it; a gang on other slots than these is told to leave."""
+        """Return whether the job of a lease starts on it now; a gang on other slots gets an order to leave."""
         job = self.jobs.get(number)
         if job is None or number not in runs:
             return False
@@ -428,7 +428,7 @@ class Conductor:
         return Wish(job=run.trial, least=run.least, most=run.most)
 
     def _widen(self, left: Sequence[int], runs: Mapping[int, Run], now: float) -> None:
-        """Stop the first running job that more slots would bring on enough; it then starts on all of them."""
+        """Stop the first running job that the free slots speed up enough; it then starts on all of them."""
         for run in runs.values():
             job = self.jobs[run.trial]
             extra = self._widening.extra(job, run, self.goal(run), len(left))
@@ -437,7 +437,7 @@ class Conductor:
                 return
 
     def useful(self) -> dict[int, int]:
-        """Return, for each running job, how many slots it would go on with if it were given all that it can use."""
+        """Return, for each running job, the number of slots that it would run on if slots were unlimited."""
         return {
             run.trial: len(gang.gpus) + self._widening.extra(self.jobs[run.trial], run, self.goal(run), run.most)
             for run in self.tuner.runs()
@@ -456,7 +456,7 @@ class Conductor:
         self._confirm(job, gang, now)
 
     def _confirm(self, job: Job, gang: Gang, now: float) -> None:
-        """Have the runtime start a gang, again until it has answered."""
+        """Request the start of a gang from the runtime; repeated until the runtime answers."""
         slots = self.slots.slots()
         try:
             statuses = self.gangs.start(job, gang, slots)
@@ -477,15 +477,15 @@ class Conductor:
         job.state = JobState.WAITING
 
     def _stop(self, job: Job, reason: str, now: float) -> None:
-        """Tell a job's gang to leave."""
+        """Order a job's gang to leave."""
         if job.gang is not None and not job.gang.told:
             self.gangs.stop(job.gang, reason)
             self._is_stopping(job, now)
 
-    # -- what is told
+    # -- reports
 
     def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
-        """Give slots back that nobody here has been able to use for a while."""
+        """Give back slots that no job of the app has been able to use for a while."""
         busy = self.gangs.busy()
         if any(self._comes_back_soon(self.jobs[number], now) for number in runs):
             busy |= set(slots)
@@ -506,7 +506,7 @@ class Conductor:
             self.slots.lose(gpus, epoch)
 
     def _may_widen_soon(self, runs: Mapping[int, Run]) -> bool:
-        """Whether a job that could use more slots has just started, so that nobody knows yet if they would pay."""
+        """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""
         return any(
             len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
             for run in runs.values()

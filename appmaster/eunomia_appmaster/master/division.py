@@ -1,8 +1,8 @@
 """How an app's slots are divided among its jobs: pure functions, no clock, no processes.
 
-Whoever runs stays where it is. Free slots go to waiting jobs in the tuner's order, a whole gang each, as many jobs as
-can; what is left then widens those that start anyway, since that costs nothing. Widening a job that runs costs a
-restart, so it is a question of its own (``extra_slots``).
+Running jobs stay where they are. Free slots go to waiting jobs in the tuner's order, a whole gang each, to as many jobs
+as possible; the rest widens the jobs that start now, since that costs nothing. Widening a running job costs a restart
+and is decided separately (``extra_slots``).
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from eunomia.shapes import value
 
 @value
 class Wish:
-    """A job that shall run now; wishes come in the tuner's order."""
+    """A job that the tuner wants to run now; wishes come in the tuner's order."""
 
     job: int
     least: int
@@ -23,11 +23,11 @@ class Wish:
 
 
 def divide(wishes: Sequence[Wish], free: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
-    """Say which job runs on which GPUs.
+    """Assign GPUs to jobs.
 
     Args:
-        wishes: jobs that shall run, the first in line first.
-        free: machine by GPU, of the slots on which nothing runs.
+        wishes: jobs that the tuner wants to run, in its order.
+        free: machine by GPU, of the idle slots.
 
     Returns:
         GPUs by job, ascending; jobs that get none are left out. No GPU is named twice.
@@ -43,7 +43,7 @@ def divide(wishes: Sequence[Wish], free: Mapping[int, str]) -> dict[int, tuple[i
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
-    """GPUs by waiting job: the least of as many as fit, then one more each in turn."""
+    """Returns the number of GPUs by waiting job: the least of as many jobs as fit, then one more each in turn."""
     counts: dict[int, int] = {}
     for wish in waiting:
         if wish.least <= free:
@@ -73,7 +73,7 @@ def _pick(free: Mapping[int, str], count: int) -> tuple[int, ...]:
 
 
 def unused(free: Iterable[int], divided: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the free GPUs that no job was given."""
+    """Return the free GPUs that no job got."""
     taken = {gpu for gpus in divided.values() for gpu in gpus}
     return tuple(sorted(set(free) - taken))
 
@@ -86,7 +86,7 @@ def extra_slots(*, size: int, most: int, free: int, seconds_left: float, restart
     Args:
         size: slots that it runs on.
         most: slots that are of use to it.
-        free: slots that nobody else can use.
+        free: slots that no other job can use.
         seconds_left: until it pauses or ends, or its lease does, as it runs now.
         restart_seconds: what saving, stopping and starting again costs.
     """

@@ -1,4 +1,4 @@
-"""How a gang ended: judged from its containers' exits, what they were told, and how far they came."""
+"""The outcome of a gang, judged from its containers' exits, their orders, and their progress."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -8,21 +8,21 @@ from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
 
 
 class Outcome(Enum):
-    """What an incarnation ended as."""
+    """The outcome of an incarnation."""
 
     FINISHED = "finished"
     AT_RUNG = "at_rung"
     """It paused by itself at its ``stop_at``."""
     SUSPENDED = "suspended"
-    """It left when told to."""
+    """It left on an order."""
     ODD = "odd"
-    """It exited with 75, and nobody had asked it to."""
+    """It exited with code 75 without an order."""
     FAILED = "failed"
 
 
 @value
 class Ending:
-    """The outcome, and why in words where it is a failure."""
+    """The outcome, and the reason of a failure."""
 
     outcome: Outcome
     why: str = ""
@@ -32,23 +32,24 @@ LEFT = (Exit(code=SUSPENDED), Exit(code=0))
 
 
 def has_failed(status: ContainerStatus) -> bool:
-    """Return whether a worker that is gone went by itself, and badly."""
+    """Return whether a completed worker failed without an order."""
     return status.completed and status.exit not in LEFT and not status.stop_reason and not status.killed
 
 
-def judge(statuses: Sequence[ContainerStatus], *, told: str, stop_at: int | None, step: int) -> Ending:
-    """Judge a gang all of whose containers are gone.
+def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | None, step: int) -> Ending:
+    """Judge a gang whose containers are all completed.
 
-    A worker that was told to leave has not failed, however it went. Exit 0 means finished, but for a script without the
-    helper that was told to leave: any exit within its grace counts as suspended then (it may know no other way).
+    A worker that was ordered to leave has not failed, whatever its exit. Exit 0 means finished, except for a script
+    without the helper that was ordered to leave: any exit within its grace period then counts as suspended, since it
+    may exit with 0 on SIGTERM.
 
     Args:
         statuses: of its containers by rank, all COMPLETED.
-        told: why the app master told it to leave; empty: it did not. The launcher's own order is in the statuses.
+        order: why the app master ordered it to leave; empty: it did not. The launcher's own order is in the statuses.
         stop_at: its rung; None: none.
-        step: iterations done, as far as is known.
+        step: iterations done, as last known.
     """
-    ordered = bool(told) or any(status.stop_reason for status in statuses)
+    ordered = bool(order) or any(status.stop_reason for status in statuses)
     if any(has_failed(status) for status in statuses):
         return Ending(outcome=Outcome.FAILED, why=_why(statuses))
     helped = any(status.hello for status in statuses)
@@ -58,7 +59,7 @@ def judge(statuses: Sequence[ContainerStatus], *, told: str, stop_at: int | None
         return Ending(outcome=Outcome.AT_RUNG)
     if ordered or any(status.killed for status in statuses):
         return Ending(outcome=Outcome.SUSPENDED)
-    return Ending(outcome=Outcome.ODD, why="it exited with 75, but nobody had told it to leave")
+    return Ending(outcome=Outcome.ODD, why="it exited with 75 without an order to leave")
 
 
 def _why(statuses: Sequence[ContainerStatus]) -> str:
@@ -71,7 +72,7 @@ def _why(statuses: Sequence[ContainerStatus]) -> str:
     elif first.exit is not None and first.exit.signal is not None:
         how = f"{worker}was ended by signal {first.exit.signal}"
     else:
-        how = f"{worker}was lost, nobody knows how it ended"
+        how = f"{worker}was lost, and its exit is unknown"
     return f"{how} ({first.diagnostics})" if first.diagnostics else how
 
 

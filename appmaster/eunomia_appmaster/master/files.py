@@ -1,4 +1,4 @@
-"""The files that an app master leaves in its app's folder, each written so that a kill at any moment does no harm."""
+"""The files that an app master writes to its app's folder; each survives a kill at any moment."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ class StateError(EunomiaError):
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file beside, and rename it into place."""
+    """Write a temporary file in the same folder, and rename it into place."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -37,7 +37,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_state(path: Path, tuner: Any, jobs: Iterable[Job], more: Any) -> None:
-    """Write ``master.json``: what the next attempt goes on from."""
+    """Write ``master.json``: the state that the next attempt resumes from."""
     state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": more}
     write_atomically(path, json.dumps(state, allow_nan=False))
 
@@ -60,7 +60,7 @@ def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
 
 
 def write_trials(path: Path, app: str, jobs: Iterable[Job]) -> None:
-    """Write ``trials.csv``, a row a job; what is not known is empty."""
+    """Write ``trials.csv``, a row a job; unknown values are empty."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(TRIALS_COLUMNS)
@@ -72,7 +72,7 @@ def write_trials(path: Path, app: str, jobs: Iterable[Job]) -> None:
 
 
 class ActivityLog:
-    """``activity.jsonl``: what became of each job when, a JSON object a line, for reports."""
+    """``activity.jsonl``: the events of each job with their times, a JSON object a line, for reports."""
 
     def __init__(self, path: Path, app: str) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class ActivityLog:
 
         Args:
             event: start, running, saved, suspending, suspended, resumed, paused, promoted, finished, stopped, failed.
-            job: whose.
+            job: the event's job.
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
@@ -99,5 +99,5 @@ class ActivityLog:
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-        except OSError as error:  # a report that lacks a line is less than an app that ends
+        except OSError as error:  # a missing line in a report is better than a failed app
             log.warning("activity.not_noted", activity=event, why=str(error))

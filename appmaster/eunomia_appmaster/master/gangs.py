@@ -30,14 +30,14 @@ from eunomia_appmaster.tuner import Run
 log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
-"""From the app master's own order to leave to the kill."""
+"""Seconds from the app master's own order to leave to the kill."""
 START_WAIT_SECONDS = 0.2
-"""How long a start waits for what ran on a slot before."""
+"""Seconds for which a start waits for the former container on a slot."""
 
 
 @builds
 class Surroundings:
-    """What the jobs of an app live in."""
+    """The environment of an app's jobs: file, folder, machine, runtime, outbox."""
 
     app: str
     file: AppFile
@@ -66,10 +66,10 @@ class Gangs:
         self._statuses: dict[str, ContainerStatus] = {}
         self._owner = {each: job for job in jobs if job.gang for each in job.gang.containers}
 
-    # -- what is known
+    # -- statuses
 
     def hear(self, statuses: Sequence[ContainerStatus]) -> Iterator[tuple[Job, ContainerStatus]]:
-        """Keep news of containers and yield them with their jobs; containers that nobody knows are told to leave."""
+        """Store statuses of containers and yield them with their jobs; unknown containers get an order to leave."""
         for status in statuses:
             job = self._owner.get(status.container_id)
             if job is None or job.gang is None:
@@ -82,11 +82,11 @@ class Gangs:
                 yield job, status
 
     def statuses(self, gang: Gang) -> list[ContainerStatus]:
-        """Return what is known of a gang's containers, by rank."""
+        """Return the last statuses of a gang's containers, by rank."""
         return [self._statuses[each] for each in gang.containers if each in self._statuses]
 
     def busy(self) -> set[int]:
-        """Return the GPUs on which processes of a gang may be; a container that is gone has left its slot."""
+        """Return the GPUs on which processes of a gang may run; a completed container has left its slot."""
         gangs = {id(job.gang): job.gang for job in self._owner.values() if job.gang is not None}
         return {
             gpu
@@ -96,18 +96,18 @@ class Gangs:
         }
 
     def _refuse_stranger(self, status: ContainerStatus) -> None:
-        """Containers of old incarnations are of no interest, unless one of them still lives."""
+        """Stop a live container of an old incarnation; completed ones are ignored."""
         if status.state in (ContainerState.NEW, ContainerState.STARTING, ContainerState.RUNNING):
             log.warning("container.unknown", container=status.container_id)
             self._order_to_leave((status.container_id,), "its app master does not know it")
 
-    # -- what is done
+    # -- actions
 
     def prepare(self, job: Job, run: Run, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
-        """Make a job's next incarnation, and write it down before anybody is asked to start it.
+        """Create a job's next incarnation, and save it before the runtime is asked to start it.
 
         Raises:
-            OSError: it could not be written down; the job has no gang.
+            OSError: it could not be saved; the job has no gang.
         """
         checkpoint = self._around.store(job.number).latest()
         from_step = 0 if checkpoint is None else checkpoint.step
@@ -131,7 +131,7 @@ class Gangs:
         self._owner.update(dict.fromkeys(job.gang.containers, job))
         try:
             self._around.save()
-        except OSError:  # nobody has been asked to start it
+        except OSError:  # the runtime has not been asked to start it
             self.drop(job)
             del job.sizes[job.incarnation]
             job.incarnation -= 1
@@ -139,13 +139,13 @@ class Gangs:
         return job.gang
 
     def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:
-        """Have the runtime start a gang; repeating a call whose answer was lost does no harm.
+        """Start a gang through the runtime. Idempotent, so a call whose answer was lost is repeated.
 
         Raises:
-            SlotBusyError: what ran there before has not left.
+            SlotBusyError: the former container has not left its slot.
             LeaseOverError: a lease is lost.
             RefusedError: it will never be started.
-            RuntimeAwayError: nobody answers.
+            RuntimeAwayError: the runtime does not answer.
             OSError: its folders cannot be made.
         """
         return self._around.runtime.start(self._spec(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
@@ -157,12 +157,12 @@ class Gangs:
             self._order_to_leave(gang.containers, reason)
 
     def move_rung(self, gang: Gang, stop_at: int | None) -> None:
-        """Tell a running gang where it pauses now."""
+        """Send a running gang the step at which it pauses."""
         gang.stop_at = stop_at
         self._guarded(lambda: self._around.runtime.order_stop_at(gang.containers, stop_at))
 
     def drop(self, job: Job) -> None:
-        """Forget a job's gang: it is gone, or never was."""
+        """Drop a job's gang: it has ended, or never started."""
         if job.gang is not None:
             for container in job.gang.containers:
                 self._owner.pop(container, None)

@@ -9,18 +9,18 @@ from eunomia_appmaster.space import Parameter
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     WAITING = "waiting"
     """It wants slots."""
     RUNNING = "running"
-    """A gang of it is starting or running."""
+    """Its gang is starting or running."""
     STOPPING = "stopping"
-    """Its gang was told to leave, or part of it has gone."""
+    """Its gang got an order to leave, or part of it has ended."""
     PAUSED = "paused"
     """The tuner does not want it to run now."""
     BACKING_OFF = "backing_off"
-    """Failed a moment ago, and is tried again."""
+    """Failed, and waits for its retry."""
     FINISHED = "finished"
     STOPPED = "stopped"
     """Ended by the tuner."""
@@ -33,7 +33,7 @@ class JobState(StrEnum):
 
     @property
     def has_gang(self) -> bool:
-        """Whether processes of it may be there."""
+        """Whether processes of it may run."""
         return self in (JobState.RUNNING, JobState.STOPPING)
 
 
@@ -56,7 +56,7 @@ class Gang:
     running: bool = False
     """It has made a step, or, without the helper, has a process."""
     told: str = ""
-    """Why it was told to leave."""
+    """Why it got an order to leave; empty: it got none."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -78,26 +78,26 @@ class Job:
     failures: int = 0
     """In a row without a new checkpoint in between."""
     failed_at_save: int = -1
-    """The checkpoint that was there at the last failure."""
+    """The newest checkpoint at the last failure."""
     odd_exits: int = 0
-    """Exits with 75 that nobody asked for."""
+    """Exits with code 75 without an order."""
     retry_at: float = 0.0
     """Unix seconds."""
     rung: int | None = None
     metric: float | None = None
     metric_step: int = -1
-    """Up to which step the tuner has been told of metrics."""
+    """The last step whose metrics were reported to the tuner."""
     best: float | None = None
     has_helper: bool = False
     sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """GPUs and locality by incarnation."""
     seconds_per_step: float | None = None
-    """As its workers told last, at its present size."""
+    """As its workers last reported, at its present size."""
     suspensions: int = 0
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; what is not finite as text, which JSON allows everywhere."""
+        """Return plain values; numbers that are not finite become text, since JSON has no form for them."""
         values = dataclasses.asdict(self)
         values["metric"], values["best"] = _text(self.metric), _text(self.best)
         return values

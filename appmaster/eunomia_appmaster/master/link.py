@@ -1,4 +1,4 @@
-"""The app master's line to the arbiter: registration, and heartbeats that carry whatever waits in the outbox."""
+"""The app master's connection to the arbiter: registration, and heartbeats that carry the reports of the outbox."""
 
 import random
 import threading
@@ -32,10 +32,10 @@ _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.S
 
 
 class OverError(EunomiaError):
-    """The arbiter does not know this app, or it is over: there is nothing left to do."""
+    """The arbiter does not know this app, or it is over: the app master ends."""
 
 
-class Resync(Exception):  # noqa: N818 - a turn of events, not an error
+class Resync(Exception):  # noqa: N818 - control flow, not an error
     """The arbiter was restarted: register again."""
 
 
@@ -45,9 +45,9 @@ class ArbiterLink:
     Args:
         address: host:port of the arbiter.
         token_file: holds the app's own token.
-        app: whose master.
-        attempt: which one, from 1.
-        outbox: what is to be told.
+        app: its name.
+        attempt: number of the app master, from 1.
+        outbox: reports to send.
         stopped: set to end all waiting.
     """
 
@@ -65,11 +65,11 @@ class ArbiterLink:
         self._heartbeat_seconds = 1.0
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
-        """Say that this app master is there; waits as long as the arbiter is away.
+        """Register this app master; waits as long as the arbiter is away.
 
         Raises:
             OverError: the app is over or unknown.
-            UnreachableError: the token was refused, or it was told to stop meanwhile.
+            UnreachableError: the token was refused, or ``stopped`` was set meanwhile.
         """
         request = pb.RegisterApplicationMasterRequest(
             host="127.0.0.1", app=self._app, attempt=self._attempt, agent_plugins=plugins_message(plugins)
@@ -82,10 +82,10 @@ class ArbiterLink:
         return answer
 
     def exchange(self) -> pb.AllocateResponse | None:
-        """Tell what waits in the outbox and return what is new; None: nothing is, or the arbiter is away.
+        """Send the reports of the outbox and return the answer; None: no news, or the arbiter is away.
 
-        It waits as long as the arbiter does, or until there is something to report: then another heartbeat takes over,
-        and what the first one would have been answered comes with the second.
+        It waits for the arbiter's answer, or until there is something to report: then another heartbeat supersedes the
+        first one, and its answer has the news of both.
 
         Raises:
             Resync: the arbiter was restarted.
@@ -105,7 +105,7 @@ class ArbiterLink:
             call.add_done_callback(notice)
             self._await(wake)
             if not done.is_set():
-                time.sleep(LEAST_SECONDS)  # what belongs together is told together
+                time.sleep(LEAST_SECONDS)  # reports of one moment go into one heartbeat
                 call.add_done_callback(lambda superseded: self._check_superseded(superseded, sending))
                 return None
             return self._heard(call.result())
@@ -117,17 +117,17 @@ class ArbiterLink:
     def finish(
         self, *, failed: bool, why: str, standing: pb.Standing | None, jobs_failed: Sequence[pb.JobFailed] = ()
     ) -> None:
-        """Say that the app is over, until the arbiter has taken note.
+        """Report that the app is over, until the arbiter acknowledges it.
 
         Args:
-            failed: the whole app has.
-            why: it has.
+            failed: whether the whole app failed.
+            why: the reason of the failure.
             standing: the last one.
-            jobs_failed: those that have failed for good.
+            jobs_failed: jobs that failed for good.
 
         Raises:
-            OverError: the arbiter holds it for over already.
-            UnreachableError: the token was refused, or it was told to stop meanwhile.
+            OverError: the arbiter has ended the app already.
+            UnreachableError: the token was refused, or ``stopped`` was set meanwhile.
         """
         request = pb.FinishApplicationMasterRequest(
             diagnostics=why,
@@ -159,7 +159,7 @@ class ArbiterLink:
             pass
 
     def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending) -> None:
-        """Queue what a call told again if it never arrived; its answer does not count, the next one's repeats it."""
+        """Queue a call's reports again if it never arrived; its answer is ignored, since the next one repeats it."""
         if call.cancelled() or call.exception() is not None:
             self._outbox.give_back(sending)
 
@@ -183,7 +183,7 @@ class ArbiterLink:
         raise UnreachableError("the arbiter must accept this app master", value=f"{code.name}: {error.details()}")
 
     def _insist(self, call: Callable[[rpc.ApplicationMasterProtocolStub, Metadata], Any]) -> Any:
-        """Call until it is answered."""
+        """Repeat a call until it is answered."""
         pause = 0.1
         while not self._stopped.is_set():
             try:
@@ -197,7 +197,7 @@ class ArbiterLink:
                     raise UnreachableError(rule, value=f"{code.name}: {why}") from None
             self._stopped.wait(pause)
             pause = min(2.0 * pause, LONGEST_PAUSE_SECONDS)
-        raise UnreachableError("the app master must run on until the arbiter answers", value="told to stop")
+        raise UnreachableError("the app master must run on until the arbiter answers", value="an order to stop")
 
     def _stub(self) -> rpc.ApplicationMasterProtocolStub:
         if self._channel is None:
@@ -209,6 +209,6 @@ class ArbiterLink:
 
 
 def _is_too_often(error: grpc.RpcError) -> bool:
-    """Whether a call was refused only since it came too soon after others."""
+    """Whether a call was refused only because of the rate limit."""
     metadata: Any = error.trailing_metadata() or ()
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and any(key == PUSHBACK for key, _ in metadata)

@@ -1,4 +1,4 @@
-"""What an app master reads from a job's event files: new points of the tuner's metric, and how fast the job is."""
+"""Reads a job's event files for its app master: new points of the tuner's metric, and the job's speed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, Rate, measure_rat
 from eunomia_appmaster.tuner import Speed
 
 MOST_TAGS = 8
-"""Tags in one message."""
+"""Most tags in one message."""
 log = structlog.get_logger()
 
 
 @value
 class Point:
-    """A value of the metric; perhaps NaN."""
+    """A value of the metric; may be NaN."""
 
     step: int
     value: float
@@ -28,7 +28,7 @@ class Point:
 
 @value
 class Seen:
-    """What one poll found."""
+    """The result of one poll."""
 
     points: tuple[Point, ...]
     """New values of the metric, in the order logged."""
@@ -44,8 +44,8 @@ class JobLogs:
     Args:
         job: for messages.
         folder: its ``logs/``.
-        metric: the tuner's tag; None: it looks at none.
-        adopted: an earlier attempt of the app master has read some of it: what the first poll finds is not all new.
+        metric: the tuner's tag; None: the tuner uses none.
+        adopted: an earlier attempt of the app master has read some of the logs: the first poll is not all new.
     """
 
     def __init__(self, job: str, folder: Path, metric: str | None, *, adopted: bool = False) -> None:
@@ -55,7 +55,7 @@ class JobLogs:
         self._adopted = adopted
 
     def poll(self) -> Seen:
-        """Read what is new; what the profiler finds wrong is logged, and reading goes on."""
+        """Read the new points; the profiler's findings are logged, and reading goes on."""
         polled = self._logs.poll()
         for finding in polled.findings:
             log.warning(
@@ -78,7 +78,7 @@ class JobLogs:
         return sorted(tag for tag in self._logs.tags() if tag != STEP_SECONDS_TAG)
 
     def last(self, until: int | None = None) -> Point | None:
-        """Return the metric's last value that stands, at a step of at most ``until``; None: never logged."""
+        """Return the metric's last valid value, at a step of at most ``until``; None: never logged."""
         if self._metric is None:
             return None
         series = self._logs.series(self._metric)
@@ -93,7 +93,7 @@ class JobLogs:
 
 
 def never_logged(metric: str, job: str, tags: Sequence[str]) -> str:
-    """Return the sentence for a tuner's metric that a job never logged: what it logged instead."""
+    """Return the error text for a tuner's metric that a job never logged, with the tags that it logged instead."""
     more = f" and {len(tags) - MOST_TAGS} more" if len(tags) > MOST_TAGS else ""
     logged = f"{', '.join(tags[:MOST_TAGS])}{more}" if tags else "nothing"
     return f'metric "{metric}" was never logged by {job}, which logged {logged}{did_you_mean(metric, tags)}'

@@ -1,4 +1,4 @@
-"""What an app master still has to tell the arbiter: reports wait here until an answer acknowledges them."""
+"""The app master's pending reports: they wait here until an answer of the arbiter acknowledges them."""
 
 import threading
 from collections.abc import Hashable, Mapping
@@ -14,11 +14,11 @@ from eunomia.units import Locality
 
 @value
 class Life:
-    """What became of a job last: one of ``finished``, ``failed``, ``paused``, ``resumed``."""
+    """The last change of a job's life: one of ``finished``, ``failed``, ``paused``, ``resumed``."""
 
     what: str
     again_in: float | None = None
-    """With failed: seconds until it is tried again; None: never."""
+    """With failed: seconds until its retry; None: no retry."""
     why: str = ""
     iterations: float | None = None
     """With resumed: its whole work from now on."""
@@ -39,7 +39,7 @@ class Progress:
 
 @value
 class RateReport:
-    """Iterations a second that a job was measured to make."""
+    """A measured rate of a job, in iterations a second."""
 
     job: str
     gpus: int
@@ -50,7 +50,7 @@ class RateReport:
 
 @value
 class ReleaseReport:
-    """Slots of a lease that the app cannot use now."""
+    """Slots of a lease that the app gives back, because it cannot use them now."""
 
     lease: int
     epoch: int
@@ -59,7 +59,7 @@ class ReleaseReport:
 
 @value
 class StandingReport:
-    """What people see of the search."""
+    """The state of the search, shown to users."""
 
     metric: str
     best: float | None
@@ -80,7 +80,7 @@ class BidReport:
 
 @dataclass(slots=True)
 class Reports:
-    """Everything that one request tells."""
+    """The reports of one request."""
 
     added: dict[str, JobAdded] = field(default_factory=dict)
     lives: dict[str, Life] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Reports:
 class Outbox:
     """Reports by key: a newer one replaces an older one of the same key. Thread-safe.
 
-    What was taken is not taken again unless ``give_back`` says that it did not arrive. Every report is idempotent.
+    A report is taken once, unless ``give_back`` queues it again because it did not arrive. Every report is idempotent.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Outbox:
         self._listener = threading.Event()
 
     def listen(self, listener: threading.Event) -> None:
-        """Have an event set, instead of the last one, as soon as there is what should not wait for a heartbeat."""
+        """Set an event, replacing the last listener, as soon as a report should not wait for a heartbeat."""
         with self._lock:
             self._listener = listener
             if self._urgent:
@@ -125,22 +125,21 @@ class Outbox:
                 self._listener.set()
 
     def drop(self, kind: str, *, key: Hashable = None) -> None:
-        """Take a report back that is not true any more."""
+        """Drop a report that is no longer true."""
         with self._lock:
             self._waiting.pop((kind, key), None)
 
     def clear(self) -> None:
-        """Forget everything: it is all reported anew after a registration."""
+        """Drop all reports: a registration reports everything again."""
         with self._lock:
             self._waiting.clear()
             self._urgent = False
 
     def take(self) -> "Sending":
-        """Return what the next request tells.
+        """Return the reports of the next request.
 
-        The arbiter folds events of one moment in a fixed order in which a job's reports come before the job is added.
-        So where jobs are added, what is said of jobs waits for the request after that; and where a job is over, nothing
-        else is said of it.
+        The arbiter applies the events of one request in a fixed order, a job's reports before the job is added. So a
+        request that adds jobs has no other reports about jobs, and a request that ends a job has no others about it.
         """
         with self._lock:
             adding = any(kind == "added" for kind, _ in self._waiting)
@@ -153,13 +152,13 @@ class Outbox:
         return Sending(items=chosen)
 
     def give_back(self, sending: "Sending") -> None:
-        """Queue again what did not arrive, unless something newer has taken its place."""
+        """Queue reports again that did not arrive, unless a newer one has replaced them."""
         with self._lock:
             self._waiting = sending.items | self._waiting
 
 
 def _is_of(over: set[Hashable], key: tuple[str, Hashable], report: Any) -> bool:
-    """Whether something is said of a job in the same breath as that it is over: the arbiter would not know it."""
+    """Whether a report is about a job that ends in the same request, so that the arbiter would not know the job."""
     kind, job = key
     return (kind in ("progress", "adapted") and job in over) or (kind == "rates" and report.job in over)
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from eunomia_appmaster.master.jobs import Job
 
 PROGRESS_SECONDS = 1.0
-"""Between two reports of a worker with the helper, and between two to the arbiter; a slower step takes its time."""
+"""Seconds between two reports of a worker with the helper, and between two to the arbiter; a slow step takes longer."""
 INTERVALS = 3
-"""Report intervals without news after which a job counts as standing."""
+"""Report intervals without a report after which a job counts as stalled."""
 FIRST_LOG_SECONDS = 120.0
-"""Report interval of a script without the helper until its logs have shown one: TensorBoard writes that often."""
+"""Report interval of a script without the helper until its logs show one: TensorBoard's default flush interval."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The last news of a job, when it came, and how long after the news before."""
+    """The last report of a job, its time, and the interval since the report before."""
 
     news: tuple[int, int, bool]
     at: float
@@ -22,16 +22,16 @@ class _Seen:
 
 
 class Pace:
-    """Knows when each job's progress last changed."""
+    """Tracks when each job's progress last changed."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
 
     def rate(self, job: Job, rate: float, now: float) -> float:
-        """Return the rate at which a job counts as progressing: 0 where its workers have been silent for too long.
+        """Return a job's rate of progress: 0 if its workers have been silent for too long.
 
         Args:
-            job: which.
+            job: the running job.
             rate: iterations a second, as measured last.
             now: in seconds, of a clock that never goes back.
         """

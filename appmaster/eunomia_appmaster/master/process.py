@@ -1,7 +1,6 @@
-"""The app master's process: three threads that meet in one inbox.
+"""The app master's process: three threads that share one inbox.
 
-One keeps the line to the arbiter, one watches the containers, and the main one decides: everything that changes a job
-happens there, in order.
+One talks to the arbiter, one watches the containers, and the main one decides: only the main thread changes jobs.
 """
 
 import os
@@ -36,19 +35,19 @@ from eunomia_appmaster.submission import APP_FILE, Submission
 log = structlog.get_logger()
 
 TICK_SECONDS = 0.2
-"""How long the main thread sleeps at most."""
+"""Longest sleep of the main thread, in seconds."""
 WATCH_SECONDS = 20.0
-"""How long one watch of the containers waits for news."""
+"""Seconds for which one watch of the containers waits for changes."""
 SAVE_SECONDS = 1.0
-"""Between two writes of the state; before each start of a gang it is written anyway. What happened since is heard again
-from the runtime, which remembers how containers ended."""
+"""Seconds between two writes of the state, which is also written before each start of a gang. The runtime repeats later
+changes, since it remembers the exits of containers."""
 TRIALS_SECONDS = 2.0
-"""Between two writes of ``trials.csv``."""
+"""Seconds between two writes of ``trials.csv``."""
 
 
 @builds
 class Settings:
-    """What the launcher tells an app master through its environment."""
+    """An app master's settings, which the launcher passes in the environment."""
 
     app: str
     attempt: int
@@ -64,7 +63,7 @@ class Settings:
         """Read the environment.
 
         Raises:
-            EunomiaError: a variable is missing, or does not hold what it must.
+            EunomiaError: a variable is missing or malformed.
         """
 
         def get(name: str) -> str:
@@ -94,7 +93,7 @@ class Registered:
     answer: pb.RegisterApplicationMasterResponse
     agent: Agent | None
     taken: threading.Event
-    """Set when everything that is to be reported anew waits in the outbox."""
+    """Set when the outbox has all the reports that a registration repeats."""
 
 
 @builds
@@ -106,7 +105,7 @@ class Answered:
 
 @builds
 class Heard:
-    """News of containers; ``first``: all that the runtime knows."""
+    """Statuses of containers; ``first``: all that the runtime knows."""
 
     statuses: tuple[ContainerStatus, ...]
     first: bool
@@ -114,7 +113,7 @@ class Heard:
 
 @builds
 class Ended:
-    """There is nothing left to do."""
+    """The app is over, or this attempt was superseded."""
 
     why: str
     error: EunomiaError | None = None
@@ -178,7 +177,7 @@ class AppMaster:
         )
 
     def _restored(self) -> Conductor:
-        """Go on from what an earlier attempt left."""
+        """Resume from the state of an earlier attempt."""
         tuner = self._around.file.make_tuner()
         state = read_state(self._settings.app_dir / "master.json")
         if state is None:
@@ -211,7 +210,7 @@ class AppMaster:
             self._runtime.close()
 
     def _work(self) -> int:
-        """Take news and act on them, until the app is over."""
+        """Process the inbox until the app is over."""
         registered = heard_all = False
         while not self.stopped.is_set():
             for news in self._news():
@@ -230,7 +229,7 @@ class AppMaster:
         return 143
 
     def _news(self) -> Sequence[News]:
-        """Wait for news, and return all there is."""
+        """Wait for the inbox, and return all its items."""
         try:
             news = [self._inbox.get(timeout=TICK_SECONDS)]
         except queue.Empty:
@@ -240,7 +239,7 @@ class AppMaster:
         return news
 
     def _step(self) -> bool:
-        """Do what follows from all that is known; return whether the app is over."""
+        """Act on the present state; return whether the app is over."""
         now = self._clock.now()
         conductor = self._conductor
         conductor.hear_logs(now)
@@ -260,7 +259,7 @@ class AppMaster:
             log.warning("master.not_saved", why=str(error))
 
     def _finish(self) -> int:
-        """Say that the app is over."""
+        """Report that the app is over."""
         why = self._conductor.failure() or ""
         self._leave_files()
         log.info("app.finished", failed=bool(why), why=why or None)
@@ -289,7 +288,7 @@ class AppMaster:
         self._trials_at = self._clock.now()
         write_trials(self._settings.app_dir / "trials.csv", self._settings.app, self._conductor.jobs.values())
 
-    # -- what news mean
+    # -- the items of the inbox
 
     def _take(self, news: News) -> None:
         now = self._clock.now()
@@ -332,7 +331,7 @@ class AppMaster:
             self._bid(offer)
 
     def _bid(self, offer: pb.Offer) -> None:
-        """Answer an offer; what goes wrong here costs a bid, for which the arbiter then has its own."""
+        """Answer an offer; a failure here costs the bid, and the arbiter then values the app itself."""
         if self._agent is None:
             return
         began = time.perf_counter()
@@ -348,7 +347,7 @@ class AppMaster:
     # -- the other threads
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """End the process where one of its threads cannot go on: the next attempt starts from what is kept."""
+        """End the process if one of its threads fails: the next attempt starts from the saved state."""
         try:
             work()
         except Exception as error:
@@ -375,7 +374,7 @@ class AppMaster:
             first = False
 
     def _talk(self) -> None:
-        """Keep the line to the arbiter."""
+        """Exchange heartbeats with the arbiter."""
         try:
             plugins = plugins_here(default_registry())
             self._register(plugins)

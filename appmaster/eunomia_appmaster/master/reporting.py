@@ -1,4 +1,4 @@
-"""What an app master tells the arbiter of its jobs: what changed, when it changed, no oftener than is of use."""
+"""Reports on an app's jobs to the arbiter: changes only, at a limited rate."""
 
 import json
 import math
@@ -21,21 +21,21 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.tuner import Speed, demand, forecast
 
 MOST_FAILED_TOLD = 100
-"""Failed jobs that the last word to the arbiter names."""
+"""Most failed jobs in the final report to the arbiter."""
 AGAIN_SECONDS = 1.0
-"""Until a refused report is sent again."""
+"""Seconds until a refused report is sent again."""
 RATES_SECONDS = 2.0
-"""Between measurements of a running job's rate."""
+"""Seconds between measurements of a running job's rate."""
 FORECAST_CHANGE = 0.005
-"""Part of the whole work that has to be done, or known otherwise, before a forecast is reported anew."""
+"""Least change of the remaining work, as a part of the whole, for which a forecast is reported again."""
 RATE_CHANGE = 0.05
-"""By how much a measured rate has to change before it is reported anew."""
+"""Least relative change of a measured rate for which it is reported again."""
 UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
-"""Assumed while no trial has been measured: only relations between apps matter, and only at first."""
+"""Assumed until a trial is measured: only the ratios between apps matter, and only at first."""
 
 
 class Reporter:
-    """Fills the outbox from what the conductor knows."""
+    """Fills the outbox with the conductor's changes."""
 
     def __init__(self, around: Surroundings, conductor: Conductor) -> None:
         self._around = around
@@ -45,21 +45,21 @@ class Reporter:
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
         self._rates: dict[int, list[Rate]] = {}
-        self._rates_told: dict[tuple[str, int, Locality, str], float] = {}
+        self._rates_sent: dict[tuple[str, int, Locality, str], float] = {}
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
         self._pace = Pace()
-        self._progress_told: dict[str, Progress] = {}
+        self._progress_sent: dict[str, Progress] = {}
         self._forecast: Forecast | None = None
         self._standing: StandingReport | None = None
         self._checkpoint: tuple[object, str] = (None, "")
 
     def known(self) -> Known:
-        """Return what the arbiter has been told, for the agent to value offers by."""
+        """Return the reported state, from which the agent values offers."""
         jobs = self._conductor.jobs.values()
         rates = [
             RateReport(job=job, gpus=gpus, locality=locality, gpu_type=gpu_type, rate=rate)
-            for (job, gpus, locality, gpu_type), rate in self._rates_told.items()
+            for (job, gpus, locality, gpu_type), rate in self._rates_sent.items()
         ]
         return Known(
             jobs={self._conductor.id_of(job.number): self._added(job) for job in jobs if not job.state.over},
@@ -70,7 +70,7 @@ class Reporter:
     # -- at registration
 
     def everything(self, known: Mapping[str, int], now: float) -> None:
-        """Report all anew; ``known``: the states of the jobs that the arbiter takes to be alive."""
+        """Report everything again; ``known``: the arbiter's states of the jobs that are not over."""
         outbox = self._around.outbox
         outbox.clear()
         for job in self._conductor.jobs.values():
@@ -84,16 +84,16 @@ class Reporter:
             if not job.state.over:
                 outbox.put("added", self._added(job), key=name)
         self._conductor.new_jobs.clear()
-        self._forget_what_was_told()
+        self._forget_reported()
         self.changes(now)
 
     def division_was_refused(self, now: float) -> None:
-        """Report the division again, but not at once: what the arbiter has to know first is on its way."""
+        """Report the division again after a pause: the reports that it depends on are under way."""
         self._division_again_at = now + AGAIN_SECONDS
 
-    def _forget_what_was_told(self) -> None:
+    def _forget_reported(self) -> None:
         self._division, self._forecast, self._standing = None, None, None
-        self._rates_told, self._progress_told = {}, {}
+        self._rates_sent, self._progress_sent = {}, {}
         self._progress_at = -math.inf
 
     def _added(self, job: Job) -> JobAdded:
@@ -123,7 +123,7 @@ class Reporter:
         self._report_standing()
 
     def _report_division(self, now: float) -> None:
-        """Say which job runs on which slots of leases that the tuner divides."""
+        """Report which job runs on which slots of the leases that the tuner divides."""
         slots = self._conductor.slots.slots()
         division: dict[str, tuple[int, ...]] = {
             self._conductor.id_of(job.number): tuple(sorted(job.gang.gpus))
@@ -149,12 +149,12 @@ class Reporter:
             if job.state.over:
                 continue
             progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self._rate(job), now))
-            if progress != self._progress_told.get(name, Progress(iterations_done=0.0, rate=0.0)):
-                self._progress_told[name] = progress
+            if progress != self._progress_sent.get(name, Progress(iterations_done=0.0, rate=0.0)):
+                self._progress_sent[name] = progress
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 
     def _rate(self, job: Job) -> float:
-        """Iterations a second from now on; 0 where the job does not run."""
+        """Returns iterations a second from now on; 0 if the job does not run."""
         if job.gang is None or job.state is not JobState.RUNNING or not job.gang.running:
             return 0.0
         if job.seconds_per_step:
@@ -178,10 +178,10 @@ class Reporter:
         gpu_type = self._gpu_type(job)
         name = self._conductor.id_of(job.number)
         key = (name, rate.gpus, rate.locality, gpu_type)
-        told = self._rates_told.get(key)
-        if told is not None and abs(rate.iterations_per_second - told) <= RATE_CHANGE * told:
+        reported = self._rates_sent.get(key)
+        if reported is not None and abs(rate.iterations_per_second - reported) <= RATE_CHANGE * reported:
             return
-        self._rates_told[key] = rate.iterations_per_second
+        self._rates_sent[key] = rate.iterations_per_second
         report = RateReport(
             job=name, gpus=rate.gpus, locality=rate.locality, gpu_type=gpu_type, rate=rate.iterations_per_second
         )
@@ -196,7 +196,7 @@ class Reporter:
     # -- the forecast
 
     def speeds(self) -> dict[int, Speed]:
-        """Return what is known of each trial's speed: measured from logs, else as its workers told."""
+        """Return each trial's known speed: measured from logs, else as its workers reported."""
         known: dict[int, Speed] = {}
         for number, job in self._conductor.jobs.items():
             speed = speed_of(self._rates.get(number, []))
@@ -207,7 +207,7 @@ class Reporter:
         return known
 
     def make_forecast(self) -> Forecast | None:
-        """Return the forecast of this moment; None where the work is not known."""
+        """Return the present forecast; None if the work is not known."""
         conductor = self._conductor
         made = forecast(
             conductor.tuner, conductor.done(), self.speeds(), otherwise=UNKNOWN_SPEED, useful=conductor.useful()
@@ -223,7 +223,7 @@ class Reporter:
         if now is not None and now.total_gpu_seconds > 0:
             self._around.outbox.put("done", 1.0 - min(work_left(now) / now.total_gpu_seconds, 1.0), urgent=False)
 
-    # -- for people
+    # -- for users
 
     def _report_standing(self) -> None:
         conductor, search = self._conductor, self._around.file.search
@@ -244,7 +244,7 @@ class Reporter:
             self._around.outbox.put("standing", standing, urgent=False)
 
     def _checkpoint_of(self, job: Job) -> str:
-        """Return the path of a job's newest checkpoint; looked for once in each of its states."""
+        """Return the path of a job's newest checkpoint; looked up once in each of the job's states."""
         key = (job.number, job.state, job.saved_step)
         if self._checkpoint[0] != key:
             checkpoint = self._around.store(job.number).latest()
@@ -258,7 +258,7 @@ class Reporter:
 
 
 def failed_jobs(conductor: Conductor) -> list[pb.JobFailed]:
-    """Return the jobs that failed for good, and why; of very many the last."""
+    """Return the jobs that failed for good, with the reasons: the last ones, up to a limit."""
     failed = [job for job in conductor.jobs.values() if job.state is JobState.FAILED]
     return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_TOLD:]]
 
@@ -268,12 +268,12 @@ def _end_of(job: Job) -> Life:
 
 
 def work_left(known: Forecast) -> float:
-    """Return the serial GPU-seconds that a forecast still asks."""
+    """Return the serial GPU-seconds of a forecast's remaining work."""
     return sum(job.iterations_left * job.seconds_per_iteration for phase in known.phases for job in phase.jobs)
 
 
 def differs(new: Forecast, old: Forecast | None) -> bool:
-    """Return whether a forecast says something else than the one before, beyond small progress."""
+    """Return whether a forecast differs from the one before by more than small progress."""
     if old is None or _shape(new) != _shape(old):
         return True
     scale = FORECAST_CHANGE * max(new.total_gpu_seconds, old.total_gpu_seconds)

@@ -1,4 +1,4 @@
-"""The slots that an app master may use: its leases, as the arbiter last told them."""
+"""The slots that an app master may use: its leases, as last received from the arbiter."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -7,7 +7,7 @@ from eunomia.shapes import value
 
 @value
 class Slot:
-    """Leave to start one worker process."""
+    """A leased slot: permission to start one worker process."""
 
     gpu: int
     """Number in the cluster."""
@@ -35,18 +35,18 @@ class HeldLease:
 
 
 class SlotBook:
-    """All leases of the app. A later message about a lease replaces an earlier one; an older epoch never counts."""
+    """All leases of the app. A later message about a lease replaces an earlier one; an older epoch is ignored."""
 
     def __init__(self) -> None:
         self._leases: dict[int, HeldLease] = {}
         self._gone: dict[int, int] = {}
-        """By GPU: the epoch up to which it is not ours any more, as we were told or have said ourselves."""
+        """By GPU: the last epoch under which the app no longer has it, revoked by the arbiter or given back."""
 
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
 
     def replace_all(self, leases: Iterable[HeldLease]) -> None:
-        """Forget what was known: at registration."""
+        """Replace all leases: at registration."""
         self._leases = {lease.id: lease for lease in leases}
         self._gone = {}
 
@@ -65,12 +65,12 @@ class SlotBook:
             )
 
     def lose(self, gpus: Iterable[int], epoch: int) -> None:
-        """Use these slots no longer, under leases of that epoch or an older one."""
+        """Stop using these slots under leases of that epoch or an older one."""
         for gpu in gpus:
             self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
 
     def end(self, lease: int) -> None:
-        """Forget a lease of which nothing is left."""
+        """Drop a lease whose slots are all given back."""
         self._leases.pop(lease, None)
 
     def slots(self) -> dict[int, Slot]:

@@ -1,4 +1,4 @@
-"""Whether running jobs would be brought on by more slots, at the price of a restart."""
+"""Decides whether more slots speed a running job up by more than the restart costs."""
 
 from statistics import median
 
@@ -7,25 +7,25 @@ from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.tuner import Run
 
 RESTART_SECONDS = 2.0
-"""What widening a running job is taken to cost, until starts have been measured."""
+"""Assumed seconds that widening a running job costs, until starts are measured."""
 SAVE_SECONDS = 0.5
-"""The part of it that goes into saving and leaving."""
+"""The part of that cost for saving and leaving."""
 STARTS_KEPT = 20
 
 
 class Widening:
-    """Knows what a restart costs here: from the last starts to their first steps."""
+    """Measures what a restart costs: the seconds from the last starts to their first steps."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
 
     def note_start(self, seconds: float) -> None:
-        """Hear how long a gang took from its start to its first step."""
+        """Record the seconds from a gang's start to its first step."""
         self._starts = [*self._starts[-STARTS_KEPT:], seconds]
 
     @property
     def restart_seconds(self) -> float:
-        """What stopping a gang and starting it on more slots costs."""
+        """The seconds that it costs to stop a gang and start it on more slots."""
         return SAVE_SECONDS + median(self._starts) if self._starts else RESTART_SECONDS
 
     def extra(self, job: Job, run: Run, goal: int | None, free: int) -> int:
@@ -33,9 +33,9 @@ class Widening:
 
         Args:
             job: with a gang.
-            run: what its tuner wants of it.
+            run: the tuner's request for it.
             goal: the iteration at which it pauses or ends; None: not known.
-            free: slots that nobody else here can use.
+            free: slots that no other job of the app can use.
         """
         gang = job.gang
         if gang is None or not gang.running or job.seconds_per_step is None or goal is None:

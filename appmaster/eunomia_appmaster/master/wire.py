@@ -1,4 +1,4 @@
-"""The app master's side of the protocol: reports into messages, leases and clusters out of them."""
+"""The app master's side of the protocol: converts reports to messages, and messages to leases and clusters."""
 
 import math
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports) -> pb
     request = pb.AllocateRequest(app=app, attempt=attempt, response_id=response_id)
     request.jobs_added.extend(map(_added, reports.added.values()))
     for job, life in reports.lives.items():
-        _tell_life(request, job, life)
+        _put_life(request, job, life)
     for job, progress in reports.progress.items():
         request.jobs_progress.add(job=job, iterations_done=progress.iterations_done, rate=progress.rate)
     for job, batch_size in reports.adapted.items():
@@ -75,11 +75,11 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports) -> pb
         )
     for release in reports.releases:
         request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)
-    _tell_rest(request, reports)
+    _put_rest(request, reports)
     return request
 
 
-def _tell_rest(request: pb.AllocateRequest, reports: Reports) -> None:
+def _put_rest(request: pb.AllocateRequest, reports: Reports) -> None:
     if reports.forecast is not None:
         request.forecast.CopyFrom(forecast_message(reports.forecast))
     if reports.division is not None:
@@ -116,7 +116,7 @@ def _added(event: JobAdded) -> pb.JobAdded:
     return message
 
 
-def _tell_life(request: pb.AllocateRequest, job: str, life: Life) -> None:
+def _put_life(request: pb.AllocateRequest, job: str, life: Life) -> None:
     if life.what == "finished":
         request.jobs_finished.append(job)
     elif life.what == "paused":
@@ -174,7 +174,7 @@ def table_message(table: ByBundle) -> pb.BundleTable:
 
 
 def standing_message(standing: StandingReport) -> pb.Standing:
-    """Write what people see of a search."""
+    """Write the state of a search that is shown to users."""
     return pb.Standing(
         metric=standing.metric,
         best=standing.best,
