@@ -1,4 +1,4 @@
-"""``eunomia apps``: who is here, how fairly each is treated, what each holds."""
+"""``eunomia apps``: the apps with their fairness, slots and trials."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def apps(
 
 
 def facts(answer: pb.ListResponse) -> dict[str, Any]:
-    """The same facts for machines."""
+    """Returns the answer as a JSON object."""
     return {
         "schema": "eunomia/apps@1",
         "at": now_utc(),
@@ -81,7 +81,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
 
 
 def lines(answer: pb.ListResponse) -> list[str]:
-    """The table for people."""
+    """Returns the answer as the lines of a table."""
     shown = ["no apps (eunomia submit FILE brings one)"]
     if answer.apps:
         shown = table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
@@ -90,7 +90,7 @@ def lines(answer: pb.ListResponse) -> list[str]:
 
 
 def _trouble(app: pb.App) -> str:
-    """What went wrong in an app; empty: nothing did."""
+    """Returns an app's failures as text; empty if there are none."""
     return failure_text(app) or (app.why if app.state == "failed" else "")
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: options, how numbers read, tables."""
+"""Shared by the commands: options, formats of numbers, tables."""
 
 import math
 from collections.abc import Sequence
@@ -23,24 +23,24 @@ NOT_KNOWN = "-"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them: ``4 s``, ``1m12s``."""
+    """Returns seconds as text: ``4 s``, ``1m12s``."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     return format_duration(seconds)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash where none is known."""
+    """Returns a number as text, or a dash if it is unknown."""
     return NOT_KNOWN if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def given(message: Any, field: str) -> float | None:
-    """An optional number of a message; None where it is absent."""
+    """Returns an optional number of a message; None if it is absent."""
     return float(getattr(message, field)) if message.HasField(field) else None
 
 
 def missing(slots: Sequence[pb.MissingSlot]) -> str:
-    """What is missing of the cluster, in a line; empty: nothing."""
+    """Returns the missing slots of the cluster as a line; empty if none is missing."""
     if not slots:
         return ""
     several = len({slot.node for slot in slots}) > 1
@@ -54,17 +54,17 @@ def missing(slots: Sequence[pb.MissingSlot]) -> str:
 
 
 def missing_facts(slots: Sequence[pb.MissingSlot]) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """Returns the missing slots as JSON objects."""
     return [{"node": slot.node, "slot": slot.slot, "gpu_type": slot.gpu_type} for slot in slots]
 
 
 def now_utc() -> str:
-    """The time of now in UTC, ISO 8601 with milliseconds and ``Z``."""
+    """Returns the present time in UTC, ISO 8601 with milliseconds and ``Z``."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    """Lines of a table; columns named in ``right`` stand to the right."""
+    """Returns the lines of a table; columns named in ``right`` are right-aligned."""
     widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
     lines = []
     for row in (headers, *rows):

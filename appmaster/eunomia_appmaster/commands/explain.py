@@ -1,4 +1,4 @@
-"""``eunomia explain``: why a job waits, who said so, what would free it, and when it is likely to start."""
+"""``eunomia explain``: why a job waits, which plugin decided it, what would start it, and when it may start."""
 
 import json
 import textwrap
@@ -69,7 +69,7 @@ def explain(
 
 
 def facts(said: pb.Explanation) -> dict[str, Any]:
-    """One explanation for machines."""
+    """Returns one explanation as a JSON object."""
     return {
         "schema": "eunomia/explain@1",
         "job": said.job,
@@ -98,11 +98,11 @@ def _frees(way: pb.Frees) -> dict[str, Any]:
     return made | ({"text": way.text} if way.text else {})
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- as text -------------------------------------------------------------------------------------------------------
 
 
 def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Lines for people: one job in full; of several, those that wait for the same reason together."""
+    """Returns the explanations as text: one job in full; several jobs grouped by their reason."""
     if len(found) == 1:
         return lines(found[0], apps.get(found[0].app))
     groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
@@ -116,7 +116,7 @@ def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
 
 
 def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
-    """One explanation for people."""
+    """Returns one explanation as text."""
     out = [_head(said, app), *_body(said)]
     if said.state == "waiting":
         out.append(_line("Starts", _starts(said)))
@@ -128,7 +128,7 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
 
 
 def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Jobs of an app that wait for the same reason: the reason once, then a line a job."""
+    """Returns jobs of an app that wait for the same reason: the reason once, then a line a job."""
     first = group[0]
     if first.log:
         return _failed(group)
@@ -149,7 +149,7 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
 
 
 def _failed(group: Sequence[pb.Explanation]) -> list[str]:
-    """Jobs of an app that failed: a line each."""
+    """Returns the failed jobs of an app: a line each."""
     rows = table(["JOB", "LAST ERROR", "LOG"], [[one.job, one.text or "-", one.log] for one in group])
     return [f"{group[0].app}   {len(group)} jobs FAILED", *(INDENT + row for row in rows)]
 
@@ -168,7 +168,7 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
 
 
 def _ways(said: pb.Explanation, of: str) -> list[str]:
-    """Ways side by side, as many to a line as fit."""
+    """Returns the remedies, as many to a line as fit."""
     rows = [of]
     for way in (_way(way) for way in said.frees):
         fresh = rows[-1] in ("", of)
@@ -193,7 +193,7 @@ def _head(said: pb.Explanation, app: pb.App | None) -> str:
 
 
 def last_report(said: pb.Explanation | pb.SlotView) -> str:
-    """Since when a running job has reported nothing, where that is longer than it may be."""
+    """Returns the time since a running job's last report, if it is overdue."""
     ago = given(said, "reported_seconds_ago")
     return "" if ago is None else f", last report {duration(ago)} ago"
 
@@ -242,7 +242,7 @@ def _soon(said: pb.Explanation) -> str:
     return f"in {duration(early)}" + (f" to {duration(late)}" if late - early >= 1.0 else "")
 
 
-# --- what became of it ------------------------------------------------------------------------------------------------
+# --- history ------------------------------------------------------------------------------------------------
 
 
 def _tell_history(job: str, folder: Path | None, as_json: bool) -> None:

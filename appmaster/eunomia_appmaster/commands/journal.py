@@ -1,4 +1,4 @@
-"""``eunomia journal check``: whether a run's journal and its workers' files tell of anything that must never be."""
+"""``eunomia journal check``: looks for violated invariants in a run's journal and its workers' files."""
 
 import json
 import os
@@ -70,12 +70,12 @@ def salvage(
 
 
 def journal_of(folder: Path) -> Path:
-    """The journal of a folder, or the one that was named."""
+    """Returns the journal of a folder; a path of a journal is returned as it is."""
     return folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - as above
 
 
 def _try(report: Report, path: Path) -> None:
-    """Add what an arbiter would say at its start."""
+    """Add the findings of a dry start of an arbiter."""
     from eunomia_appmaster.dry_recovery import try_recovery
 
     dry = try_recovery(path)
@@ -87,12 +87,12 @@ def _try(report: Report, path: Path) -> None:
 
 
 def facts(report: Report) -> dict[str, object]:
-    """The report for machines."""
+    """Returns the report as a JSON object."""
     return {"schema": "eunomia/journal-check@1", **report.to_json()}
 
 
 def lines(report: Report) -> list[str]:
-    """The report for people."""
+    """Returns the report as text."""
     apps = ", ".join(f"{count} {state}" for state, count in sorted(report.apps.items())) or "none"
     held = ", an arbiter holds it" if report.running else ""
     made = [str(finding) for finding in report.findings]

@@ -1,4 +1,4 @@
-"""``eunomia logs``: what a job has written."""
+"""``eunomia logs``: shows a job's stdout and stderr."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def logs(
 
 @value
 class Known:
-    """An app whose logs are asked for."""
+    """An app and its jobs whose logs can be shown."""
 
     folder: Path
     jobs: tuple[str, ...]
@@ -62,7 +62,7 @@ class Known:
 
 
 def _of_arbiter(client: Client, app: str) -> Known:
-    """As the arbiter knows it.
+    """Returns the app as the arbiter knows it.
 
     Raises:
         InputError: there is no such app.
@@ -72,7 +72,7 @@ def _of_arbiter(client: Client, app: str) -> Known:
 
 
 def _of_run(run: Path, app: str, job: str) -> Known:
-    """As the folder of a run has it: a job that has never started left nothing there.
+    """Returns the app from a run's folder, which has no jobs that never started.
 
     Raises:
         InputError: there is no such app.
@@ -94,7 +94,7 @@ def _folders(place: Path) -> list[str]:
 
 
 def _whose(app: str, shown: str, known: Known) -> str:
-    """Say whose log is shown where an app was named."""
+    """Returns a line that names the job whose log is shown, where the user named an app."""
     others = len(known.jobs) - 1
     if others < 1:
         return f"log of {shown}, the job of {app}, from {known.folder}"
@@ -125,7 +125,7 @@ def _show(files: Sequence[Path], lines: int, client: Client | None, app: str, jo
 
 
 def _write_end(file: Path, lines: int, out: BinaryIO) -> int:
-    """Write the last lines, and return where the file ended."""
+    """Write the last lines, and return the file's end."""
     if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
         return 0
     size = file.stat().st_size
@@ -134,7 +134,7 @@ def _write_end(file: Path, lines: int, out: BinaryIO) -> int:
 
 
 def _start_of_last(file: Path, lines: int, size: int) -> int:
-    """Where the last lines begin, looking from the end."""
+    """Returns where the last lines begin, searching backwards."""
     with file.open("rb") as stream:
         seen, place = 0, size
         while place > 0:

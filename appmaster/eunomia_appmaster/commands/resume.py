@@ -1,4 +1,4 @@
-"""``eunomia resume``: takes an app up again whose app master ended for good."""
+"""``eunomia resume``: resumes an app whose app master ended for good."""
 
 import json
 from typing import Annotated

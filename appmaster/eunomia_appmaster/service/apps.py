@@ -1,4 +1,4 @@
-"""The apps that were submitted: what is known of each beside the arbiter's state, kept as notes of the journal."""
+"""The submitted apps: their data in addition to the arbiter's state, stored as notes of the journal."""
 
 import dataclasses
 import json
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 NOTE = "app"
 MASTER_ENDED = "its app master ended before its work was done"
-"""How the words begin in which the arbiter notes such a failure: the app can be taken up again."""
+"""Beginning of the reason of such a failure, after which the app can be resumed."""
 MOST_APPS = 1000
-"""Apps that may be here at once."""
+"""Most apps that are not over at once."""
 MOST_FAILURES = 100
-"""Failed jobs of an app whose errors are kept, the last ones."""
+"""Most failed jobs of an app whose errors are kept: the last ones."""
 MOST_REQUESTS = 10_000
-"""Submissions that are known again when they are repeated, the last ones."""
+"""Most submissions that are recognized when they are repeated: the last ones."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -57,15 +57,15 @@ class App:
     why: str = ""
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
-    """How jobs ended: finished or failed."""
+    """Ends of jobs: finished or failed."""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Why jobs failed for good, by name, the last ones."""
+    """Reasons of jobs that failed for good, by name: the last ones."""
     progress: float | None = None
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
     gpu_seconds: float = 0.0
-    """Slot time that it had, once it is over."""
+    """Its slot-seconds, once it is over."""
     rho: float | None = None
-    """The last finish-time fairness that was known of it."""
+    """Its last known finish-time fairness."""
 
     @property
     def over(self) -> bool:
@@ -74,23 +74,23 @@ class App:
 
     @property
     def lost_master(self) -> bool:
-        """Whether it failed since its app master ended for good; its jobs may be well."""
+        """Whether it failed because its app master ended for good; its jobs may be intact."""
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self) -> "App":
-        """The record with which it goes on after such a failure."""
+        """Returns the record with which it resumes after such a failure."""
         return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0)
 
     def note(self) -> Note:
-        """What the journal keeps."""
+        """Returns its note for the journal."""
         return Note(kind=NOTE, key=self.name, value=dataclasses.asdict(self))
 
     def standing_message(self) -> pb.Standing:
-        """What people see of its search."""
+        """Returns the state of its search, shown to users."""
         return pb.Standing(**self.standing)
 
     def take_standing(self, standing: pb.Standing) -> None:
-        """Keep what its master says of its search."""
+        """Store its app master's report on the search."""
         self.standing = {
             "metric": standing.metric[:200],
             "best": standing.best if standing.HasField("best") and math.isfinite(standing.best) else None,
@@ -107,14 +107,14 @@ class App:
         return sum(end == "failed" for end in self.ended_jobs.values())
 
     def job_failed(self, job: str, why: str) -> None:
-        """Note that a job failed for good."""
+        """Record that a job failed for good."""
         self.ended_jobs[job] = "failed"
         self.failures[job] = why[:500]
         if len(self.failures) > MOST_FAILURES:
             del self.failures[next(iter(self.failures))]
 
     def end(self, state: str, why: str, now: float) -> None:
-        """Note how it ended; the first end counts."""
+        """Record its end; only the first one counts."""
         if not self.over:
             self.state, self.why, self.ended_at = state, why[:1000], now
 
@@ -132,7 +132,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def read_app(name: str, values: Any) -> App | None:
-    """An app from its note; None: the note does not say what a note says."""
+    """Returns an app from its note; None if the note is malformed."""
     try:
         app = App(**values)
     except TypeError:
@@ -215,7 +215,7 @@ class Apps:
         return None if name is None else self.get(name)
 
     def unique(self, name: str) -> str:
-        """The name, or the next of ``name-2``, ``name-3`` that no app has or had."""
+        """Returns the name, or the first of ``name-2``, ``name-3`` ... that no app has or had."""
         if self._is_new(name):
             return name
         stem, number = name, 2
@@ -227,16 +227,16 @@ class Apps:
         return not (self.folder / name).exists() and self.get(name) is None
 
     def check_room(self) -> None:
-        """Refuse more apps at once than the arbiter takes.
+        """Check that one more app fits.
 
         Raises:
-            InputError: there are too many.
+            InputError: there are too many apps.
         """
         if len(self.live) >= MOST_APPS:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
     def prepare(self, app: App, text: str, submission: Submission) -> None:
-        """Write the folder of an app that is about to be journaled, under a name that nobody looks for."""
+        """Write the folder of an app before it is journaled, under a temporary name."""
         folder = self._prepared(app.name)
         shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
         folder.mkdir(parents=True, mode=0o700)
@@ -244,17 +244,17 @@ class Apps:
         (folder / SUBMISSION).write_text(submission.to_json(), encoding="utf-8")
 
     def keep(self, app: App) -> None:
-        """Take an app in that is journaled; nobody hears of it before."""
+        """Add a journaled app; it is not visible before."""
         self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
         self._note_request(app)
 
     def take_up(self, app: App) -> None:
-        """Take an app in again that was over, in the place of its earlier record; it is journaled."""
+        """Replace the record of an ended app by that of its resumption, which is journaled."""
         self._apps[app.name] = app
 
     def drop(self, app: App) -> None:
-        """Forget an app whose submission came to nothing."""
+        """Remove an app whose submission failed."""
         shutil.rmtree(self._prepared(app.name))
 
     def _note_request(self, app: App) -> None:
@@ -267,7 +267,7 @@ class Apps:
         return self.folder / f".{name}.new"
 
     def _complete(self) -> None:
-        """Finish what an earlier arbiter had begun: folders of apps that are journaled get their names."""
+        """Rename the temporary folders of journaled apps, which an earlier arbiter had not done yet."""
         for folder in self.folder.glob(".*.new") if self.folder.is_dir() else ():
             name = folder.name[1 : -len(".new")]
             if name in self._apps and not (self.folder / name).exists():
@@ -281,7 +281,7 @@ def _ended_at(app: App) -> float:
 
 
 def in_order(apps: Iterable[App]) -> list[App]:
-    """By arrival; of one that is told twice, the last record."""
+    """Returns apps by arrival; of an app that is given twice, the last record."""
     return sorted({app.name: app for app in apps}.values(), key=_arrived_at)
 
 
@@ -290,14 +290,14 @@ def _arrived_at(app: App) -> float:
 
 
 def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: str) -> App:
-    """Make the record of an app file.
+    """Returns the record of an app file.
 
     Args:
         file: an ``eunomia_appmaster.app_file.AppFile``.
         name: unique.
         arrived_at: of the arbiter's clock.
         request_id: of the submission.
-        node: on which its master runs.
+        node: of its app master.
     """
     return App(
         name=name,
@@ -316,7 +316,7 @@ def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: st
 
 
 def best_params(app: App) -> dict[str, Any]:
-    """Parameters of the best trial, as its master told them."""
+    """Returns the parameters of the best trial, as its app master reported them."""
     try:
         params = json.loads(app.standing.get("best_params_json") or "{}")
     except ValueError:

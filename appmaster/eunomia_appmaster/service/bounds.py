@@ -1,4 +1,4 @@
-"""How large a request may be: letters, items and numbers of every field, checked before anything of it is looked at.
+"""Bounds of requests: letters, items and numbers of every field, checked before a request is used.
 
 The table names what differs from the defaults; a field that it does not name is bounded too. Tables of bids are checked
 as a whole against their offer (``eunomia.bundles``), so only their lengths are bounded here.
@@ -16,9 +16,9 @@ from eunomia.shapes import value
 from eunomia_appmaster.local_machine import MOST_SLOTS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
-"""Of any message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is read."""
+"""Most bytes of a message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""
 MOST_JOBS: Final = 10_000
-"""Jobs of an app, those that have ended among them; as many as a search may have trials."""
+"""Most jobs of an app, ended ones included: as many as a search may have trials."""
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
 """Of one row."""
@@ -27,14 +27,14 @@ MOST_SECONDS: Final = 1e9
 
 @value
 class Bound:
-    """What one field may hold: letters of a string, items of a list, the range of a number."""
+    """The bounds of one field: letters of a string, items of a list, the range of a number."""
 
     letters: int = 500
     items: int = 1_000
     least: float = 0.0
     most: float = 1e15
     any_number: bool = False
-    """Whoever reads it checks it."""
+    """No check here: the code that reads the number checks it."""
 
 
 _DEFAULT: Final = Bound()
@@ -111,11 +111,11 @@ Check = Callable[[Any, str], None]
 
 
 def check(message: Message, place: str = "") -> None:
-    """Hold a request against its bounds.
+    """Check a request against its bounds.
 
     Args:
-        message: as it was read.
-        place: what comes before the field's name in errors.
+        message: as parsed.
+        place: prefix of the field's name in errors.
 
     Raises:
         InputError: the first field that breaks a rule; nothing of the message is to be used.
@@ -129,7 +129,7 @@ def check(message: Message, place: str = "") -> None:
 
 @lru_cache(maxsize=256)
 def _checks(kind: Descriptor) -> tuple[Mapping[str, Check], Sequence[str]]:
-    """What checks each field, and the fields that may not be left out."""
+    """Returns the check of each field, and the fields that are required."""
     needed = [
         field.name
         for field in kind.fields

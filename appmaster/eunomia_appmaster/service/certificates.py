@@ -1,4 +1,4 @@
-"""The arbiter's certificate: read and held against its key, its CA and the address served; or made, for testing."""
+"""The arbiter's certificate: checked against its key, its CA and the served address; or created, for testing."""
 
 import ipaddress
 import os
@@ -31,17 +31,17 @@ class Certificates:
     """Files in PEM; none of them is read before ``check``."""
 
     cert: Path
-    """The arbiter's own, with those between it and the CA."""
+    """The arbiter's certificate, with the intermediate ones up to the CA."""
     key: Path
     ca: Path
-    """What clients check it with; the certificate itself where it is signed by its own key."""
+    """The CA with which clients check it; the certificate itself if it is self-signed."""
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Self | None:
-        """What options say; None: they say nothing.
+        """Returns the files of the options; None if no option is given.
 
         Raises:
-            InputError: a certificate without its key, or the other way round.
+            InputError: a certificate without its key, or a key without its certificate.
         """
         if cert is None and key is None and ca is None:
             return None
@@ -56,7 +56,7 @@ class Certificates:
         return cls(cert=folder / CERT_FILE, key=folder / KEY_FILE, ca=folder / CA_FILE)
 
     def check(self, host: str) -> None:
-        """Hold the files against each other and the host that is to be served.
+        """Check the files against each other and against the host to serve.
 
         Raises:
             InputError: the first thing that would keep every client away.
@@ -83,7 +83,7 @@ class Certificates:
         return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
 
     def configuration(self) -> "grpc.ServerCertificateConfiguration":
-        """What a server shows to whoever connects.
+        """Returns the certificate that a server shows to its clients.
 
         Raises:
             InputError: a file cannot be read.
@@ -94,7 +94,7 @@ class Certificates:
 
     @property
     def holds_until(self) -> datetime:
-        """When the certificate runs out.
+        """Returns when the certificate expires.
 
         Raises:
             InputError: it cannot be read.
@@ -103,11 +103,11 @@ class Certificates:
 
 
 class ServedCertificates:
-    """The certificate that a running server shows, and how another takes its place.
+    """The certificate of a running server, which ``reload`` replaces.
 
     Args:
         files: read now, and again at each ``reload``.
-        host: that is served.
+        host: the served host.
 
     Raises:
         InputError: the files would keep every client away.
@@ -120,16 +120,16 @@ class ServedCertificates:
         self._shown = files.configuration()
 
     def reload(self) -> None:
-        """Show what the files hold now to everybody who connects from now on; connections that are there stay.
+        """Read the files again and show their certificate on new connections; present connections stay.
 
         Raises:
-            InputError: the files would keep every client away; the certificate before them is shown on.
+            InputError: the files would keep every client away; the former certificate stays in use.
         """
         self.files.check(self._host)
         self._shown = self.files.configuration()
 
     def credentials(self) -> "grpc.ServerCredentials":
-        """What a gRPC server needs; it asks at each new connection what to show."""
+        """Returns the credentials of a gRPC server, which fetches the certificate at each new connection."""
         import grpc
 
         return grpc.dynamic_ssl_server_credentials(self._shown, lambda: self._shown)
@@ -140,11 +140,11 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
 
     Args:
         folder: made with mode 0700; gets ``ca.pem``, ``cert.pem`` and ``key.pem`` (0600).
-        names: host names and IP addresses beside this machine's own.
-        days: how long it holds.
+        names: host names and IP addresses in addition to this machine's own.
+        days: for which it is valid.
 
     Raises:
-        InputError: there are such files already, they cannot be written, or a name can be no host's.
+        InputError: the files exist already, they cannot be written, or a name is not a valid host name.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
 

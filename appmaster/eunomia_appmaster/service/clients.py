@@ -1,4 +1,4 @@
-"""``ClientProtocol``: what people's commands call; see arbiter.proto."""
+"""``ClientProtocol``: the service that the commands call; see arbiter.proto."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
 class ClientProtocol(rpc.ClientProtocolServicer):
-    """Takes apps in, and says what there is and why."""
+    """Accepts apps, and reports the state of apps, jobs and slots with the reasons."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -44,12 +44,12 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         self._submissions = Rate("submissions from one address", 20.0, 200.0)
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
-        """Check an app file, keep it, and have its master started."""
+        """Check an app file, store it, and start its app master."""
         await self._submissions.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         await self._ready(request, context)
         try:
             file = await asyncio.to_thread(_parsed, request, self._service.state.cluster.gpus)
-            # Whoever asked may go away meanwhile: what is begun is brought to its end.
+            # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file)))
         except InputError as error:
             await _refuse(context, error)
@@ -57,7 +57,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         return await self._accepted(app, str(file.app.name))
 
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
-        """Say what apps, jobs and slots there are."""
+        """List apps, jobs and slots."""
         await self._ready(request, context)
         service, views = self._service, self._views
         older = await asyncio.to_thread(service.apps.archived) if request.ended and not request.app else []
@@ -75,7 +75,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
-        """Say why jobs wait."""
+        """Explain why jobs wait."""
         await self._ready(request, context)
         app, job = self._find(request.job)
         if app is not None:
@@ -98,7 +98,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         raise error
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
-        """End an app, and take back what it holds."""
+        """End an app, and take its slots back."""
         await self._ready(request, context)
         service = self._service
         app = service.apps.get(request.app)
@@ -114,7 +114,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         return pb.CancelResponse(app=app.name, was_over=was_over, state=app.state)
 
     async def Health(self, request: pb.HealthRequest, context: Context) -> pb.HealthResponse:  # noqa: N802
-        """Say how the arbiter is, also before it is ready."""
+        """Report the arbiter's health, also before it is ready."""
         service = self._service
         answer = pb.HealthResponse(
             version=__version__,
@@ -142,7 +142,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         return answer
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:  # noqa: N802
-        """Serve by the chosen profile again."""
+        """Return from the fallback to the chosen profile."""
         await self._ready(request, context)
         await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
         return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
@@ -150,7 +150,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     async def ResumeApp(  # noqa: N802
         self, request: pb.ResumeAppRequest, context: Context
     ) -> pb.ResumeAppResponse:
-        """Take an app up again that failed since its app master ended."""
+        """Resume an app that failed because its app master ended."""
         await self._ready(request, context)
         app = self._service.apps.get(request.app)
         if app is None:
@@ -158,7 +158,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise error
         try:
-            # A caller that goes away ends nothing halfway.
+            # A caller that disconnects does not cancel it halfway.
             attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))
         except InputError as error:
             await _refuse(context, error)
@@ -176,7 +176,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
-        """The apps that are asked for, but for those that ended long ago and are not named."""
+        """Returns the requested apps, without archived ones that are not named."""
         apps = self._service.apps
         named = apps.get(request.app) if request.app else None
         asked = list(apps) if not request.app else [] if named is None else [named]
@@ -199,7 +199,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             return await resume(self._service, app)
 
     async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
-        """Make the app's folder and have it arrive."""
+        """Create the app's folder and submit it to the arbiter."""
         service = self._service
         service.apps.check_room()
         node = next(node.name for node in service.nodes)
@@ -242,7 +242,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             )
 
     def _find(self, name: str) -> tuple[App | None, str | None]:
-        """The app and job of a name: an app of one job goes by its name alone."""
+        """Returns the app and job of a name; the name alone suffices for an app of one job."""
         app = self._service.apps.get(name)
         if app is not None:
             return app, None
@@ -269,10 +269,10 @@ def _is_over(app: App) -> bool:
 
 
 def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
-    """Check an app file against its own rules and the cluster's size.
+    """Check an app file against its rules and the cluster's size.
 
     Raises:
-        InputErrors: all that is wrong.
+        InputErrors: all errors of the file.
     """
     from eunomia_appmaster.app_file import AppFile
 

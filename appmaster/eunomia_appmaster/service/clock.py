@@ -1,8 +1,8 @@
 """The arbiter's clock: seconds since its first start, going on over restarts, never backwards.
 
-While it runs it follows the machine's monotonic clock, so nobody who sets the time moves it. Over a restart it counts
-the time for which no arbiter ran, for jobs ran on: by the machine's uptime, which nobody sets either, and by Unix time
-only where the machine itself was restarted meanwhile.
+While it runs it follows the machine's monotonic clock, so that setting the machine's time does not move it. Over a
+restart it adds the time for which no arbiter ran, since jobs ran on: by the machine's uptime, which cannot be set
+either, and by Unix time only if the machine itself was restarted meanwhile.
 """
 
 import time
@@ -53,7 +53,7 @@ class Clock:
 
 
 def boot_id() -> str:
-    """What tells this run of the machine from others; empty where the system does not say."""
+    """Returns an id of this boot of the machine; empty if the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

@@ -1,9 +1,9 @@
 """The arbiter driven in real time: events come in, a step is made, journaled, and then carried out.
 
 One asyncio task owns the arbiter. A step runs in a thread of its own, so that heartbeats are answered while a solver
-works; meanwhile ``lock`` is held, and whoever reads the state takes it first. A step that is over its time limit ends
-the process: the supervisor starts another arbiter, which folds the journal, in which that step does not stand, and
-counts a fault of the plugin that had not returned (``watchdog``).
+works; meanwhile ``lock`` is held, and every reader of the state takes it first. A step over its time limit ends the
+process: the supervisor starts another arbiter, which replays the journal, where that step is missing, and attributes a
+fault to the plugin that had not returned (``watchdog``).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ QUIET = (JobReported, RateMeasured, ForecastReported)
 """Events that wait for the next step, at most ``QUIET_SECONDS``."""
 QUIET_SECONDS = 1.0
 WRITE_AGAIN_SECONDS = 1.0
-"""Between two attempts to write a step that the disk refused."""
+"""Seconds between two attempts to write a step that the disk refused."""
 ROUNDS_KEPT = 64
 EXIT_FAULT = 70
 
@@ -53,11 +53,11 @@ class Driver:
 
     Args:
         arbiter: recovered, or new.
-        journal: to which each step goes before anybody hears of it.
+        journal: gets each step before its decision is carried out.
         clock: the arbiter's.
-        after: told of each decision once it is journaled; it must not wait.
-        observers: the profile's, each called alone; one that raises is logged.
-        watchdog: ends the process if a step takes too long; None: nobody does.
+        after: called with each decision once it is journaled; it must not block.
+        observers: the profile's; an exception of one is logged and does not affect the others.
+        watchdog: ends the process if a step takes too long; None: no time limit.
         checkpoint_steps: steps between two checkpoints.
     """
 
@@ -80,7 +80,7 @@ class Driver:
         self.faults: deque[str] = deque(maxlen=16)
         self.wake_at: Seconds = Seconds(0.0)
         self.held: str | None = None
-        """Why a step waits to be journaled, while the disk refuses it; nobody has heard of what it decided."""
+        """Why the disk refuses the last step; its decision is not carried out before it is journaled."""
         self._journal = journal
         self._after = after
         self._observers = observers
@@ -99,10 +99,10 @@ class Driver:
         self._quiet_since: float | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="arbiter")
 
-    # --- what others ask -------------------------------------------------------------------------------------------
+    # --- interface -------------------------------------------------------------------------------------------
 
     def put(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> None:
-        """Have events folded in; reports alone may wait a moment for others."""
+        """Queue events for the next step; a step of reports alone waits a moment for more."""
         for note in notes:
             self._notes[note.kind, note.key] = note
         for event in events:
@@ -113,7 +113,7 @@ class Driver:
         self._stir.set()
 
     async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
-        """Have events folded in at once, and wait until the step that did is journaled."""
+        """Apply events in a step at once, and wait until that step is journaled."""
         waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self.put(events, notes)
         self._waiters.append(waiter)
@@ -121,7 +121,7 @@ class Driver:
         return await waiter
 
     def recall_hang(self) -> None:
-        """Count a fault of the plugin for which the process before had to be ended, and journal it."""
+        """Attribute and journal a fault of the plugin for which the watchdog ended the former process."""
         fault = None if self._watchdog is None else self._watchdog.fault()
         if fault is None or self._watchdog is None:
             return
@@ -139,7 +139,7 @@ class Driver:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Step until cancelled. What goes wrong in the arbiter itself ends the process; plugins' faults do not."""
+        """Step until cancelled. An error of the arbiter itself ends the process; a plugin's fault does not."""
         while True:
             await self._wait()
             try:
@@ -154,7 +154,7 @@ class Driver:
                 os._exit(EXIT_FAULT)
 
     async def close(self) -> None:
-        """Fold in what still waits for a step, and leave a checkpoint; to be called once ``run`` has ended."""
+        """Apply the events that wait for a step, and write a checkpoint; to be called once ``run`` has ended."""
         async with self.lock:  # in the arbiter's thread: a step that was under way ends first
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()
@@ -179,7 +179,7 @@ class Driver:
         self._journal.append(now, events, decision, notes=notes)
 
     async def _wait(self) -> None:
-        """Wait until a step is due, or something came that does not wait."""
+        """Wait until a step is due, or an urgent event arrives."""
         while not self._urgent:
             due = float(self.wake_at)
             if self._quiet_since is not None:
@@ -229,7 +229,7 @@ class Driver:
         return None
 
     async def _hold(self, why: str) -> None:
-        """Wait for room: nobody hears of a step that is not journaled, and nothing new is taken on meanwhile."""
+        """Wait for disk space: a step that is not journaled is not carried out, and no further step is made."""
         if self.held is None:
             log.error("journal.refused", why=why)
         self.held = why
@@ -241,7 +241,7 @@ class Driver:
         self.held = None
 
     def _checkpoint(self) -> None:
-        """Now and then keep the whole state; where the disk refuses, the steps alone have to do."""
+        """Write a checkpoint of the state every ``checkpoint_steps``; without disk space, the steps alone suffice."""
         self._since_checkpoint += 1
         if self._since_checkpoint < self._checkpoint_steps:
             return
@@ -252,7 +252,7 @@ class Driver:
             log.warning("journal.no_checkpoint", why=str(error))
 
     def _take(self) -> list[Event]:
-        """Take the events of one step; what is said of jobs that this step adds waits for the next one."""
+        """Take the events of one step; reports on jobs that this step adds wait for the next one."""
         events = self._events
         added = {event.job for event in events if isinstance(event, JobAdded)}
         now = [event for event in events if not _speaks_of(event, added)]
@@ -279,7 +279,7 @@ class Driver:
             )
 
     def _observe(self, decision: Decision) -> None:
-        """Tell the observers of a round, after it was journaled."""
+        """Call the observers of a round, after it is journaled."""
         if not decision.causes:
             return
         for name, observe in self._observers:
@@ -292,7 +292,7 @@ class Driver:
 
     @property
     def next_round_in(self) -> float | None:
-        """Seconds until the next step is due without news; None: nothing is due."""
+        """Returns the seconds until the next step is due without new events; None: no step is due."""
         if self.wake_at == NEVER:
             return None
         return max(0.0, float(self.wake_at) - float(self.clock.now()))
@@ -302,7 +302,7 @@ _BEFORE_ADDED = frozenset(ORDER[: ORDER.index(JobAdded)])
 
 
 def _speaks_of(event: Event, added: "set[JobId]") -> bool:
-    """Say whether an event is folded before jobs are added, but speaks of one that is."""
+    """Returns whether an event is applied before jobs are added, but is about one of the added jobs."""
     if not added or type(event) not in _BEFORE_ADDED:
         return False
     if isinstance(event, JobsDivided):

@@ -1,4 +1,4 @@
-"""What stands around every call: tokens and the message's form before it, faults of the arbiter's own behind it."""
+"""Wraps every call: checks the token and the message's form, and turns the arbiter's own errors into an answer."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,7 +18,7 @@ Method = Callable[[bytes, Context], Awaitable[Any]]
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Turns away every call whose token is missing, wrong or of another role; nothing of it is looked at.
+    """Rejects every call whose token is missing, wrong or of another role, before its message is parsed.
 
     Args:
         tokens: of this arbiter.
@@ -27,14 +27,14 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self.faults = 0
-        """Calls that ended with an exception that nobody foresaw."""
+        """Calls that ended with an unexpected exception."""
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """Let the call through, or answer in its place."""
+        """Pass the call on, or answer it with the refusal."""
         method = str(handler_call_details.method)
         refusal = self.refusal(method, handler_call_details.invocation_metadata)
         if refusal is not None:
@@ -44,7 +44,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return handler if handler is None or handler.unary_unary is None else self.reading(method, handler)
 
     def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
-        """Why a caller may not call a method; None: it may."""
+        """Returns why a caller may not call a method; None if it may."""
         caller = self._tokens.caller(metadata)
         if caller is None:
             return grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not"

@@ -1,7 +1,7 @@
-"""What the service takes from its journal when it starts, beside the arbiter's state.
+"""The service's own data in the journal, read at its start in addition to the arbiter's state.
 
-What is damaged and told by nothing else is refused with its cure; what follows from the start itself is written anew;
-a damaged note costs its app alone.
+Damaged data that exist nowhere else are an error that names the remedy; data that follow from the start itself are
+rewritten; a damaged note costs its app alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ LOST_NOTE: Final = (
 
 @value
 class Kept:
-    """What holds for the whole journal."""
+    """The data of the whole journal."""
 
     secret: bytes
     seed: int
@@ -40,10 +40,10 @@ class Kept:
 
 
 def kept_of(journal: Journal, seed: int) -> Kept:
-    """What a journal keeps for all arbiters that write it; a new one gets its secret and ``seed``.
+    """Returns a journal's data for all arbiters that write it; a new one gets its secret and ``seed``.
 
     Raises:
-        InputError: a page, or what nothing else tells, is damaged or missing.
+        InputError: a page, or a value that exists nowhere else, is damaged or missing.
     """
     journal.check_pages()
     meta, damage = journal.meta, journal.damage()
@@ -57,7 +57,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
 
 
 def said_of(journal: Journal | JournalReader) -> list[str]:
-    """What is damaged beside steps and checkpoints, a line each; of a note that is missing, whose it may have been."""
+    """Returns the damages other than of steps and checkpoints, a line each; for a missing note, the candidate apps."""
     damage = journal.damage()
     lines = damage.words()
     if damage.missing:
@@ -69,7 +69,7 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
 
 
 def read_kept(journal: JournalReader) -> Kept:
-    """The same of a journal that is looked at only.
+    """Returns the same of a journal that is open for reading only.
 
     Raises:
         InputError: as ``kept_of``.
@@ -101,7 +101,7 @@ def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
 
 
 def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
-    """The apps whose notes can be trusted and read, by name; the others are logged by name."""
+    """Returns the apps with intact notes, by name; the others are logged by name."""
     apps: dict[str, App] = {}
     for name, values in journal.notes(NOTE).items():
         app = read_app(name, values)
@@ -113,7 +113,7 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
 
 
 def without_note(state: State, known: Callable[[str], App | None]) -> Iterator[App]:
-    """Apps that the arbiter knows and no note tells of, with as much as the arbiter knows of them."""
+    """Yields apps in the arbiter's state that have no note, as far as the state describes them."""
     users = {row: name for name, row in state.user_rows.items()}
     tuners = {number: kind for kind, number in state.tuner_kinds.items()}
     for name, row in state.app_rows.items():

@@ -1,4 +1,4 @@
-"""Which slot of which node each GPU of the cluster is."""
+"""Maps each GPU of the cluster to its node and slot."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
@@ -21,7 +21,7 @@ class Place:
 
 @builds
 class Layout:
-    """The cluster that some nodes make, and the place of each of its GPUs.
+    """The cluster of some nodes, and the place of each of its GPUs.
 
     Attributes:
         cluster: machines in order of node; a node with slots of several types is several machines ``node-type``.
@@ -33,7 +33,7 @@ class Layout:
 
     @classmethod
     def of(cls, nodes: Iterable[pb.RegisterNodeRequest]) -> Self:
-        """Lay out what nodes registered with.
+        """Returns the layout of registered nodes.
 
         Raises:
             InputError: a node without slots.
@@ -91,10 +91,10 @@ class Layout:
         return cls(cluster=cluster, places=tuple(Place(node=node, slot=slot) for node, slot in places))
 
     def check(self, node: pb.RegisterNodeRequest) -> None:
-        """Hold a node against the one that the journal knows; slots of it may be missing.
+        """Check a node against the journal's record of it; slots may be missing.
 
         Raises:
-            InputError: it is another, or has other slots.
+            InputError: the journal does not know the node, or it has other slots.
         """
         here = [
             (place.slot, self.cluster.gpu_types[self.cluster.gpu_type[gpu]])
