@@ -129,7 +129,7 @@ def test_a_machine_full_of_bad_scripts_serves_the_good_one(tmp_path: Path) -> No
             "flawed": "finished",
             "good": "finished",
         }
-        assert "exited with 75, but nobody had told it to leave" in told["odd"].why
+        assert "exited with 75 without an order to leave" in told["odd"].why
         assert "File too large" in told["full"].why
         assert told["flood"].best == pytest.approx(1.0 / SCALARS), "the last of all points was read"
         pids = [int(line) for line in (tmp_path / "pids").read_text().split()]

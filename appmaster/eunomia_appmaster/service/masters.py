@@ -1,4 +1,4 @@
-"""``ApplicationMasterProtocol``: what app masters call; see arbiter.proto."""
+"""``ApplicationMasterProtocol``: the service that app masters call; see arbiter.proto."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -45,13 +45,13 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 OwnRequest = pb.RegisterApplicationMasterRequest | pb.AllocateRequest | pb.FinishApplicationMasterRequest
 MOST_CALLS = 8
-"""Heartbeats of one app master that may be on their way at once."""
+"""Most heartbeats of one app master that may be outstanding at once."""
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
-"""What may be said of a job that is over already: it was said before, or crossed its end."""
+"""Events that are ignored for a job that is over: repeated reports, or reports that crossed its end."""
 
 
 class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
-    """Registers app masters, folds their reports in, and tells them what is new."""
+    """Registers app masters, applies their reports, and answers with news."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -61,7 +61,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def RegisterApplicationMaster(  # noqa: N802
         self, request: pb.RegisterApplicationMasterRequest, context: Context
     ) -> pb.RegisterApplicationMasterResponse:
-        """Take an app master in, and tell it all that it needs."""
+        """Register an app master, and answer with its app's state."""
         app = await self._own(request, context)
         service = self._service
         now = asyncio.get_running_loop().time()
@@ -85,7 +85,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def Allocate(  # noqa: N802
         self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
-        """Fold reports in; answer with what is new, at once or after the heartbeat's time."""
+        """Apply reports; answer with news at once, or without after the heartbeat's time."""
         app = await self._own(request, context)
         session = self._service.sessions.get(app.name)
         command = _command(app, session, request)
@@ -95,7 +95,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             rule = f"at most {MOST_CALLS} heartbeats of an app master may be on their way, but got more"
             await exhausted(context, rule, app.name, MOST_CALLS * LEAST_SECONDS)
         await session.take_turn()
-        # Only now, for an earlier call may have been answered while this one waited for its turn.
+        # Checked only now, since an earlier call may have been answered while this one waited.
         repeated = session.last is not None and request.response_id == session.response_id - 1
         if not repeated and request.response_id != session.response_id:
             why = f"response_id must be {session.response_id}, that of the last answer, but got {request.response_id}"
@@ -112,7 +112,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def FinishApplicationMaster(  # noqa: N802
         self, request: pb.FinishApplicationMasterRequest, context: Context
     ) -> pb.FinishApplicationMasterResponse:
-        """Take note that an app is over."""
+        """Record that an app is over."""
         app = await self._own(request, context)
         await _check(request, context)
         service = self._service
@@ -195,7 +195,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     # --- reports ---------------------------------------------------------------------------------------------------
 
     async def _take(self, session: Session, app: App, request: pb.AllocateRequest, *, acknowledges: bool) -> None:
-        """Fold in what the request reports; what is refused is said with the next answer."""
+        """Apply the reports of a request; the next answer lists the refused ones."""
         events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
         bid: BidReceived | None = None
         async with self._service.driver.lock:
@@ -217,10 +217,10 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             self._service.driver.put(events, notes)
 
     def _bounded(self, state: State, app: App, events: Iterable[Event]) -> list[Event]:
-        """Events that a report may cause: of as many jobs as an app may have, on GPUs that there are.
+        """Returns the events of a report within bounds: the most jobs of an app, and existing GPUs.
 
         Raises:
-            InputError: the first that may not be; none of the message counts.
+            InputError: the first event out of bounds; the whole message is refused.
         """
         found = list(events)
         added = sum(isinstance(event, JobAdded) for event in found)
@@ -235,7 +235,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return found
 
     def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
-        """The request's bid, if it is good for the open offer."""
+        """Returns the request's bid, if it is valid for the open offer."""
         if not request.HasField("bid"):
             return None
         offer = None if state.open is None else state.open.offer
@@ -254,7 +254,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return bid
 
     def _returned(self, state: State, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
-        """Slots that the app gives back, as far as they are its own under that lease."""
+        """Yields the slots that the app gives back, if it holds them under that lease."""
         held, row = state.holdings.live, state.app_row(AppId(session.app))
         gpus: set[int] = set()
         for release in request.release:
@@ -268,7 +268,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             yield GpusReturned(app=AppId(session.app), gpus=tuple(sorted(gpus)))
 
     def _note(self, app: App, request: pb.AllocateRequest, events: list[Event]) -> bool:
-        """Keep what people see of the app; say whether that changed."""
+        """Store the app's report for users; returns whether it changed."""
         before = app.progress, app.standing, len(app.ended_jobs)
         if request.HasField("progress") and 0.0 <= request.progress <= 1.0:
             app.progress = request.progress
@@ -289,9 +289,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def _answer(
         self, session: Session, app: App, request: pb.AllocateRequest, call: int, due: float
     ) -> pb.AllocateResponse:
-        """Wait for news, for the heartbeat's end, or for a later call to take over.
+        """Wait for news, for the heartbeat's end, or for a later call that supersedes this one.
 
-        That there is no news is said without the driver's lock, so not after a step that happens to be made then.
+        An answer without news does not take the driver's lock, so it does not wait for a step.
         """
         service = self._service
         while True:
@@ -338,7 +338,7 @@ def _check_rate(state: State, event: RateMeasured) -> None:
 
 
 def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:
-    """What an app master is told in place of news."""
+    """Returns the command for an app master that is over or superseded, in place of news; None if there is none."""
     if app.over:
         return pb.AllocateResponse(
             a_m_command=pb.AM_SHUTDOWN,
@@ -358,7 +358,7 @@ def _end_of(app: App) -> str:
 
 
 def _timely(state: State, events: list[Event]) -> Iterator[Event]:
-    """Events without those that say again what is known, or come after the end of their job."""
+    """Yields the events without repetitions and without those about jobs that are over."""
     added = {event.job for event in events if isinstance(event, JobAdded)}
     for event in events:
         job: JobId | None = getattr(event, "job", None)
@@ -371,7 +371,7 @@ def _timely(state: State, events: list[Event]) -> Iterator[Event]:
 
 
 def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
-    """Keep for the next answer which of its reports the arbiter did not fold in."""
+    """Store the refused reports for the session's next answer."""
     for fault in decision.faults:
         if fault.stage is None and session.app in fault.what:
             if bid is not None and fault.what.startswith("BidReceived"):

@@ -1,4 +1,4 @@
-"""The arbiter's side of the protocol: reports into events, and what the arbiter knows into messages."""
+"""The arbiter's side of the protocol: converts reports to events, and the arbiter's state to messages."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ from eunomia.valuations import Form
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_LENGTH = 64
-"""Letters of an app's name, and digits and all of a job's number."""
+"""Most letters of an app's name, and of a job's id."""
 MOST_NUMBERS = 100_000
 """Of one column of a bid."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -44,10 +44,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
-    """Yield the events that an app master's request reports, its bid and what it gives back left out.
+    """Yield the events of an app master's request, except its bid and its released slots.
 
     Raises:
-        InputError: a job that is not the app's own, or a value that can be none.
+        InputError: a job that is not the app's own, or an invalid value.
     """
     app = request.app
 
@@ -87,10 +87,10 @@ def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
 
 
 def own_job(app: str, name: str) -> JobId:
-    """The id of one of the app's jobs.
+    """Returns the id of one of the app's jobs.
 
     Raises:
-        InputError: it is another's, or no id.
+        InputError: it is another app's job, or not a valid id.
     """
     owner, _, number = name.rpartition("/")
     if owner != app or not _NUMBER.fullmatch(number):
@@ -121,10 +121,10 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
 
 
 def forecast_of(message: pb.Forecast, *, place: str) -> Forecast:
-    """The forecast that a message tells.
+    """Returns the forecast of a message.
 
     Raises:
-        InputError: a number that is negative or none, or a slowdown without four values of at least 1.
+        InputError: a number that is negative or not finite, or a slowdown without four values of at least 1.
     """
     phases = tuple(Phase(jobs=tuple(_job_forecast(job, place) for job in phase.jobs)) for phase in message.phases)
     if not 0.0 <= message.total_gpu_seconds < math.inf:
@@ -152,17 +152,17 @@ def _job_forecast(job: pb.JobForecast, place: str) -> JobForecast:
 
 
 def bid_of(app: str, bid: pb.Bid) -> BidReceived:
-    """The bid that a message tells; whether it fits its offer is the arbiter's to check.
+    """Returns the bid of a message; the arbiter checks it against its offer.
 
     Raises:
-        InputError: it is in no form that is known.
+        InputError: its form is unknown.
     """
     form: Form = _table(bid.bundles) if bid.WhichOneof("form") == "bundles" else _decoded(bid.encoded, app)
     return BidReceived(app=AppId(app), offer=OfferId(bid.offer), form=form)
 
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
-"""What text that somebody made up may raise on its way through JSON and the codec."""
+"""Exceptions that malformed text may raise in JSON and the codec."""
 
 
 def _decoded(encoded: str, app: str) -> Form:
@@ -177,7 +177,7 @@ def _decoded(encoded: str, app: str) -> Form:
 
 
 def _check_columns(form: object, app: str) -> None:
-    """Refuse a form that was filled with anything but columns of numbers, and numbers."""
+    """Refuse a form with anything but numbers and columns of numbers."""
     for field in dataclasses.fields(form):  # type: ignore[arg-type]
         column = getattr(form, field.name)
         if isinstance(column, MachineClasses):
@@ -212,11 +212,11 @@ def _table(table: pb.BundleTable) -> ByBundle:
     )
 
 
-# --- what the arbiter knows into messages ----------------------------------------------------------------------------
+# --- the arbiter's state into messages ----------------------------------------------------------------------------
 
 
 def cluster_message(cluster: Cluster) -> pb.ClusterDescription:
-    """Describe a cluster so that the other side builds the same."""
+    """Describe a cluster, so that the receiver builds an equal one."""
     return pb.ClusterDescription(machines=map(_machine, cluster.machines))
 
 
@@ -233,18 +233,18 @@ def _machine(machine: Machine) -> pb.Machine:
 
 
 def finite(number: float) -> float | None:
-    """A number, or None where it is none: what an optional field takes."""
+    """Returns a number for an optional field: None if it is not finite."""
     return float(number) if math.isfinite(number) else None
 
 
 def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offer:
-    """Write an offer for one app, with what its agent's snapshot needs.
+    """Write an offer for one app, with the data of its agent's snapshot.
 
     Args:
         state: of the arbiter.
         offer: open.
         app: the app's row.
-        now: when the message leaves.
+        now: time at which the message is sent.
     """
     mine = offer.candidates[state.jobs.live.app[offer.candidates] == app]
     contention = float(offer.contention[app]) if app < offer.contention.size else math.nan
@@ -289,7 +289,7 @@ def _held(state: State, gpu: int) -> pb.HeldSlot:
 
 
 def job_views(state: State, app: int) -> list[pb.JobView]:
-    """What the arbiter knows of an app's jobs, by arrival."""
+    """Returns the arbiter's view of an app's jobs, by arrival."""
     rows = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     rows = rows[np.argsort(state.job_accounts.live.order[rows], kind="stable")]
     return [_job_view(state, int(row)) for row in rows]

@@ -1,7 +1,7 @@
-"""What the arbiter counts and shows to Prometheus: who holds what, who waits for what, and what deciding costs.
+"""The arbiter's metrics for Prometheus: slots by app, waiting jobs by reason, and the time of decisions.
 
-Counters follow from decisions, as they are carried out; gauges are read off the state when somebody asks. No label
-holds what users choose freely, but for app, user and plugin names.
+Counters follow from decisions, as they are carried out; gauges are computed from the state at each scrape. No label has
+free text of users, except app, user and plugin names.
 """
 
 import math
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eunomia_appmaster.service.service import Service
 
 STAGE_SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Buckets: a stage of a small cluster takes 50 µs, a hard programme seconds."""
+"""Histogram buckets: a stage of a small cluster takes 50 µs, a hard programme seconds."""
 _WAITING: Final = (int(JobState.WAITING), int(JobState.PAUSED))
 
 
@@ -35,7 +35,7 @@ class Meters:
     """The counters of one arbiter's process; they begin at 0 when it starts.
 
     Args:
-        service: whose state the gauges show; None: counters alone.
+        service: provides the state of the gauges; None: counters alone.
     """
 
     def __init__(self, service: "Service | None" = None) -> None:
@@ -57,11 +57,11 @@ class Meters:
             self.registry.register(_StateGauges(service))
 
     def around(self, stages: Stages) -> Stages:
-        """The same stages, each call of which is timed."""
+        """Returns the same stages with each call timed."""
         return clocked(stages, lambda name, spent: self.stage_seconds.labels(name).observe(spent / 1e9))
 
     def note(self, decision: Decision) -> None:
-        """Count what a step came to."""
+        """Count the results of a step."""
         self.steps.inc()
         for cause in decision.causes:
             self.rounds.labels(cause.value).inc()
@@ -79,22 +79,22 @@ class Meters:
                 self.gap.labels(record.plugin, record.table).set(max(gaps))
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format; to be asked where the state may be read."""
+        """Returns all metrics in Prometheus' text format; to be called where the state may be read."""
         return generate_latest(self.registry)
 
 
 class _StateGauges:
-    """Gauges that are read off the state when they are asked for."""
+    """Gauges that are computed from the state at each scrape."""
 
     def __init__(self, service: "Service") -> None:
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Nothing ahead: the state is not there yet when this is registered."""
+        """Returns no metrics: there is no state yet when this is registered."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All gauges of this moment."""
+        """Yields the present values of all gauges."""
         service = self._service
         ready = service.ready.is_set()
         yield _labelled("eunomia_build", "What serves.", [((__version__, service.profile.name), 1.0)],

@@ -1,4 +1,4 @@
-"""``GET /metrics`` and ``GET /health`` over HTTP, beside the arbiter's own protocols."""
+"""``GET /metrics`` and ``GET /health`` over HTTP, in addition to the arbiter's gRPC services."""
 
 import asyncio
 import contextlib
@@ -25,17 +25,17 @@ log = structlog.get_logger()
 
 PLACE: Final = "--metrics"
 ANSWER_SECONDS: Final = 10.0
-"""How long a step may keep an answer waiting."""
+"""Longest time in seconds for which an answer waits for a step."""
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Answers from threads; what they tell is read in the arbiter's event loop, under its lock.
+    """Answers from threads; the content is read in the arbiter's event loop, under its lock.
 
     Args:
-        service: that is served.
-        meters: what is told of it.
-        address: host:port; loopback, or any where the service has certificates. Port 0 takes a free one.
+        service: of the arbiter.
+        meters: its metrics.
+        address: host:port; loopback, or any if the service has certificates. Port 0 takes a free one.
 
     Raises:
         InputError: an address that cannot be served.
@@ -63,18 +63,18 @@ class MetricsServer:
         log.info("metrics.listening", address=self.address)
 
     def reload(self) -> None:
-        """Show what the certificate's files hold now."""
+        """Read the certificate's files again."""
         certificates = self._service.settings.certificates
         if self._tls is not None and certificates is not None:
             self._tls.load_cert_chain(certificates.cert, certificates.key)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 
     def _answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, type and text of what a path tells."""
+        """Returns status, content type and body of a path."""
         if path not in ("/metrics", "/health"):
             return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /health\n"
         try:
@@ -90,7 +90,7 @@ class MetricsServer:
             return HTTPStatus.OK, _TEXT, self._meters.text()
 
     async def _health(self) -> tuple[HTTPStatus, str, bytes]:
-        """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with what is wrong."""
+        """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with the reasons."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]

@@ -1,7 +1,7 @@
-"""The machines as the arbiter sees them: what launchers say, and what they are to do.
+"""The machines as the arbiter sees them: the reports of launchers, and the orders to them.
 
-Orders are not remembered but read off the arbiter's state each time: a GPU that is leaving is revoked until its slot
-shows that it was given back. So a lost answer, a restarted launcher and a restarted arbiter need nothing special.
+Orders are not stored but derived from the arbiter's state each time: a leaving GPU is revoked until its slot shows that
+it was given back. So a lost answer, a restarted launcher and a restarted arbiter need no special case.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Node:
 
     Args:
         name: its id.
-        request: what it registered with.
+        request: its registration.
     """
 
     def __init__(self, name: str, request: pb.RegisterNodeRequest | None = None) -> None:
@@ -40,7 +40,7 @@ class Node:
         self.calls = 0
         """Heartbeats and reports so far."""
         self.waiting = 0
-        """Heartbeats that wait for their answer."""
+        """Heartbeats that wait for an answer."""
         self.container_manager_address = ""
         self.slots: frozenset[int] = frozenset()
         """Slots that its launcher found when it started."""
@@ -64,7 +64,7 @@ class Node:
 
     @property
     def silent_seconds(self) -> float:
-        """How long it has said nothing."""
+        """Returns the seconds since its last call."""
         return time.monotonic() - self.heard_at
 
     @property
@@ -73,7 +73,7 @@ class Node:
         return bool(self.registration_id)
 
     def register(self, request: pb.RegisterNodeRequest) -> None:
-        """Take a registration: it says all that there is."""
+        """Apply a registration, which has the node's whole state."""
         if request.launcher_id != self.launcher_id:
             ended = [master for master in request.app_masters if master.state == pb.APP_MASTER_COMPLETED]
             self.revived = {master.app: master.attempt + 1 for master in ended}
@@ -91,7 +91,7 @@ class Node:
         app_masters: Iterable[pb.AppMasterStatus],
         slot_states: Iterable[pb.SlotState],
     ) -> None:
-        """Take what it says; statuses that are older than what is known do not count."""
+        """Apply its reports; statuses older than the known ones are ignored."""
         self.heard_at = time.monotonic()
         for status in containers:
             known = self.containers.get(status.container_id)
@@ -107,12 +107,17 @@ class Node:
             del self.containers[key]
 
     def stir(self) -> None:
-        """Have its heartbeat answered at once, so that it sends the next one."""
+        """Answer its heartbeat at once, so that it sends the next one."""
         self.response_id += 1
         self.changed.set()
 
     def order(self, keys: frozenset[OrderKey], *, anew: bool = False) -> None:
-        """Note what its orders are now; if they differ from before, its heartbeat is answered at once."""
+        """Set its present orders; if they differ from before, its heartbeat is answered at once.
+
+        Args:
+            keys: of the orders.
+            anew: answer even if they are the same.
+        """
         if anew:
             self._order_keys = None
         elif keys != self._order_keys:
@@ -120,14 +125,14 @@ class Node:
             self.stir()
 
     def revive(self, app: str) -> int:
-        """Have another attempt of an app's master started; return which."""
+        """Start another attempt of an app's master; returns its number."""
         status = self.app_masters.get(app)
         attempt = 1 if status is None else status.attempt + 1
         self.revived[app] = attempt
         return attempt
 
     def forget_masters(self, known: Collection[str]) -> None:
-        """Forget masters that have ended, but for those of the known apps."""
+        """Drop ended app masters, except those of the known apps."""
         ended = [app for app, status in self.app_masters.items() if status.state == pb.APP_MASTER_COMPLETED]
         for app in ended:
             if app not in known:
@@ -135,7 +140,7 @@ class Node:
                 self.revived.pop(app, None)
 
     def given_back(self, slot: int, epoch: int) -> bool:
-        """Whether nothing of this epoch or an older one is or can come on a slot."""
+        """Whether no container of this epoch or an older one runs or can start on a slot."""
         state = self.slot_states.get(slot)
         return state is not None and state.closed_epoch >= epoch and not state.busy
 
@@ -144,8 +149,8 @@ class Nodes:
     """All machines of the cluster.
 
     Args:
-        layout: which slot each GPU is; None while no machine has come yet.
-        silence: seconds after which a machine that says nothing is lost.
+        layout: the slot of each GPU; None before the first machine registers.
+        silence: seconds after which a silent machine is lost.
     """
 
     def __init__(self, layout: Layout | None, silence: Seconds) -> None:
@@ -174,10 +179,10 @@ class Nodes:
         node.register(request)
         return node
 
-    # --- from what launchers say to events -------------------------------------------------------------------------
+    # --- from launchers' reports to events -------------------------------------------------------------------------
 
     def events(self, state: State) -> "list[Released | MachineLost | MachineBack]":
-        """What follows from what the machines said last: slots given back, machines lost and back."""
+        """Returns the events of the machines' last reports: slots given back, machines lost and back."""
         if self.layout is None:
             return []
         layout = self.layout
@@ -242,7 +247,7 @@ class Nodes:
                 yield MachineLost(machine=machine, gpus=gpus)
 
     def _slots_back(self, layout: Layout) -> Iterator[MachineBack]:
-        """Slots that are there again, once nothing of an earlier lease is left on them."""
+        """Slots that are found again, once no container of an earlier lease is left on them."""
         for node in self:
             if node.lost or not node.registered:
                 continue
@@ -269,7 +274,7 @@ class Nodes:
                 node.down = {self.layout.places[gpu].slot: state.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
-        """Note when GPUs that are leaving are killed; of two deadlines the earlier one counts."""
+        """Set the deadline of leaving GPUs; of two deadlines the earlier one counts."""
         at = time.monotonic() + max(0.0, seconds)
         for gpu in gpus:
             self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
@@ -280,7 +285,7 @@ class Nodes:
         return max(0.0, min(known) - time.monotonic()) if known else None
 
     def revocations(self, node: Node, state: State, grace: float) -> list[pb.Revocation]:
-        """What a node has to give back, with the seconds that remain."""
+        """Returns the slots that a node has to give back, with the seconds that remain."""
         if self.layout is None:
             return []
         orders = []
@@ -308,14 +313,14 @@ class Nodes:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:
-        """What a node that was lost, or slots that were missing, have to kill before they count again."""
+        """Returns the fences of a node that was lost, or of slots that were missing: they are back once confirmed."""
         if node.fence is not None:
             return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
         return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:
-    """Wait until ``done``, looked at whenever the event is set, or until the time is over."""
+    """Wait until ``done`` returns True, called whenever the event is set, or until the time is over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not done() and (left := deadline - loop.time()) > 0.0:

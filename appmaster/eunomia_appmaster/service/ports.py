@@ -1,4 +1,4 @@
-"""Whether an address can be served: looked at before anything starts, so that a port in use is said in one line."""
+"""Checks that an address can be served before anything starts, so that a port in use is one line of error."""
 
 import errno
 import socket
@@ -9,12 +9,12 @@ from eunomia.journal import Journal
 
 
 def check_free(state_dir: Path, address: str, metrics: str | None) -> None:
-    """Look whether the addresses of an arbiter are free.
+    """Check that the addresses of an arbiter are free.
 
     Args:
-        state_dir: of the arbiter; where another one serves it, that is said instead.
+        state_dir: of the arbiter; if another arbiter serves it, that is the error instead.
         address: host:port.
-        metrics: that of its metrics; None: it has none.
+        metrics: host:port of its metrics; None: it serves none.
 
     Raises:
         InputError: one is in use, both are the same, or another arbiter serves the state folder.

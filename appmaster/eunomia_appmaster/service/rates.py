@@ -1,4 +1,4 @@
-"""How often something may be asked: buckets that refill, by whoever asks."""
+"""Rate limits: token buckets by caller."""
 
 import dataclasses
 from collections import OrderedDict
@@ -7,9 +7,9 @@ from typing import Final, NoReturn
 import grpc
 
 RETRY_KEY: Final = "grpc-retry-pushback-ms"
-"""Trailing metadata of a refusal: gRPC's own word for when to ask again."""
+"""Trailing metadata of a refusal: gRPC's own key for when to call again."""
 MOST_NAMES: Final = 10_000
-"""Names that are remembered; whoever asked longest ago is forgotten first, and has a full bucket again."""
+"""Most callers that are tracked; the one that called longest ago is dropped first, and has a full bucket again."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -19,12 +19,12 @@ class _Bucket:
 
 
 class Rate:
-    """So many a second for each name, and so many at once.
+    """A rate limit for each caller.
 
     Args:
-        what: is asked for, for the error: ``registrations of one app``.
-        per_second: in the long run.
-        burst: at once.
+        what: is limited, for the error: ``registrations of one app``.
+        per_second: calls a second in the long run.
+        burst: calls at once.
     """
 
     def __init__(self, what: str, per_second: float, burst: float) -> None:
@@ -34,14 +34,14 @@ class Rate:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, name: str, now: float) -> float:
-        """Take one.
+        """Take a token.
 
         Args:
-            name: who asks.
+            name: of the caller.
             now: seconds of a clock that never goes back.
 
         Returns:
-            0 if there was one, else the seconds after which there will be.
+            0 if there was a token, else the seconds until there is one.
         """
         bucket = self._buckets.setdefault(name, _Bucket(self.burst, now))
         self._buckets.move_to_end(name)
@@ -55,7 +55,7 @@ class Rate:
         return 0.0
 
     async def ask(self, name: str, now: float, context: "grpc.aio.ServicerContext[object, object]") -> None:
-        """Take one, or end the call with RESOURCE_EXHAUSTED and the time after which to ask again."""
+        """Take a token, or end the call with RESOURCE_EXHAUSTED and the time after which to call again."""
         seconds = self.take(name, now)
         if seconds > 0.0:
             await exhausted(
@@ -73,6 +73,6 @@ async def exhausted(
 
 
 def peer_of(context: "grpc.aio.ServicerContext[object, object]") -> str:
-    """The address that calls, without its port."""
+    """Returns the caller's address without its port."""
     peer = str(context.peer())
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

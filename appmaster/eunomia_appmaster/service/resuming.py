@@ -1,4 +1,4 @@
-"""Takes apps up again that failed since their app master ended, once all that a new attempt reads is there."""
+"""Resumes apps that failed because their app master ended, after a check of all that a new attempt reads."""
 
 import asyncio
 from typing import NoReturn
@@ -18,19 +18,19 @@ from eunomia_appmaster.submission import APP_FILE, SUBMISSION
 log = structlog.get_logger()
 
 LEAVING_SECONDS = 20.0
-"""How long a call waits for slots that the app has not given back yet."""
+"""Seconds for which a call waits for slots that the app has not given back yet."""
 LOOK_SECONDS = 0.1
 SUBMIT_AGAIN = "submit its file again for a new search"
 
 
 async def resume(service: Service, app: App) -> tuple[int, int]:
-    """Take an app up again.
+    """Resume an app.
 
     Returns:
-        The attempt of its app master that starts now, and how many jobs go on as far as is known.
+        The attempt of its app master that starts now, and the known number of jobs that go on.
 
     Raises:
-        InputError: it did not fail so, or what it would go on from is gone; nothing was changed.
+        InputError: it did not fail for that reason, or its files are gone; nothing was changed.
     """
     check_end(app)
     unfinished = await asyncio.to_thread(check_folder, service, app)
@@ -56,10 +56,10 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
 
 
 def check_end(app: App) -> None:
-    """Hold how an app ended against what can be taken up again.
+    """Check that an app's end allows a resumption.
 
     Raises:
-        InputError: it runs, is done, was cancelled, or failed by itself.
+        InputError: it runs, is done, was cancelled, or failed on its own.
     """
     if app.lost_master:
         return
@@ -75,7 +75,7 @@ def check_end(app: App) -> None:
 
 
 def check_folder(service: Service, app: App) -> int:
-    """Hold the app's folder against what a new attempt reads; return how many jobs it goes on with.
+    """Check that the app's folder has all that a new attempt reads; returns the number of jobs that go on.
 
     Raises:
         InputError: a file or a checkpoint is gone.
@@ -103,7 +103,7 @@ def check_folder(service: Service, app: App) -> int:
 
 
 def _has_checkpoints(service: Service, app: App, job: Job) -> bool:
-    """Whether a job has what it would go on from; a job that has never been started needs nothing."""
+    """Whether a job has a checkpoint to go on from; a job that was never started needs none."""
     store = CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints")
     if job.saved_step:
         return bool(store.steps())
@@ -116,7 +116,7 @@ def _gone(value: str, app: App) -> NoReturn:
 
 
 async def _given_back(service: Service, app: App) -> None:
-    """Wait until nothing is left of the app's last life.
+    """Wait until the app's former containers are gone.
 
     Raises:
         InputError: slots of it are still leaving.

@@ -17,17 +17,17 @@ from eunomia_appmaster.service.tokens import write_private
 from eunomia_appmaster.service.tracker import ResourceTracker
 
 MOST_CALLS = 5000
-"""Calls of everybody that may wait at once."""
+"""Most calls of all clients that may wait at once."""
 
 
 def check_address(
     address: str, certificates: Certificates | None = None, *, place: str = "--address"
 ) -> tuple[str, int]:
-    """Host and port of an address to serve: a loopback one, or any under TLS.
+    """Returns host and port of an address to serve: a loopback one, or any under TLS.
 
     Raises:
-        InputError: no ``host:port``, an address that others can reach without certificates, or certificates that are
-            not for it.
+        InputError: not a ``host:port``, an address beyond loopback without certificates, or certificates for another
+            host.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -42,7 +42,7 @@ def check_address(
 
 
 async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server, str]:
-    """Serve at an address, under TLS where the settings have certificates.
+    """Serve at an address, under TLS if the settings have certificates.
 
     Returns:
         The server, and host and port by which this machine's processes reach it.
@@ -77,7 +77,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
 
 
 def publish_ca(certificates: Certificates, folder: Path) -> None:
-    """Write what clients check the certificate with beside the address."""
+    """Write the CA with which clients check the certificate into the folder of the address file."""
     write_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
 
 
@@ -85,7 +85,7 @@ def publish(service: Service, folder: Path) -> None:
     """Write address, CA and tokens where this machine's processes look for them: files of mode 0600.
 
     Args:
-        service: that is being served.
+        service: the served one.
         folder: see ``settings.run_dir``.
     """
     certificates = service.settings.certificates

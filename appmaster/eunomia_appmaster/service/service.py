@@ -1,4 +1,4 @@
-"""The arbiter's service: what its three protocols share, from the recovery of the journal to the end."""
+"""The arbiter's service: the state that its three protocols share, from the recovery of the journal to the end."""
 
 import asyncio
 import json
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STOP_SECONDS = 10.0
-"""Between the order to an app master to end and its death."""
+"""Seconds between the order to an app master to end and its kill."""
 LINGER_SECONDS = 15.0
-"""How long an app master may take to end by itself once its app is over."""
+"""Seconds that an app master may take to end on its own once its app is over."""
 LOOK_SECONDS = 1.0
-"""Between looks at what no message tells, such as silence."""
+"""Seconds between checks for changes without a message, such as silence."""
 
 
 class Service:
@@ -69,11 +69,11 @@ class Service:
         self.started_at = time.time()
         self.address = settings.address
         self.ca_file: Path | None = None
-        """What app masters check the arbiter's certificate with."""
+        """The CA with which app masters check the arbiter's certificate."""
         self.certificates: ServedCertificates | None = None
-        """What is shown under TLS; set once it is served."""
+        """The served certificate under TLS; set once the service is served."""
         self.meters: Meters | None = None
-        """What is counted for ``--metrics``; to be set before the service runs."""
+        """The counters of ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
         kept = kept_of(journal, settings.seed)
         self.seed = kept.seed
@@ -97,7 +97,7 @@ class Service:
         """The driver; there is one once the service is ready.
 
         Raises:
-            InputError: its machines have not come yet.
+            InputError: its machines have not registered yet.
         """
         if self._driver is None:
             raise InputError("the arbiter must have its machines before it serves", value="none yet")
@@ -105,7 +105,7 @@ class Service:
 
     @property
     def away(self) -> str | None:
-        """Why nothing can be asked of this arbiter now, in words; None: all can."""
+        """Returns why this arbiter cannot answer calls now; None if it can."""
         if not self.ready.is_set():
             return "the arbiter waits for its machines"
         return self.driver.held
@@ -134,7 +134,7 @@ class Service:
         self.journal.close()
 
     async def _await_machines(self) -> None:
-        """Wait for a first machine; one that the journal knows may stay away as long as it could be silent."""
+        """Wait for a first machine; machines that the journal knows have the silence limit to register."""
         while True:
             known = self.nodes.layout is not None
             if (
@@ -178,7 +178,7 @@ class Service:
             log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(arbiter.state.leases))
 
     def _end_lost(self, state: State) -> None:
-        """An app without its note has failed: what it asked for is not known, and its workers are ended."""
+        """Fail apps without a note: their app files are unknown, so their workers are ended."""
         for app in list(without_note(state, self.apps.get)):
             log.error("app.lost", app=app.name, why=LOST_NOTE)
             self.apps.take_up(app)
@@ -186,9 +186,9 @@ class Service:
             self.end(app, "failed", LOST_NOTE)
 
     def _distrust(self, arbiter: Arbiter) -> None:
-        """Count all machines as lost where they have seen later orders than the journal: it was restored or cut short.
+        """Count all machines as lost if they have seen later orders than the journal: it was restored or cut short.
 
-        What runs there under leases that nobody remembers is ended, and nothing is granted before that is confirmed.
+        Their containers under unknown leases are ended, and no slot is granted before that is confirmed.
         """
         states = [state for node in self.nodes for state in node.slot_states.values()]
         seen = max((max(state.highest_epoch, state.closed_epoch) for state in states), default=0)
@@ -202,7 +202,7 @@ class Service:
             self.driver.put(MachineLost(machine=machine) for machine in self.nodes.layout.machines_of(node.name))
 
     def _recall(self, steps: Sequence[Step], clock: Clock) -> None:
-        """Take rounds and deadlines from the steps that were folded again."""
+        """Take rounds and deadlines from the replayed steps."""
         for step in steps:
             if step.decision.causes:
                 self.driver.rounds.append(step.decision)
@@ -222,7 +222,7 @@ class Service:
     # --- around a step ---------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Take what follows from what the machines said last."""
+        """Queue the events of the machines' last reports."""
         if self._driver is None:
             return
         async with self._driver.lock:
@@ -230,7 +230,7 @@ class Service:
             self.refresh()
 
     def _carry_out(self, decision: Decision) -> None:
-        """Hand on what a journaled decision says: to machines and app masters."""
+        """Send the orders of a journaled decision to machines and app masters."""
         if self.meters is not None:
             self.meters.note(decision)
         self._warn(decision, decision.now)
@@ -242,7 +242,7 @@ class Service:
                 self.nodes.warn(order.leaving.tolist(), float(order.deadline) - float(now))
 
     def refresh(self) -> None:
-        """Answer the heartbeats of everybody for whom there is something new."""
+        """Answer the heartbeats of all machines and app masters that have news."""
         self._judge_masters()
         for node in self.nodes:
             node.order(self._order_keys(node))
@@ -254,7 +254,7 @@ class Service:
         return [session for name in apps if (session := self.sessions.get(name)) is not None]
 
     async def _look(self) -> None:
-        """Look now and then at what no message tells."""
+        """Check periodically for changes without a message."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
@@ -264,7 +264,7 @@ class Service:
     # --- orders to machines ----------------------------------------------------------------------------------------
 
     def orders(self, node: Node) -> launcher.NodeHeartbeatResponse:
-        """All that a node is to do now."""
+        """Returns all present orders of a node."""
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
             revocations=self._revocations(node),
@@ -282,7 +282,7 @@ class Service:
         return self.nodes.revocations(node, self.state, grace)
 
     def _order_keys(self, node: Node) -> frozenset[OrderKey]:
-        """What tells the node's orders of now from others; seconds that pass make no other order."""
+        """Returns keys that identify the node's present orders; remaining seconds are not part of a key."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
         keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
@@ -316,7 +316,7 @@ class Service:
 
     def _start_order(self, app: App, attempt: int) -> launcher.AppMasterOrder:
         folder = self._folder / app.name
-        # without it gRPC writes remarks of its own between the lines of the master's log
+        # without it gRPC writes its own messages into the app master's log
         env = {"EUNOMIA_ARBITER": self.address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}
         if self.ca_file is not None:
             env[CA_VARIABLE] = str(self.ca_file)
@@ -333,7 +333,7 @@ class Service:
         )
 
     def _judge_masters(self) -> None:
-        """An app whose master has ended for good, without a word, has failed."""
+        """Fail apps whose master has ended for good without a report."""
         for node in self.nodes:
             for app in [app for app in self.apps.live if app.node == node.name]:
                 status = node.app_masters.get(app.name)
@@ -347,7 +347,7 @@ class Service:
     # --- apps ------------------------------------------------------------------------------------------------------
 
     def end(self, app: App, state: str, why: str = "") -> None:
-        """Have an app end: finished, failed or cancelled."""
+        """End an app: finished, failed or cancelled."""
         if app.over:
             return
         row = self.state.app_row(AppId(app.name))
@@ -355,13 +355,13 @@ class Service:
             self.standings.rho(app, anew=True)
             app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
-            # An app master that says that its work is done has no time to say so of each job.
+            # An app master that reports the end of its app does not report the end of each job.
             how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"
             left = [str(self.state.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
         app.end(state, why, float(self.driver.clock.now()))
         for session in self._sessions_of([app.name]):
-            session.changed.set()  # it is told to end
+            session.changed.set()  # the order to end goes out
         log.info("app.ended", app=app.name, state=state, why=why)
         name = AppId(app.name)
         event: Event = AppFinished(app=name, failed=state == "failed", why=why)
@@ -370,7 +370,7 @@ class Service:
         self.driver.put([event] if row != NONE else [], [app.note()])
 
     def forget(self) -> None:
-        """Let go of apps that ended long ago; whoever asks for them finds them in the journal."""
+        """Drop apps that ended long ago from memory; they are looked up in the journal."""
         for app in self.apps.surplus():
             if not self._is_busy(app):
                 self.apps.forget(app)
@@ -380,7 +380,7 @@ class Service:
             node.forget_masters(known)
 
     def _is_busy(self, app: App) -> bool:
-        """Whether something of an app that is over is still there: slots that it leaves, its master, an unkept word."""
+        """Whether an ended app still has leaving slots, an app master, or a note that is not written yet."""
         statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
         return (
             self.state.app_row(AppId(app.name)) != NONE
@@ -389,13 +389,13 @@ class Service:
         )
 
     def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """The plugin of a stage as the profile sets it, for agents."""
+        """Returns the plugin of a stage as the profile sets it, for agents."""
         if stage not in self._stage_plugins:
             self._stage_plugins[stage] = self._stage_plugin(stage)
         return self._stage_plugins[stage]
 
     def _stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """Resolving a profile takes tens of milliseconds, and every registration asks."""
+        """Cached, since resolving a profile takes tens of milliseconds and every registration needs it."""
         name = self.profile.plugins[stage]
         tables = tomllib.loads(self.profile.resolved()).get("plugins", {})
         options = {key: item for key, item in tables.get(name, {}).items() if key != "use"}
@@ -411,5 +411,5 @@ def _words(exit_: launcher.Exit) -> str:
 
 
 def host() -> str:
-    """The machine's name, for people."""
+    """Returns the machine's name, shown to users."""
     return socket.gethostname().split(".")[0] or "localhost"

@@ -1,7 +1,7 @@
-"""The app masters that are registered: what each was told, and what it is to be told next.
+"""The registered app masters, and the news that each gets next.
 
-What is new for an app is read off the arbiter's state each time, as the difference to what was sent; nothing is queued
-that could grow old.
+The news of an app are computed from the arbiter's state each time, as the difference to what was sent; no message is
+queued, so none can be out of date.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from eunomia_appmaster.service.nodes import Nodes
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100
-"""Refused reports that wait to be told of."""
+"""Most refused reports that wait for the next answer."""
 LEAST_SECONDS = 0.01
-"""Between two calls of an app master that are looked at."""
+"""Least seconds between two calls of an app master that are processed."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,7 +42,7 @@ class Session:
 
     Args:
         app: its app.
-        attempt: which of the app's masters.
+        attempt: number of the app master.
         bids: whether its agent can answer offers.
     """
 
@@ -54,7 +54,7 @@ class Session:
         self.last: pb.AllocateResponse | None = None
         self.calls = 0
         self.waiting = 0
-        """Calls that wait for their turn."""
+        """Calls that wait for the calls before them."""
         self.changed = asyncio.Event()
         self.bid_error = ""
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
@@ -70,11 +70,11 @@ class Session:
 
     @property
     def silent_seconds(self) -> float:
-        """Since the app master last called."""
+        """Returns the seconds since the app master's last call."""
         return time.monotonic() - self._heard_at
 
     async def take_turn(self) -> None:
-        """Keep an app master that calls without pause from filling the journal: its calls are held apart."""
+        """Space an app master's calls, so that one that calls without pause does not fill the journal."""
         self._heard_at = time.monotonic()
         loop = asyncio.get_running_loop()
         turn = max(loop.time(), self._next_turn)
@@ -87,13 +87,13 @@ class Session:
                 self.waiting -= 1
 
     def take_acknowledged(self) -> list[Started]:
-        """What started with the answer that is acknowledged now."""
+        """Returns the leases that start with the answer that is acknowledged now."""
         started, self.unacknowledged = self.unacknowledged, []
         return started
 
 
 class Teller:
-    """Writes what is new for app masters.
+    """Writes the news for app masters.
 
     Args:
         nodes: the machines.
@@ -107,9 +107,9 @@ class Teller:
         self._told: tuple[object, ...] = ()
 
     def stirred(self, state: State) -> list[str] | None:
-        """Apps for which there may be news since this was last asked, in the order of their rows; None: for all.
+        """Returns the apps that may have news since the last call, in the order of their rows; None: all apps.
 
-        It costs what the leases are, not what the app masters are: those wait in their hundreds while few have news.
+        The cost grows with the leases, not with the app masters: hundreds of those wait while few have news.
         """
         told = (None if state.open is None else state.open.offer.id, self._addresses())
         before, marks = self._marks, _marks(state)
@@ -121,7 +121,7 @@ class Teller:
         return [str(state.app_id(row)) for row in rows]
 
     def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
-        """All that an app may use now, for its registration."""
+        """Returns all leases and node tokens of an app, for its registration."""
         leases = [lease for lease in self._leases(session, state) if lease.state in READY]
         for lease in leases:
             self._sent(session, lease)
@@ -129,7 +129,7 @@ class Teller:
         return [self._lease(session.app, state, lease) for lease in leases], self.node_tokens(session.app)
 
     def news(self, session: Session, state: State, now: Seconds) -> pb.AllocateResponse | None:
-        """What an app master does not know yet; None: nothing. What it returns counts as sent."""
+        """Returns the news for an app master, and counts them as sent; None if there are none."""
         answer = pb.AllocateResponse()
         known = {lease.id: lease for lease in self._leases(session, state)}
         self._tell_leaving(session, state, answer)
@@ -148,7 +148,7 @@ class Teller:
         return answer if answer.ByteSize() else None
 
     def node_tokens(self, app: str) -> list[pb.NodeToken]:
-        """What lets an app deal with its containers on each node."""
+        """Returns the tokens with which an app manages its containers on each node."""
         return [
             pb.NodeToken(node=name, token=node_token(self._secret, app, name), container_manager_address=address)
             for name, address in self._addresses()
@@ -237,7 +237,7 @@ class Teller:
 
 
 def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
-    """By app: all of its leases and of what it has to leave that an app master is told."""
+    """Returns by app the state of its leases and leaving slots, as far as app masters see it."""
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in state.leases.values():
         ready = lease.state in READY

@@ -1,4 +1,4 @@
-"""What an arbiter's process is told when it starts, and where its files stand."""
+"""The settings of an arbiter's process, and the places of its files."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
 KEPT_APPS = 1000
-"""Apps that are over and kept in memory, unless it is said otherwise."""
+"""Ended apps that are kept in memory by default."""
 
 
 @value
@@ -19,7 +19,7 @@ class Settings:
 
     state_dir: Path
     address: str = DEFAULT_ADDRESS
-    """host:port; port 0 takes a free one, which the address file tells."""
+    """host:port; port 0 takes a free one, which the address file has."""
     certificates: Certificates | None = None
     """For TLS; an address beyond loopback needs them."""
     metrics: str | None = None
@@ -33,16 +33,16 @@ class Settings:
     node_heartbeat: Seconds = Seconds(5.0)
     """The same for launchers."""
     node_silence: Seconds = Seconds(30.0)
-    """A machine that says nothing for so long is lost."""
+    """Seconds of silence after which a machine is lost."""
     step_limit: Seconds = Seconds(30.0)
-    """A step that takes longer ends the process; its supervisor starts another, which folds the journal and counts a
-    fault of the plugin that had not returned."""
+    """A step that takes longer ends the process; its supervisor starts another, which replays the journal and
+    attributes a fault to the plugin that had not returned."""
     checkpoint_steps: int = 200
     """Steps between two checkpoints of the state."""
     retention: Retention = DEFAULT_RETENTION
-    """What becomes of the journal's old steps."""
+    """Retention of the journal's old steps."""
     keep_apps: int = KEPT_APPS
-    """Apps that are over and kept in memory; those that ended before are looked up in the journal."""
+    """Ended apps that are kept in memory; those that ended earlier are looked up in the journal."""
     durable: bool = True
     """See ``Journal.open``."""
 
@@ -67,10 +67,10 @@ def default_state_dir() -> Path:
 
 
 def run_dir(state_dir: Path) -> Path:
-    """Where address and tokens of the running arbiter stand.
+    """Returns the folder of the running arbiter's address and tokens.
 
-    ``$XDG_RUNTIME_DIR/eunomia`` for the default state folder, so that it is gone after a restart of the machine; beside
-    the journal for any other, so that several arbiters keep apart.
+    ``$XDG_RUNTIME_DIR/eunomia`` for the default state folder, so that a restart of the machine clears it; the folder of
+    the journal for any other, so that each arbiter has its own.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and state_dir.resolve() == default_state_dir().resolve() and "EUNOMIA_STATE_DIR" not in os.environ:

@@ -1,4 +1,4 @@
-"""How fairly each app is treated now: what the profile's valuation says of what it holds."""
+"""The finish-time fairness of each app now, by the profile's valuation of its holdings."""
 
 import math
 import time
@@ -14,11 +14,11 @@ from eunomia_appmaster.service.apps import App
 log = structlog.get_logger()
 
 KEPT_SECONDS = 1.0
-"""How long a standing is shown before it is asked for anew."""
+"""Seconds for which a value is shown before it is computed again."""
 
 
 class Standings:
-    """Finish-time fairness by app, where the valuation gives it; to be asked under the driver's lock.
+    """Finish-time fairness by app, if the valuation has it; to be called under the driver's lock.
 
     Args:
         arbiter: returns the arbiter.
@@ -30,11 +30,11 @@ class Standings:
         self._asked_at = -math.inf
 
     def rho(self, app: App, *, anew: bool = False) -> float | None:
-        """Rho of an app, the last one that was known if it is over; None: none was ever.
+        """Returns rho of an app, its last known value if it is over; None if it never had one.
 
         Args:
-            app: whose.
-            anew: ask now, even if that was done a moment ago.
+            app: its record.
+            anew: compute it now, even if a recent value is cached.
         """
         if app.over or not self._is_known(app):
             return app.rho
@@ -44,7 +44,7 @@ class Standings:
         return app.rho
 
     def _is_known(self, app: App) -> bool:
-        """Whether it has jobs and has said what is left to do: before that, any rho is a guess."""
+        """Whether it has jobs and has reported its remaining work: before that, any rho is a guess."""
         state = self._arbiter().state
         row = state.app_row(AppId(app.name))
         return row in state.forecasts and bool((state.jobs.live.app[: state.jobs.used] == row).any())

@@ -1,6 +1,6 @@
-"""Who may call what: the operator's token, the launcher's, and one a app, checked before a call is looked at.
+"""Access control: the operator's token, the launchers', and one for each app, checked before a call is processed.
 
-Tokens follow from one secret that the journal keeps, so that those handed out before a restart stay good.
+Tokens follow from one secret in the journal, so that tokens issued before a restart stay valid.
 """
 
 import hmac
@@ -14,7 +14,7 @@ from eunomia.shapes import value
 
 
 class Role(Enum):
-    """Who calls."""
+    """The role of a caller."""
 
     OPERATOR = "operator"
     LAUNCHER = "launcher"
@@ -23,7 +23,7 @@ class Role(Enum):
 
 @value
 class Caller:
-    """A caller whose token was right; ``app`` is set for app masters."""
+    """A caller with a valid token; ``app`` is set for app masters."""
 
     role: Role
     app: str = ""
@@ -63,11 +63,11 @@ class Tokens:
 
     @property
     def container_secret(self) -> bytes:
-        """What launchers check container tokens with."""
+        """Returns the secret with which launchers check container tokens."""
         return hmac.digest(self._secret, b"containers", "sha256")
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
-        """Who sent this metadata; None: nobody whom this arbiter gave a token."""
+        """Returns the sender of this metadata; None if its token is missing or not from this arbiter."""
         text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
         role, _, rest = text.removeprefix("Bearer ").partition(":")
         name, _, _ = rest.partition(":")

@@ -1,4 +1,4 @@
-"""``ResourceTracker``: what launchers call; see launcher.proto."""
+"""``ResourceTracker``: the service that launchers call; see launcher.proto."""
 
 import asyncio
 from typing import Any
@@ -21,14 +21,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 QUIET_SECONDS = 3.0
-"""A launcher that has no heartbeat on its way for so long is gone."""
+"""Seconds without an outstanding heartbeat after which a launcher is gone."""
 ANSWER_SECONDS = 10.0
-"""How long a launcher whose connection stands may take to send its next heartbeat; afterwards it counts as there."""
+"""Seconds that a connected launcher may take to send its next heartbeat; afterwards it counts as alive."""
 LOOK_SECONDS = 0.05
 
 
 class ResourceTracker(rpc.ResourceTrackerServicer):
-    """Takes what launchers say, and answers with the orders of now."""
+    """Applies the reports of launchers, and answers with their present orders."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -38,7 +38,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def RegisterNode(  # noqa: N802
         self, request: pb.RegisterNodeRequest, context: Context
     ) -> pb.RegisterNodeResponse:
-        """Take a machine and all that it holds."""
+        """Register a machine with all its containers."""
         service = self._service
         await self._registrations.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         async with self._registering:
@@ -84,7 +84,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def ReportContainers(  # noqa: N802
         self, request: pb.ReportContainersRequest, context: Context
     ) -> pb.ReportContainersResponse:
-        """Take changes of state, at once."""
+        """Apply changes of state, at once."""
         node = await self._known(request, context)
         node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states)
@@ -92,7 +92,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return pb.ReportContainersResponse()
 
     def _take(self, request: pb.RegisterNodeRequest) -> Node:
-        """Take a registration; the first machine is the cluster.
+        """Apply a registration; the first machine is the whole cluster.
 
         Raises:
             InputError: the node is not as the journal knows it.
@@ -105,12 +105,12 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return service.nodes.add(request)
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
-        """Refuse a launcher whose node has another one that answers: the one that is there stays."""
+        """Refuse a launcher if another one of its node answers: the registered one stays."""
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or request.launcher_id == node.launcher_id:
             return
         if request.home and request.home == node.home:
-            return  # one process at a time has that folder: the launcher before this one is gone
+            return  # one process at a time holds that folder, so the former launcher is gone
         if not await _answers(node):
             return
         rule = "a node must have one launcher (end that one, or take another --node)"
@@ -136,7 +136,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
 
 
 async def _answers(node: Node) -> bool:
-    """Whether the launcher that is registered is there: its heartbeat is answered, and the next one awaited."""
+    """Whether the registered launcher is alive: answers its heartbeat and waits for the next one."""
     loop = asyncio.get_running_loop()
     calls, began = node.calls, loop.time()
     last_seen = began

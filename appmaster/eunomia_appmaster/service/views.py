@@ -1,4 +1,4 @@
-"""What people see of apps, jobs and slots: the arbiter's state as messages."""
+"""The views of apps, jobs and slots for users: the arbiter's state as messages."""
 
 import math
 
@@ -17,14 +17,14 @@ from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
-"""Failed trials of an app whose errors stand beside it, the last ones."""
+"""Most failed trials of an app whose errors are listed: the last ones."""
 
 REPORT_INTERVALS = 3
-"""How many heartbeats without a word of its app master a job is shown as going on."""
+"""Heartbeats without a call of its app master for which a job is shown as making progress."""
 
 
 class Views:
-    """Makes the answers to people's questions; to be asked under the driver's lock."""
+    """Answers the commands' requests; to be called under the driver's lock."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -91,7 +91,7 @@ class Views:
         }
 
     def _ends_in(self, row: int, slots: int) -> float | None:
-        """Remaining work by the forecast over the slots that it holds; None: not known."""
+        """Returns the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
         forecast = self._state.forecasts.get(row)
         if forecast is None or slots == 0:
             return None
@@ -115,7 +115,7 @@ class Views:
     # --- jobs and slots --------------------------------------------------------------------------------------------
 
     def jobs(self, app: App) -> list[pb.Job]:
-        """An app's jobs: those that are here by arrival, then those that ended."""
+        """Returns an app's jobs: live ones by arrival, then ended ones."""
         state = self._state
         row = state.app_row(AppId(app.name))
         mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == row).tolist() if row != NONE else []
@@ -142,7 +142,7 @@ class Views:
         return iterations_done(self._state, row, self._until(row))
 
     def _until(self, row: int) -> float:
-        """Up to when a job's last report stands for its progress: while its app master is heard, and no longer."""
+        """Returns the time up to which a job's progress is extrapolated: while its app master keeps calling."""
         state, now = self._state, float(self._service.driver.clock.now())
         session = self._service.sessions.get(state.app_id(int(state.jobs.live.app[row])))
         if session is None:
@@ -154,7 +154,7 @@ class Views:
         return REPORT_INTERVALS * float(self._service.settings.heartbeat)
 
     def _reported_ago(self, row: int) -> float | None:
-        """Seconds since a running job's last report, where the reports stay away for longer than the bound."""
+        """Returns the seconds since a running job's last report, if they exceed the bound."""
         jobs, now = self._state.jobs.live, float(self._service.driver.clock.now())
         ago = now - float(jobs.since[row])
         stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
@@ -205,9 +205,9 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """One job, or of an app each that waits, if none waits all of them, and those that failed.
+        """Returns one job, or an app's waiting jobs (all its jobs if none waits) and its failed ones.
 
-        ``explainer`` says why they wait. Empty: the app has no such job.
+        ``explainer`` has the reasons. Empty: the app has no such job.
         """
         if job is not None and job in app.ended_jobs:
             return [self._ended(app, job)]
@@ -229,7 +229,7 @@ class Views:
         return [*(self._described(row) for row in shown), *failed]
 
     def _ended(self, app: App, job: str) -> pb.Explanation:
-        """A job that has ended; of one that failed its last error."""
+        """Returns a job that has ended; a failed one with its last error."""
         state = app.ended_jobs[job]
         said = pb.Explanation(job=job, app=app.name, user=app.user, state=state, text=app.failures.get(job, ""))
         if state == "failed":
@@ -248,7 +248,7 @@ class Views:
         return said
 
     def explainer(self) -> Explainer:
-        """What says why jobs wait at this moment; it may be asked without the lock."""
+        """Returns the explainer of the present waits; it may be used without the lock."""
         service, driver = self._service, self._service.driver
         cluster = self._state.cluster
         return Explainer(

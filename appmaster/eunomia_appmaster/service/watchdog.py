@@ -1,8 +1,8 @@
-"""Ends a process whose step takes too long, and tells the next one who was asked and did not return.
+"""Ends a process whose step takes too long, and lets the next one know which plugin did not return.
 
-``faulthandler`` needs no Python to run: it writes where every thread stands, and exits, also where a plugin holds the
-interpreter's lock. Who is about to be asked is noted before each call, without waiting for the disk: the note has to
-outlive the process, not the machine.
+``faulthandler`` needs no Python to run: it writes the stack of every thread, and exits, also if a plugin holds the
+interpreter's lock. The plugin is noted before each call, without waiting for the disk: the note has to outlive the
+process, not the machine.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Watchdog:
     """Watches the steps of one arbiter.
 
     Args:
-        folder: where its two files stand.
+        folder: of its two files.
         limit: seconds that a step may take.
     """
 
@@ -37,14 +37,14 @@ class Watchdog:
         self._note = os.open(folder / ASKING_FILE, os.O_RDWR | os.O_CREAT, 0o600)
 
     def asking(self, plugin: str, stage: Stage) -> None:
-        """Note who is asked next."""
+        """Note the plugin that is called next."""
         note = json.dumps({"plugin": plugin, "stage": stage.value}).encode()
         os.pwrite(self._note, note.ljust(NOTE_BYTES), 0)
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """End the process if what is done within takes too long."""
-        os.pwrite(self._note, b" " * NOTE_BYTES, 0)  # nobody was asked yet
+        """End the process if the body takes too long."""
+        os.pwrite(self._note, b" " * NOTE_BYTES, 0)  # no plugin is called yet
         faulthandler.dump_traceback_later(self.limit, exit=True, file=self._hung)
         try:
             yield
@@ -52,7 +52,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def fault(self) -> Fault | None:
-        """What the process before was ended for; None: it was not."""
+        """Returns the fault for which the watchdog ended the former process; None if it did not."""
         self._hung.seek(0)
         trace = self._hung.read()
         if not trace.strip():
@@ -63,12 +63,12 @@ class Watchdog:
         )
 
     def forget(self) -> None:
-        """Forget what the process before was ended for."""
+        """Drop the fault of the former process."""
         self._hung.seek(0)
         self._hung.truncate()
 
     def _asked(self) -> tuple[str, Stage]:
-        """Who was asked last; the allocation of nobody where nobody was."""
+        """Returns the plugin and stage that were called last; an empty name and the allocation if none was."""
         try:
             note = json.loads(os.pread(self._note, NOTE_BYTES, 0))
             return str(note["plugin"]), Stage(note["stage"])
@@ -77,7 +77,7 @@ class Watchdog:
 
 
 def _where(trace: str) -> str:
-    """Where the hook stood: its innermost frame, else the innermost of all."""
+    """Returns the position of the hook: its innermost frame, else the innermost of all."""
     frames = list(_FRAME.finditer(trace))
     hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]
     if not frames:
