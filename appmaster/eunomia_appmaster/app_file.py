@@ -1,7 +1,7 @@
 """The app file: a hyperparameter search or a single training run in TOML, checked as a whole before anything starts.
 
 Every error names the rule, the value and the place; all of a file come together. Importing this module imports
-pydantic; whoever only sometimes needs an app file imports it there.
+pydantic, so code that rarely needs it imports it in the function.
 """
 
 from collections.abc import Mapping

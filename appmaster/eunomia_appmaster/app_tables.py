@@ -123,7 +123,7 @@ class AppTable(_Table):
     name: Annotated[str, _name("name")]
     """Name of the app; the service makes it unique."""
     user: Annotated[str, _name("user")] | None = None
-    """None: who submits it."""
+    """None: the submitting user."""
     weight: Annotated[float, BeforeValidator(_weight)] = 1.0
     """For policies that weigh apps."""
 
@@ -158,7 +158,7 @@ class JobTable(_Table):
     max_iterations: Annotated[int, _whole("max_iterations", 1, MOST_ITERATIONS)] | None = None
     """A job's whole work in optimizer steps; None: until the script ends."""
     checkpoint_every: Annotated[float, BeforeValidator(_seconds)] | None = None
-    """Seconds between periodic checkpoints; None: only when told to leave."""
+    """Seconds between periodic checkpoints; None: only on an order to leave."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
     """How often a failed job is tried again."""
     milestones: Annotated[tuple[int, ...], BeforeValidator(_milestones)] = ()

@@ -169,7 +169,7 @@ class CheckpointStore:
             if completed is not None:
                 return completed
             if _content(record) == before:
-                break  # nobody is writing it: it is corrupt
+                break  # no process is writing it: it is corrupt
         if fault is not None and _content(record) is not None:
             self._set_aside(record, fault)
         return None

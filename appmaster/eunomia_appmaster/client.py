@@ -28,16 +28,16 @@ A = TypeVar("A")
 TOKEN_CURE = "`--state-dir` of its eunomia serve finds it, or EUNOMIA_TOKEN_FILE names a copy"
 TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
-"""How long a call goes on asking an arbiter that is just being restarted."""
+"""Seconds for which a call is repeated while the arbiter restarts."""
 MOST_ANSWER_BYTES = 256 * 2**20
-"""Of one answer: thousands of apps and jobs that ended do not fit what gRPC takes unasked (4 MiB)."""
+"""Most bytes of an answer: above gRPC's default of 4 MiB, so that `apps --all` lists thousands of ended apps."""
 OVER = ("finished", "failed", "cancelled")
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
 @value
 class BestJob:
-    """The best trial of a search, as its app master told it."""
+    """The best trial of a search, as its app master reported it."""
 
     job: str
     params: dict[str, Any]
@@ -245,7 +245,7 @@ class Client:
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
-        """Whether an arbiter has told its address and not taken it back: if it is away, it may have been killed."""
+        """Whether an arbiter has published its address and not withdrawn it: if it is away, it may have been killed."""
         return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:
@@ -254,9 +254,9 @@ class Client:
 
     def _cure(self) -> str:
         """How an arbiter is reached where none answers."""
-        told = [found for file in self._address_files if (found := Address.read(file)) is not None]
-        if told and told[0].target != self.address:
-            return f"one runs at {told[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
+        running = [found for file in self._address_files if (found := Address.read(file)) is not None]
+        if running and running[0].target != self.address:
+            return f"one runs at {running[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
         return "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,7 @@ from eunomia.shapes import value
 from eunomia_appmaster.submission import login_name
 
 BASES: Final = (Path("/run/lock"), Path("/tmp"))
-"""Where the folder of locks is made. Each that can be used is: users who can use one alone meet there."""
+"""Parents of the folders of locks. Every usable one is used, so that two users share at least one if they can."""
 FOLDER: Final = "eunomia"
 MOST_LETTERS: Final = 4096
 MOST_NOTES: Final = 1000
@@ -33,7 +33,7 @@ _CPUS: Final = "cpus."
 
 @value
 class Holder:
-    """Who holds a lock, as far as its file tells."""
+    """The holder of a lock, as its file describes it."""
 
     pid: int = 0
     state_dir: str = ""
@@ -198,19 +198,21 @@ def _me(state_dir: Path) -> Holder:
 
 
 def _write(fd: int, holder: Holder) -> None:
-    """Say who holds it; a full disk costs the words, not the lock."""
-    told = {"pid": holder.pid, "state_dir": holder.state_dir, "user": holder.user, "cpus": holder.cpus}
+    """Write the holder; a full disk costs the description, not the lock."""
+    found = {"pid": holder.pid, "state_dir": holder.state_dir, "user": holder.user, "cpus": holder.cpus}
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(told).encode(), 0)
+        os.pwrite(fd, json.dumps(found).encode(), 0)
 
 
 def _holder(fd: int) -> Holder:
     """What a file says; anyone may have written it."""
     try:
-        told: Any = json.loads(os.pread(fd, 4 * MOST_LETTERS, 0).decode())
-        cpus = tuple(int(cpu) for cpu in told["cpus"])
-        return Holder(pid=int(told["pid"]), state_dir=_plain(told["state_dir"]), user=_plain(told["user"]), cpus=cpus)
+        found: Any = json.loads(os.pread(fd, 4 * MOST_LETTERS, 0).decode())
+        cpus = tuple(int(cpu) for cpu in found["cpus"])
+        return Holder(
+            pid=int(found["pid"]), state_dir=_plain(found["state_dir"]), user=_plain(found["user"]), cpus=cpus
+        )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return Holder()
 
@@ -220,7 +222,7 @@ def _plain(text: Any) -> str:
 
 
 def _noted(folder: int, name: str) -> Holder | None:
-    """Whose note of CPUs it is; None: of nobody that lives. What is left of the dead is taken away."""
+    """Returns the live process of a note of CPUs; None if it has ended, and then its note is deleted."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except OSError:

@@ -120,7 +120,7 @@ def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path
 
 def find_gpus() -> tuple[FoundGpu, ...]:
     """All GPUs that NVML shows, in its order; none where there is no driver."""
-    import pynvml  # loads the driver's library: only where somebody asks for GPUs
+    import pynvml  # loads the driver's library: imported only to look for GPUs
 
     try:
         pynvml.nvmlInit()

@@ -1,7 +1,7 @@
 """Keeps an arbiter and a launcher running on this machine: starts them, and starts them again when they die.
 
-Whoever restarts them need not know anything: the arbiter comes back from its journal, the launcher from its containers'
-files, and both find each other through the state folder.
+A restart needs no further data: the arbiter recovers from its journal, the launcher from its containers' files, and
+both find each other through the state folder.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Child:
         self.failure: str | None = None
         """Why it is given up."""
         self.refused = False
-        """It is given up since it refused what it was told."""
+        """It is given up because it rejected its input (exit code 2)."""
         self._log_file = log_file
         self._env = dict(env)
         self._orphaned = orphaned
@@ -115,7 +115,7 @@ class Child:
             )
 
     def hang_up(self) -> None:
-        """Have it read its files anew."""
+        """Make it read its files again (SIGHUP)."""
         self._signal(signal.SIGHUP)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -236,7 +236,7 @@ class Supervisor:
         """host:port of the arbiter.
 
         Raises:
-            OSError: it has not told its address yet.
+            OSError: it has not published its address yet.
         """
         return (self.run_dir / "address").read_text().partition("\n")[0].strip()
 
@@ -285,7 +285,7 @@ class Supervisor:
         self.locks.close()
 
     def reload(self) -> None:
-        """Have the arbiter read its certificates anew."""
+        """Make the arbiter read its certificates again."""
         if self.arbiter is not None:
             self.arbiter.hang_up()
 
@@ -333,7 +333,7 @@ class Supervisor:
         """Look whether both are kept running.
 
         Raises:
-            EunomiaError: one of them was given up; an ``InputError`` if it refused what it was told.
+            EunomiaError: one of them was given up; an ``InputError`` if it rejected its input.
         """
         for child in (self.arbiter, self.launcher):
             if child is not None and child.failure is not None:
@@ -396,7 +396,7 @@ def _may_run(record: Path) -> bool:
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:
-    """Whoever read the log may have gone; a process is kept running all the same."""
+    """Returns a context that ignores a closed output, which must not end the supervision."""
     return contextlib.suppress(OSError, ValueError)
 
 

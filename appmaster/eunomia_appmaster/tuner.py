@@ -297,7 +297,7 @@ def forecast(
         tuner: the search.
         done: iterations done by trial.
         speeds: what is known of each trial's speed.
-        otherwise: stands in for a trial whose speed is not known, where no other's is; else their median does.
+        otherwise: speed of a trial without a known speed if no trial has one; else it is their median.
         useful: by trial, slots beyond which it would not be brought on now, such as where widening it does not pay. It
             bounds what its phase asks for, not what the app is entitled to.
 

@@ -151,7 +151,7 @@ def _lines(machine: str, facts: dict[str, Any], notes: "Sequence[str]") -> list[
 
 
 class _Stop:
-    """Hears Ctrl-C and SIGTERM, from its making on, and SIGHUP where there are certificates to read anew."""
+    """Handles Ctrl-C and SIGTERM from its creation on, and SIGHUP if there are certificates to read again."""
 
     def __init__(self, *, reloads: bool) -> None:
         self.exit_code = 0

@@ -1,7 +1,7 @@
-"""Says whether a journal and the workers' own files tell of anything that must never be.
+"""Checks a journal and the workers' own files for violated invariants.
 
-It shares no code with the arbiter, so that an error there is not made here again: it reads SQLite and JSON itself, and
-folds who held what in a way of its own. What it reads is described in docs/reference/journal.md.
+It shares no code with the arbiter, so that it does not repeat an error of the arbiter: it reads SQLite and JSON itself, and
+replays the holders of each slot with code of its own. Its input is described in docs/reference/journal.md.
 """
 
 from eunomia_appmaster.journal_check.check import check_folder

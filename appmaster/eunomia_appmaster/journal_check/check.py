@@ -169,7 +169,7 @@ class _Check:
 
     def _check_launcher(self, slots: Slots) -> None:
         """No launcher may have heard of an epoch that the journal does not know."""
-        known = slots.last_epoch + (1 if slots.machine_was_lost else 0)  # a machine that comes back is fenced anew
+        known = slots.last_epoch + (1 if slots.machine_was_lost else 0)  # a machine that comes back is fenced again
         for slot, epoch in self.files.epochs.items():
             if epoch > known:
                 what = f"the launcher has heard of epoch {epoch}, but the journal's last is {known}"

@@ -23,9 +23,9 @@ class Container:
         place: its record below the checked folder.
         slot: its number in the cluster; None: the journal knows no such slot.
         start: Unix time at which its process began; None: it never did.
-        end: at which none of its processes was left; FOREVER: nobody wrote it down.
+        end: at which none of its processes was left; FOREVER: not recorded.
         ranks: how many the gang has; 0: not known.
-        worked: whether it told of steps that it made.
+        worked: whether it reported steps.
         ordered: whether the journal has the order that it carries out.
     """
 

@@ -114,7 +114,7 @@ class Rows:
         return max((last for _, last, file in self._segments() if file is None), default=0)
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps in the order of their numbers, archived ones first; rows that cannot be read are told."""
+        """Yield the steps in the order of their numbers, archived ones first; unreadable rows are findings."""
         try:
             for row in self._rows():
                 step = self._step(row)
@@ -248,7 +248,7 @@ def _words(key: Sequence[Any]) -> str:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open for reading; where a folder cannot be written, as a file that nobody changes.
+    """Open for reading; if the folder cannot be written, as an immutable file.
 
     The latter leaves out what SQLite has written beside the journal only, so it is done where nothing is there. A
     writer that begins or ends may refuse a reader for a moment.

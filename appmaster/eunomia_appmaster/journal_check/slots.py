@@ -1,4 +1,4 @@
-"""Who held which slot, folded from events and decisions alone, and what in them breaks a rule."""
+"""The holder of each slot, replayed from events and decisions alone, and the rules that they violate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Slots:
 
     Attributes:
         held: by slot: its holder.
-        promised: by slot: who gets it when its holder has left.
+        promised: by slot: the lease that gets it when its holder has left.
         down: slots of machines that do not answer.
         last_epoch: the greatest that an order had.
         begun: leases that hold or are promised something.
@@ -207,7 +207,7 @@ class Slots:
             if hold is not None and hold.lease == lease:
                 hold.leaving, hold.epoch = True, int(order["fence"])
             elif 0 <= slot < self.cluster.slots and self._taken_away.get(slot) != lease:
-                other = "nobody" if hold is None else f"lease {hold.lease}"
+                other = "no lease" if hold is None else f"lease {hold.lease}"
                 self._find(Rule.HELD_TWICE, f"{_words(order)} takes slot {slot}, but {other} holds it", order, slot)
 
     def _stay(self, order: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Slots:
                 self.promised.pop(slot, None)
             elif hold.lease == lease and not hold.leaving:
                 if order["kind"] != "SHRINK" or order["job"] is not None:
-                    hold.epoch = new.epoch  # a gang is started anew; what an app divides goes on as it was
+                    hold.epoch = new.epoch  # a gang restarts; slots that an app divides go on as they were
                 hold.cpus, hold.memory_gib = cpus, memory
                 hold.epochs.append(new.epoch)
             else:
@@ -266,7 +266,7 @@ class Slots:
             self.held[slot] = promise
 
     def finish(self) -> None:
-        """The journal ends here: look at those who still hold."""
+        """Check the leases that still hold slots at the journal's end."""
         for slot, hold in self.held.items():
             self.workers.left(slot, hold.epochs, hold.since, None, self._place)
 

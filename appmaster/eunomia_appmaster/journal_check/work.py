@@ -1,4 +1,4 @@
-"""Apps and jobs, folded from the journal's events: nobody is lost, and gangs have sizes that they may have."""
+"""Apps and jobs, replayed from the journal's events: no app or job is lost, and gangs have allowed sizes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Work:
     Attributes:
         live: by app that arrived and has not ended: Unix time and number of the step of its arrival.
         ended: how many ended how.
-        whole: whether the journal was read from its first step on, so that everybody's arrival was seen.
+        whole: whether the journal was read from its first step on, so that every app's arrival was seen.
     """
 
     tell: Tell

@@ -1,4 +1,4 @@
-"""The workers' files against the journal: nobody runs on a slot before it was ordered, or when another holds it."""
+"""Checks the workers' files against the journal: no worker runs on a slot before its order or after its lease."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ class Workers:
 
     Attributes:
         folder: below which their files are.
-        running: whether somebody may still be at work, so that a container without an end need not have one.
+        running: whether workers may still run, so that a container without a recorded end is no finding.
         timed: whether Unix times of the files and of the journal can be compared.
     """
 
@@ -43,7 +43,7 @@ class Workers:
                 self._find(Rule.UNJOURNALED_ORDER, what, container, place, at)
 
     def left(self, slot: int, epochs: Iterable[int], since: float, until: float | None, place: str) -> None:
-        """A lease held the slot from ``since`` to ``until`` (None: it still does, or nobody can say)."""
+        """A lease held the slot from ``since`` to ``until`` (None: it still does, or that is unknown)."""
         if not self.timed:
             return
         for container in self._of(slot, epochs):

@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 async def run(options: argparse.Namespace) -> None:
     """Adopt containers, serve app masters and carry out the arbiter's orders until a signal ends the launcher."""
-    told = _signalled()
+    end = _signalled()
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
@@ -73,10 +73,10 @@ async def run(options: argparse.Namespace) -> None:
     server = await serve(node, containers, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
-    first: list[asyncio.Future[Any]] = [told, tasks[0]]
+    first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
-    if told.done() and told.result() != signal.SIGHUP:
+    if end.done() and end.result() != signal.SIGHUP:
         await _end_all(containers, masters, options.stop_seconds)
     for task in tasks:
         task.cancel()

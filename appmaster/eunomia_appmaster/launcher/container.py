@@ -147,9 +147,9 @@ class Container:
         return status.progress.step > before[0] or status.saved_step > before[1]
 
 
-def _number(told: Any) -> float:
+def _number(given: Any) -> float:
     """Returns a number that a worker reported; ValueError where it is out of bounds."""
-    number = float(told)
+    number = float(given)
     if not 0.0 <= number <= MOST_NUMBER:  # NaN is not, either
         raise ValueError(f"a number must be from 0 to {MOST_NUMBER:g}")
     return number

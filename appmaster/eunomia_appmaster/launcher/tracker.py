@@ -162,13 +162,13 @@ class Tracker:
 
     async def _report(self) -> None:
         """Send changes of state at once; returns when the node must register again."""
-        told, pause = 0, 0.1
+        sent, pause = 0, 0.1
         while True:
-            while (urgent := self._containers.news.urgent) <= told:
+            while (urgent := self._containers.news.urgent) <= sent:
                 await self._containers.news.next()
             news = self._news()
             if not news.containers and not news.app_masters:
-                told = urgent
+                sent = urgent
                 continue
             try:
                 await self._arbiter.ReportContainers(news, timeout=_CALL_SECONDS, metadata=self._metadata())
@@ -179,7 +179,7 @@ class Tracker:
                 pause = min(2 * pause, self._max_pause_seconds)
                 continue
             self._acknowledge(news)
-            told, pause = urgent, 0.1
+            sent, pause = urgent, 0.1
 
     def _news(self) -> pb.ReportContainersRequest:
         """Returns the reports that the arbiter has not acknowledged yet."""

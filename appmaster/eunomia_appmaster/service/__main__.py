@@ -1,7 +1,7 @@
 """``python -m eunomia_appmaster.service``: the arbiter's process; its supervisor starts it again when it dies.
 
-SIGTERM and SIGINT end it with a checkpoint; containers and app masters run on. SIGHUP has it read certificates anew.
-Exit codes: 0 told to end; 2 bad input; 70 the arbiter itself failed, or a step took too long.
+SIGTERM and SIGINT end it with a checkpoint; containers and app masters run on. SIGHUP reloads its certificates.
+Exit codes: 0 ended by a signal; 2 bad input; 70 the arbiter itself failed, or a step took too long.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 async def run(settings: Settings, folder: Path) -> None:
-    """Serve until told to end; ``folder`` holds address and tokens."""
+    """Serve until a signal to end; ``folder`` is of address and tokens."""
     check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
@@ -93,12 +93,12 @@ async def run(settings: Settings, folder: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service, metrics, folder)
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())
-    told = asyncio.create_task(_signalled())
-    await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
+    signalled = asyncio.create_task(_signalled())
+    await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
     work.cancel()
-    told.cancel()
-    await asyncio.gather(work, told, return_exceptions=True)
+    signalled.cancel()
+    await asyncio.gather(work, signalled, return_exceptions=True)
     if metrics is not None:
         await asyncio.to_thread(metrics.close)
     await server.stop(0.2)

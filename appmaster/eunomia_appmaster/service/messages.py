@@ -66,8 +66,8 @@ def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
     for resumed in request.jobs_resumed:
         iterations = resumed.iterations if resumed.HasField("iterations") else math.nan
         yield JobResumed(job=job(resumed.job), iterations=iterations)
-    for told in request.jobs_progress:
-        yield JobReported(job=job(told.job), iterations_done=told.iterations_done, rate=told.rate)
+    for progress in request.jobs_progress:
+        yield JobReported(job=job(progress.job), iterations_done=progress.iterations_done, rate=progress.rate)
     for rate in request.rates:
         yield RateMeasured(
             job=job(rate.job),

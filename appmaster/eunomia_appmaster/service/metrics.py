@@ -128,16 +128,16 @@ class _StateGauges:
 
 def _slots(state: State) -> Iterator[Metric]:
     counts = np.bincount(state.holdings.live.state, minlength=len(GpuState)).tolist()
-    told = {(one.name.lower(),): float(counts[int(one)]) for one in GpuState}
-    yield _labelled("eunomia_slots", "Slots by state.", told.items(), "state")
+    counted = {(one.name.lower(),): float(counts[int(one)]) for one in GpuState}
+    yield _labelled("eunomia_slots", "Slots by state.", counted.items(), "state")
 
 
 def _jobs(state: State) -> Iterator[Metric]:
     rows = np.flatnonzero(state.jobs.live.state[: state.jobs.used] != int(JobState.EMPTY))
     states = state.jobs.live.state[rows].tolist()
     counts = Tally(states)
-    told = {(one.name.lower(),): float(counts[int(one)]) for one in JobState if one is not JobState.EMPTY}
-    yield _labelled("eunomia_jobs", "Jobs that are not over, by state.", told.items(), "state")
+    counted = {(one.name.lower(),): float(counts[int(one)]) for one in JobState if one is not JobState.EMPTY}
+    yield _labelled("eunomia_jobs", "Jobs that are not over, by state.", counted.items(), "state")
     waiting = [row for row, one in zip(rows.tolist(), states, strict=True) if one in _WAITING]
     reasons = Tally(reason.word for row in waiting if (reason := state.reason(row)) is not None)
     queue = {(reason.word,): float(reasons[reason.word]) for reason in Reason}

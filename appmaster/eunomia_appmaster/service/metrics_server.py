@@ -99,10 +99,10 @@ class MetricsServer:
                 wrong.append("the fallback serves")
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
-        told = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
-        told["missing_slots"] = missing  # the others serve, so this alone is no 503
+        health = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        health["missing_slots"] = missing  # the others serve, so this alone is no 503
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
-        return status, "application/json", (json.dumps(told) + "\n").encode()
+        return status, "application/json", (json.dumps(health) + "\n").encode()
 
     def _reading(self) -> "contextlib.AbstractAsyncContextManager[Any]":
         """The driver's lock, once there is a driver."""

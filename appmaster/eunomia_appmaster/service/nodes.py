@@ -83,7 +83,7 @@ class Node:
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states)
-        self.order(frozenset(), anew=True)
+        self.order(frozenset(), force=True)
 
     def hear(
         self,
@@ -111,14 +111,14 @@ class Node:
         self.response_id += 1
         self.changed.set()
 
-    def order(self, keys: frozenset[OrderKey], *, anew: bool = False) -> None:
+    def order(self, keys: frozenset[OrderKey], *, force: bool = False) -> None:
         """Set its present orders; if they differ from before, its heartbeat is answered at once.
 
         Args:
             keys: of the orders.
-            anew: answer even if they are the same.
+            force: answer even if they are the same.
         """
-        if anew:
+        if force:
             self._order_keys = None
         elif keys != self._order_keys:
             self._order_keys = keys

@@ -352,7 +352,7 @@ class Service:
             return
         row = self.state.app_row(AppId(app.name))
         if row != NONE:
-            self.standings.rho(app, anew=True)
+            self.standings.rho(app, refresh=True)
             app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
             # An app master that reports the end of its app does not report the end of each job.
@@ -407,7 +407,7 @@ class Service:
 def _words(exit_: launcher.Exit) -> str:
     if exit_.HasField("code"):
         return f"exit code {exit_.code}"
-    return f"signal {exit_.signal}" if exit_.HasField("signal") else "nobody knows why"
+    return f"signal {exit_.signal}" if exit_.HasField("signal") else "an unknown exit"
 
 
 def host() -> str:

@@ -104,18 +104,18 @@ class Teller:
         self._nodes = nodes
         self._secret = secret
         self._marks: dict[int, list[tuple[float, ...]]] = {}
-        self._told: tuple[object, ...] = ()
+        self._seen: tuple[object, ...] = ()
 
     def stirred(self, state: State) -> list[str] | None:
         """Returns the apps that may have news since the last call, in the order of their rows; None: all apps.
 
         The cost grows with the leases, not with the app masters: hundreds of those wait while few have news.
         """
-        told = (None if state.open is None else state.open.offer.id, self._addresses())
+        seen = (None if state.open is None else state.open.offer.id, self._addresses())
         before, marks = self._marks, _marks(state)
         self._marks = marks
-        if told != self._told:
-            self._told = told
+        if seen != self._seen:
+            self._seen = seen
             return None
         rows = sorted(row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row))
         return [str(state.app_id(row)) for row in rows]

@@ -29,16 +29,16 @@ class Standings:
         self._rhos: dict[str, float] = {}
         self._asked_at = -math.inf
 
-    def rho(self, app: App, *, anew: bool = False) -> float | None:
+    def rho(self, app: App, *, refresh: bool = False) -> float | None:
         """Returns rho of an app, its last known value if it is over; None if it never had one.
 
         Args:
             app: its record.
-            anew: compute it now, even if a recent value is cached.
+            refresh: compute it now, even if a recent value is cached.
         """
         if app.over or not self._is_known(app):
             return app.rho
-        if anew or time.monotonic() - self._asked_at > KEPT_SECONDS:
+        if refresh or time.monotonic() - self._asked_at > KEPT_SECONDS:
             self._rhos, self._asked_at = self._ask(), time.monotonic()
         app.rho = self._rhos.get(app.name, app.rho)
         return app.rho

@@ -1,4 +1,4 @@
-"""What a worker has been told to do: orders of its container's socket, SIGTERM, and the clock of its checkpoints."""
+"""The directives to a worker: orders of its container's socket, SIGTERM, and the clock of its checkpoints."""
 
 import signal
 import threading
@@ -10,18 +10,18 @@ from types import FrameType
 from eunomia_appmaster.training.orders import OrderClient
 
 FORGETTING = 0.9
-"""What is kept of the longest writing seen so far, each time that another is seen."""
+"""Factor by which the longest write so far decays at each further write."""
 SAFETY = 1.5
-"""How much longer than lately the next step and the next writing may take."""
+"""Factor by which the next step and the next write may exceed recent ones."""
 FIRST_WRITING = 0.125
-"""What the first writing is taken to need, as a part of the interval."""
+"""Assumed duration of the first write, as a part of the interval."""
 STALL_SECONDS, STALL_SHARE = 0.5, 0.125
 """For how long a machine may keep a worker waiting, and the most that this takes of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What is to be done, as all workers of the gang have agreed."""
+class Directive:
+    """The next actions of a worker, agreed by all workers of the gang."""
 
     suspend: bool = False
     checkpoint: bool = False
@@ -29,12 +29,11 @@ class Told:
 
 
 class CheckpointClock:
-    """Says when a periodic checkpoint must begin, so that a kill at any moment costs at most the interval.
+    """Decides when a periodic checkpoint must begin, so that a kill at any moment costs at most the interval.
 
-    The interval counts from the moment whose state the last checkpoint holds to the moment at which the next one is on
-    the disk. So a checkpoint begins as much earlier as one took to write lately, and one more step, for it is asked
-    only between steps; and a little more, since nobody is always given a processor at once. A writer that needs most
-    of the interval still leaves half of it to the training.
+    The interval runs from the time of the last checkpoint's state to the time at which the next one is on the disk. So
+    a checkpoint begins early, by the time of a recent write, by one step, since it can begin only between steps, and by
+    a margin for waits for a processor. A write that needs most of the interval still leaves half of it to the training.
 
     Args:
         every_seconds: the interval.
@@ -49,7 +48,7 @@ class CheckpointClock:
         self._between = 0.0
 
     def ask(self, now: float) -> bool:
-        """Say whether one is due."""
+        """Return whether a checkpoint is due."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
         # A pause counts half after an interval: what kept a worker from its steps once may do so again.
         self._between = max(since, self._between * 0.5 ** (since / self._every_seconds))
@@ -57,7 +56,7 @@ class CheckpointClock:
         return now - self._covered_until >= self._every_seconds - self._early
 
     def saved(self, captured_at: float, now: float) -> None:
-        """One is on the disk, with the state of ``captured_at``; it was asked for when it was last asked."""
+        """Record that a checkpoint of the state of ``captured_at`` is on the disk; it began at the last ``ask``."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
         self._writing = max(since, FORGETTING * (self._writing or 0.0))
         self._covered_until = captured_at
@@ -65,7 +64,7 @@ class CheckpointClock:
 
     @property
     def _early(self) -> float:
-        """How long before the interval's end one must begin, in seconds."""
+        """Return the seconds before the interval's end at which a checkpoint must begin."""
         every = self._every_seconds
         writing = FIRST_WRITING * every if self._writing is None else self._writing
         stall = min(STALL_SECONDS, STALL_SHARE * every)
@@ -73,12 +72,12 @@ class CheckpointClock:
 
 
 class Commands:
-    """Collects what this worker is told.
+    """Collects the directives to this worker.
 
     Args:
         client: the container's socket; None for a run without an app master.
         stop_at: the first rung, in optimizer steps.
-        every_seconds: the most work, as time, that a kill may cost; None for no periodic checkpoints.
+        every_seconds: the most seconds of work that a kill may cost; None for no periodic checkpoints.
         clock: seconds that never go back.
     """
 
@@ -102,20 +101,20 @@ class Commands:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def collect(self) -> Told:
-        """Return what this worker knows by now."""
+    def collect(self) -> Directive:
+        """Return the directive as this worker knows it now."""
         for order in self._client.poll() if self._client is not None else []:
             self._take(order.get("order"), order.get("step"))
         due = self._due is not None and self._due.ask(self._clock())
-        return Told(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
+        return Directive(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
 
     @property
     def ordered(self) -> bool:
-        """Whether a checkpoint was ordered that has not been written."""
+        """Whether an ordered checkpoint has not been written yet."""
         return self._checkpoint
 
     def saved(self, captured_at: float | None) -> None:
-        """What was told is on the disk.
+        """Record that the ordered checkpoint is on the disk.
 
         Args:
             captured_at: by the clock, when the state that was just written was that of the training; None: nothing

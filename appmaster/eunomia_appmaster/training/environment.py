@@ -1,4 +1,4 @@
-"""What a worker is told through its environment, read once at the start."""
+"""The settings of a worker from its environment, read once at the start."""
 
 import json
 import os

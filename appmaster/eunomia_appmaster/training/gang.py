@@ -1,4 +1,4 @@
-"""The workers of one incarnation: who this one is, and how they agree."""
+"""The workers of one incarnation: this worker's rank, and how the workers agree."""
 
 import os
 from typing import Any

@@ -2,7 +2,7 @@
 
 Everything is non-blocking and without a thread, so that a poll costs microseconds at a step boundary and a forked
 worker stays single-threaded. A broken socket never stops the training: the client reconnects at most once a second
-and then tells the last message of each kind again.
+and then repeats the last message of each kind.
 """
 
 import contextlib

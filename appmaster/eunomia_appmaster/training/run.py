@@ -20,7 +20,7 @@ from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division
-from eunomia_appmaster.training.commands import Told
+from eunomia_appmaster.training.commands import Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
@@ -221,7 +221,7 @@ class Run:
             self._logbook.flush()
 
     def announce(self, **regime: float) -> None:
-        """Tell of a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too."""
+        """Announce a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too."""
         self._supervision.say("announce", regime)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
 
@@ -286,7 +286,7 @@ class Run:
         number = self._keeper.incarnation
         self._logbook = Logbook(self.log_dir, suffix=f".r{number}" if resumable else "", active=self.is_main)
         if number > 1:
-            # The first step that will be logged anew.
+            # The first step that will be logged again.
             self._logbook.purge_step = self.step + 1 if self._keeper.loaded_step is not None else 0
         self._mean = Mean()
         self._clock = StepClock(self.device)
@@ -444,11 +444,11 @@ class Run:
 
     def _obey_in_loop(self) -> None:
         """Obey at a step boundary inside a loop, where the state as it is now is the boundary's."""
-        told = self._supervision.told(At.BATCH, self.step)
-        leaves = self._leaves(told, rung=True)
-        if leaves or told.checkpoint:
+        directive = self._supervision.directive(At.BATCH, self.step)
+        leaves = self._leaves(directive, rung=True)
+        if leaves or directive.checkpoint:
             self._clock.stop()
-            self._do(told, self._hold(), leaves=leaves)
+            self._do(directive, self._hold(), leaves=leaves)
             self._clock.start()
 
     def _obey(self, at: At, *, rung: bool = False) -> None:
@@ -460,20 +460,20 @@ class Run:
         """
         if self._snapshot is None:
             return
-        told = self._supervision.told(at, self.step)
+        directive = self._supervision.directive(at, self.step)
         try:
-            self._do(told, self._snapshot, leaves=self._leaves(told, rung=rung))
+            self._do(directive, self._snapshot, leaves=self._leaves(directive, rung=rung))
         except ChangedError:
             # The script itself has changed parameters after its loop: wait for the next boundary.
             self._dirty = True
 
-    def _leaves(self, told: Told, *, rung: bool) -> bool:
-        return told.suspend or (rung and told.stop_at is not None and self.step >= told.stop_at)
+    def _leaves(self, directive: Directive, *, rung: bool) -> bool:
+        return directive.suspend or (rung and directive.stop_at is not None and self.step >= directive.stop_at)
 
-    def _do(self, told: Told, snapshot: Snapshot, *, leaves: bool) -> None:
+    def _do(self, directive: Directive, snapshot: Snapshot, *, leaves: bool) -> None:
         if leaves:
             self._supervision.leave(snapshot)
-        if told.checkpoint:
+        if directive.checkpoint:
             self._supervision.save(snapshot)
 
     def _hold(self) -> Snapshot:

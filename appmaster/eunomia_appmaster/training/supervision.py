@@ -1,4 +1,4 @@
-"""A run's dealings with who started it: what the gang is told, saving, leaving, progress."""
+"""A run's side of the app master's protocol: directives, checkpoints, leaving, progress."""
 
 import multiprocessing
 import os
@@ -7,7 +7,7 @@ import time
 from enum import IntEnum
 from typing import Any, NoReturn
 
-from eunomia_appmaster.training.commands import Commands, Told
+from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
@@ -20,7 +20,7 @@ PROGRESS_SECONDS = 1.0
 
 
 class At(IntEnum):
-    """Where a worker asks what it is told; all workers must ask at the same place."""
+    """Points at which workers poll for directives; all workers of a gang must poll at the same point."""
 
     BATCH = 0
     EVALUATION = 1
@@ -29,9 +29,9 @@ class At(IntEnum):
 
 
 class Supervision:
-    """Asks, saves, leaves and tells on behalf of a run.
+    """Polls for directives, saves, leaves and reports for a run.
 
-    A run without a folder to keep checkpoints in obeys nothing.
+    A run without a folder for checkpoints ignores directives.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Supervision:
         self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
 
     def obey_sigterm(self) -> None:
-        """From now on there is something to save, so a SIGTERM is a suspend order."""
+        """Treat SIGTERM as a suspend order from now on, since there is state to save."""
         if self._obeys:
             self._commands.obey_sigterm()
 
-    def told(self, at: At, step: int) -> Told:
-        """Return what the gang is told: every worker asks at the same places.
+    def directive(self, at: At, step: int) -> Directive:
+        """Return the gang's directive: every worker polls at the same points.
 
         Raises:
-            EunomiaError: another worker asks somewhere else.
+            EunomiaError: another worker polls at another point.
         """
         if not self._obeys:
-            return Told()
-        told = self._commands.collect()
-        return told if self._gang.alone else self._agreed(told, step * len(At) + at)
+            return Directive()
+        directive = self._commands.collect()
+        return directive if self._gang.alone else self._agreed(directive, step * len(At) + at)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, unless it is written already; every worker must call it.
@@ -100,18 +100,18 @@ class Supervision:
         _exit(LEFT_WHEN_TOLD)
 
     def say(self, kind: str, content: dict[str, Any]) -> None:
-        """Tell the launcher, where there is one."""
+        """Send a message to the launcher, if there is one."""
         if self._client is not None:
             self._client.say(kind, content)
 
     def say_progress(self, step: int) -> None:
-        """Tell how far rank 0 has come, and how fast."""
+        """Report rank 0's step and speed."""
         self._progress_said = time.monotonic()
         if self._gang.rank == 0:
             self.say("progress", {"step": step, "seconds_per_step": self._clock.step_seconds})
 
     def say_progress_now_and_then(self, step: int) -> None:
-        """Tell the progress at most once a second."""
+        """Report the progress at most once a second."""
         if time.monotonic() - self._progress_said >= PROGRESS_SECONDS:
             self.say_progress(step)
 
@@ -121,13 +121,15 @@ class Supervision:
         if self._client is not None:
             self._client.flush()
 
-    def _agreed(self, told: Told, place: int) -> Told:
-        # Rungs and periodic checkpoints are rank 0's to know, a suspend order may reach any worker first.
+    def _agreed(self, directive: Directive, place: int) -> Directive:
+        # Only rank 0 knows rungs and periodic checkpoints; a suspend order may reach any worker first.
         main = self._gang.rank == 0
-        stop_at = told.stop_at + 1 if main and told.stop_at is not None else 0
-        agreed = self._gang.highest([told.suspend, main and told.checkpoint, stop_at, place, -place])
+        stop_at = directive.stop_at + 1 if main and directive.stop_at is not None else 0
+        agreed = self._gang.highest([directive.suspend, main and directive.checkpoint, stop_at, place, -place])
         self._gang.check_same_place(place, agreed[3], -agreed[4])
-        return Told(suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None)
+        return Directive(
+            suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None
+        )
 
 
 def _exit(code: int) -> NoReturn:
