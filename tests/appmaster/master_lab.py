@@ -111,7 +111,7 @@ class HandPlayedArbiter(launcher_lab.Arbiter, rpc.ApplicationMasterProtocolServi
             self._condition.notify_all()
 
     def forget_app_masters(self) -> None:
-        """Behave as a restarted arbiter: everybody has to register again."""
+        """Behave as a restarted arbiter: every app master has to register again."""
         with self._condition:
             self.command = pb.AM_RESYNC
             self._condition.notify_all()

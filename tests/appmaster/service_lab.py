@@ -87,7 +87,7 @@ class Arbiter:
 
 
 class Launcher:
-    """Registers a node, and gives slots back when told to, unless they are held busy."""
+    """Registers a node, and gives slots back on orders, unless they are held busy."""
 
     def __init__(self, lab: "Lab", slots: int = 4, launcher_id: str = "first") -> None:
         self._lab = lab
@@ -210,7 +210,7 @@ class Beating:
 
 
 class Master:
-    """An app master that reports what it is told to."""
+    """An app master that sends the given reports."""
 
     def __init__(self, lab: "Lab", app: str, attempt: int = 1) -> None:
         self._lab = lab

@@ -143,7 +143,7 @@ def ready(arbiter: Client) -> bool:
         return False
 
 
-def test_an_app_whose_master_ended_for_good_is_taken_up_again(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Callable[..., str]) -> None:
     with supervisor(tmp_path) as made, Client(made.address, token_file=made.token_file) as arbiter:
         state = ("--state-dir", str(made.state_dir))
         arbiter.submit(app_file(tmp_path, "ana", iterations=2500, seconds=0.005))

@@ -25,7 +25,7 @@ def lost_at_most(every: float, step: float, writing: float, seconds: float = 20.
 @given(step=st.floats(0.01, 0.25), writing=st.floats(0.0, 0.3))
 def test_a_kill_costs_at_most_the_interval(step: float, writing: float) -> None:
     spans = lost_at_most(2.0, step, writing)
-    assert max(spans) <= 2.0  # the first, of which nobody knows how long it takes, too
+    assert max(spans) <= 2.0  # the first write, too, although its duration is unknown
     assert min(spans) >= 1.0
 
 

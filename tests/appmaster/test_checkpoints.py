@@ -184,11 +184,11 @@ def test_killed_writers_never_cost_the_last_good_one(tmp_path: Path) -> None:
         command = [sys.executable, "-c", script, str(tmp_path), str(first), str(incarnation)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
             assert process.stdout is not None
-            told = [int(process.stdout.readline()) for _ in range(5)][-1]
+            written = [int(process.stdout.readline()) for _ in range(5)][-1]
             process.send_signal(signal.SIGKILL)
         reader = CheckpointStore(tmp_path)
         found = reader.latest()
-        assert found is not None and found.step >= told and found.incarnation == incarnation
+        assert found is not None and found.step >= written and found.incarnation == incarnation
         assert found.path.read_bytes() == b"%d" % found.step * 50000
         assert reader.faults == []
         first = found.step

@@ -113,7 +113,7 @@ def test_a_job_that_never_waited_is_shown_as_it_was(folder: Path) -> None:
     assert (said.state, said.reason, said.slots, said.iterations_done) == ("running", "", 3, 60.0)
 
 
-def test_the_history_of_a_job_is_told(folder: Path) -> None:
+def test_the_history_of_a_job_is_shown(folder: Path) -> None:
     spells = PastRun(folder).history("b/1")
     assert [(spell.start, spell.end, spell.state, spell.reason) for spell in spells] == [
         (5.0, 10.0, "waiting", "outranked"),
@@ -150,7 +150,7 @@ def test_jobs_that_never_were_are_refused_with_those_that_were(folder: Path, nam
         assert str(refused.value) == f"{said} ({folder / 'journal.sqlite'})"
 
 
-def test_a_job_that_failed_is_told_with_its_last_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_job_is_shown_with_its_last_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = Writer(tmp_path)
     writer.submit(0.0, "a", 3)
     failed = JobFailed(job=JobId("a/0"), why="exited with code 3: the data set is gone")

@@ -51,8 +51,8 @@ def test_a_finished_app_shows_its_failed_trial_on_every_screen(lab: Any) -> None
     master.finish()
     seen = lab.seen()
     assert (seen.apps[0].state, apps.lines(seen)[-1]) == ("finished", said)
-    (told,) = json.loads(json.dumps(apps.facts(seen)))["apps"]
-    assert (told["failed"], told["failures"]) == (1, [{"job": "ana/2", "why": WHY, "log": log_of(lab, 2)}])
+    (shown,) = json.loads(json.dumps(apps.facts(seen)))["apps"]
+    assert (shown["failed"], shown["failures"]) == (1, [{"job": "ana/2", "why": WHY, "log": log_of(lab, 2)}])
 
 
 def test_explain_tells_the_last_error_and_where_the_log_is(lab: Any) -> None:
@@ -92,7 +92,7 @@ def test_an_app_that_failed_without_a_failed_trial_says_why(lab: Any) -> None:
     assert apps.lines(lab.seen())[-1] == "ana: metric must be finite"
 
 
-def test_of_very_many_failed_trials_all_are_counted_and_the_last_ones_told() -> None:
+def test_all_failed_trials_are_counted_and_the_last_ones_listed() -> None:
     app = App(
         name="ana", user="ana", weight=1.0, tuner="none", trials=900, least=1, most=1, submitted_at=0.0, arrived_at=0.0
     )

@@ -136,7 +136,7 @@ def free(name: str) -> bool:
         return True
 
 
-def test_arbiters_with_cpu_slots_are_only_told_of_each_other(serves: Serves, uuids: list[str], tmp_path: Path) -> None:
+def test_arbiters_with_cpu_slots_only_warn_of_each_other(serves: Serves, uuids: list[str], tmp_path: Path) -> None:
     cpu_only = ("--cpu-only", "--slots", "1")
     first, _ = serves.ready("one", uuids, *cpu_only)
     _, said = serves.ready("two", uuids, *cpu_only)

@@ -120,7 +120,7 @@ def test_the_watchdog_says_nothing_of_steps_that_return(tmp_path: Path) -> None:
     assert Watchdog(tmp_path, 30.0).fault() is None
 
 
-def test_the_watchdog_names_who_was_asked_last_and_forgets(tmp_path: Path) -> None:
+def test_the_watchdog_names_the_last_called_plugin_and_forgets(tmp_path: Path) -> None:
     before = Watchdog(tmp_path, 2.0)
     before.asking("fifo", Stage.VALUATION)
     before.asking("a_longer_name_than_the_other", Stage.PLACEMENT)

@@ -257,7 +257,7 @@ def test_a_folder_that_cannot_be_written(doctored: Any) -> None:
         doctored.folder.chmod(0o700)
 
 
-def test_steps_beside_the_journal_are_never_left_out(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archived_steps_are_never_left_out(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a writer begins or ends, SQLite may refuse a reader: what is read then must not be a part."""
     looking_at, refusals = reading._looking_at, 3
 
@@ -297,7 +297,7 @@ def test_a_worker_that_ends_while_the_check_goes_on(doctored: Any, monkeypatch: 
     assert check_folder(doctored.folder).findings == []
 
 
-def test_who_asks_whether_a_journal_is_held_keeps_no_arbiter_from_it(
+def test_a_look_at_the_lock_of_a_journal_keeps_no_arbiter_from_it(
     doctored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (doctored.folder / "journal.sqlite.lock").open("rb") as asked:
@@ -345,14 +345,14 @@ def test_it_shares_no_code_with_the_arbiter() -> None:
         "print(*sorted(name for name in sys.modules if name.partition('.')[0].startswith('eunomia')))"
     )
     paths = os.pathsep.join(str(ROOT / name) for name in ("core", "appmaster"))
-    told = subprocess.run(
+    listed = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=True,
     )
-    loaded = {name for name in told.stdout.split() if not name.startswith("eunomia_appmaster")}
+    loaded = {name for name in listed.stdout.split() if not name.startswith("eunomia_appmaster")}
     sources = (ROOT / "appmaster" / "eunomia_appmaster" / "journal_check").glob("*.py")
     imported = {
         line.split()[1]

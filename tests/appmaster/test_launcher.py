@@ -89,7 +89,7 @@ def _empty_slots(request: pytest.FixtureRequest) -> Iterator[None]:
         ("1 / 0", Exit(code=1)),
     ],
 )
-def test_a_worker_ends_and_its_exit_is_told(lab: Any, script: str, how: Exit, request: Any) -> None:
+def test_a_worker_ends_and_its_exit_is_reported(lab: Any, script: str, how: Exit, request: Any) -> None:
     app = f"ends-{abs(hash(script)) % 10**8}"
     lab.runtime(app).start(lab.gang(0, script=script, app=app, epoch=time.time_ns()))
     status = lab.completed(f"{app}-1.r1.0", app)
@@ -160,7 +160,7 @@ def test_a_script_without_the_helper_hears_sigterm(lab: Any) -> None:
     assert (status.exit, status.killed) == (Exit(code=0), False)
 
 
-def test_who_ignores_everything_is_killed_at_the_deadline_with_all_children(lab: Any) -> None:
+def test_a_worker_that_ignores_orders_is_killed_with_all_children(lab: Any) -> None:
     lab.runtime("deaf").start(lab.gang(0, script=IGNORES, app="deaf", epoch=time.time_ns()))
     pids = eventually(lambda: len(lines := lab.stdout("deaf").split()) == 3 and [int(line) for line in lines])
     lab.runtime("deaf").stop(["deaf-1.r1.0"], deadline_seconds=600, reason="over")

@@ -104,7 +104,7 @@ def test_a_revoked_lease_ends_with_its_gang_and_for_good(lab: Any) -> None:
     assert alive(lab.status("ana-3.r1.2").pid)
 
 
-def test_a_gang_is_told_as_one_and_only_the_revoked_slot_is_killed(lab: Any) -> None:
+def test_a_gang_is_ordered_as_one_and_only_the_revoked_slot_is_killed(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, 1, script=DEAF, epoch=3))
     eventually(lambda: lab.stdout().count("up") == 2)
     lab.arbiter.order(revocations=[pb.Revocation(slot=1, epoch=3, deadline_seconds=0.2)])
@@ -186,13 +186,13 @@ def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
         starter.join()
 
 
-def test_an_app_master_is_started_once_and_its_end_is_told(lab: Any) -> None:
+def test_an_app_master_is_started_once_and_its_end_is_reported(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     eventually(lambda: attempts(lab))
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
     lab.arbiter.order(start_app_masters=[master_order(lab)])  # the arbiter repeats itself
     (lab.folder / "end").write_text("0")
-    ended = eventually(lambda: (told := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and told)
+    ended = eventually(lambda: (master := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and master)
     assert (ended.attempt, ended.exit.code) == (1, 0)
     assert len(attempts(lab)) == 1
     assert (lab.state / "apps" / "ana" / "appmaster.out.log").read_text() == "hello from ana\n"
@@ -222,7 +222,7 @@ def test_an_app_master_is_restarted_three_times(lab: Any) -> None:
     (lab.folder / "end").write_text("9")
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     ended = eventually(
-        lambda: (told := lab.arbiter.masters.get("ana")) and told.state == pb.APP_MASTER_COMPLETED and told
+        lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_COMPLETED and master
     )
     assert (ended.attempt, ended.exit.code) == (4, 9)
     assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4]
@@ -236,7 +236,7 @@ def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> 
     os.kill(first, signal.SIGKILL)
     second = eventually(lambda: len(attempts(lab)) == 2 and attempts(lab)[1])
     lab.arbiter.order(stop_app_masters=[pb.AppMasterStop(app="ana", deadline_seconds=20)])
-    ended = eventually(lambda: (told := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and told)
+    ended = eventually(lambda: (master := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and master)
     assert (ended.attempt, ended.exit.signal) == (2, signal.SIGTERM)
     assert not alive(second[1])
     time.sleep(0.3)  # longer than any pause before a restart
@@ -251,7 +251,7 @@ def test_an_app_master_that_the_disk_refused_is_started_when_there_is_room(lab: 
     eventually(lambda: "app_master.refused" in lab.output())
     way.unlink()
     (lab.folder / "end").write_text("0")
-    eventually(lambda: (told := lab.arbiter.masters.get("ana")) and told.state == pb.APP_MASTER_COMPLETED)
+    eventually(lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_COMPLETED)
     assert [attempt for attempt, _ in attempts(lab)] == [1]
 
 
@@ -330,8 +330,8 @@ def test_app_masters_are_adopted(lab: Any) -> None:
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
     lab.kill()
     lab.start()
-    (told,) = lab.arbiter.registrations[-1].app_masters
-    assert (told.state, told.pid) == (pb.APP_MASTER_RUNNING, pid)
+    (master,) = lab.arbiter.registrations[-1].app_masters
+    assert (master.state, master.pid) == (pb.APP_MASTER_RUNNING, pid)
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: len(attempts(lab)) == 2)  # restarts go on under the new launcher
     (lab.folder / "end").write_text("0")

@@ -86,7 +86,7 @@ def test_a_killed_launcher_is_followed_by_one_that_adopts(tmp_path: Path) -> Non
         ana.stop(["ana-1.r1.1"], deadline_seconds=20, reason="over")
         assert lab.completed("ana-1.r1.1").exit == Exit(code=75)
         orders = [json.loads(line) for line in lab.stdout(job=1).splitlines() if line.startswith("{")]
-        assert [order["order"] for order in orders] == ["stop_at", "stop_at", "suspend"]  # the rung is told again
+        assert [order["order"] for order in orders] == ["stop_at", "stop_at", "suspend"]  # the rung is sent again
 
 
 def test_a_watcher_and_a_new_start_find_the_restarted_launcher(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_killed_shepherd_takes_its_container_along(tmp_path: Path) -> None:
         assert [pid for pid in pids if alive(pid)] == []
 
 
-def test_a_killed_worker_is_told_with_its_signal(tmp_path: Path) -> None:
+def test_a_killed_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
@@ -126,7 +126,7 @@ def test_a_killed_worker_is_told_with_its_signal(tmp_path: Path) -> None:
         assert (status.exit, status.killed) == (Exit(signal=9), False)
 
 
-def test_a_pid_given_out_anew_is_not_taken_for_the_worker(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_taken_for_the_worker(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         worker = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
@@ -202,7 +202,9 @@ def test_files_that_a_power_cut_tore_are_put_aside(tmp_path: Path, torn: str) ->
         (['{"state": "COMPLETED"}', '{"sta'], True),
     ],
 )
-def test_what_is_left_running_is_told_and_nothing_put_aside(tmp_path: Path, records: list[str], left: bool) -> None:
+def test_remaining_containers_are_reported_and_no_file_is_put_aside(
+    tmp_path: Path, records: list[str], left: bool
+) -> None:
     assert not left_running(tmp_path)
     for number, record in enumerate(records):
         path = tmp_path / "launcher" / "live" / str(number) / "container.json"

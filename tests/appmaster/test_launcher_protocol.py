@@ -21,7 +21,7 @@ def test_generated_code_is_up_to_date(tmp_path: Path) -> None:
     assert len(made) == 4 * len(protocols)
     for path in made:
         committed = generate.ROOT / path
-        rule = f"{path} must be generated anew: python -m eunomia_appmaster.protocol.generate"
+        rule = f"{path} must be generated again: python -m eunomia_appmaster.protocol.generate"
         assert committed.read_text() == (tmp_path / path).read_text(), rule
 
 

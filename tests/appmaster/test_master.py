@@ -165,7 +165,7 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
         rows = {row["job"]: row for row in lab.trials("ana")}
         assert rows["ana/3"]["state"] == "finished"
         assert {row["iterations_lost"] for row in rows.values()} == {"0"}
-        # Nobody was started twice for it: one start for each rung that a trial ran to.
+        # No trial was started twice for it: one start for each rung that a trial ran to.
         starts = [line["job"] for line in lab.activity("ana", "start")]
         assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
 
@@ -199,7 +199,7 @@ def stand_in_the_way(path: Path) -> None:
             return
 
 
-def test_a_restarted_arbiter_hears_everything_anew(tmp_path: Path) -> None:
+def test_a_restarted_arbiter_gets_every_report_again(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
         lab.arbiter.grant("ana", 1, 0)

@@ -10,7 +10,7 @@ def wish(job: int, least: int = 1, most: int = 1, on: tuple[int, ...] = ()) -> W
     return Wish(job=job, least=least, most=most, runs_on=on)
 
 
-def test_who_runs_stays_and_the_rest_goes_in_order() -> None:
+def test_running_jobs_stay_and_free_slots_go_in_order() -> None:
     free = {gpu: machine for gpu, machine in FOUR.items() if gpu != 2}
     wishes = [wish(1), wish(2, on=(2,)), wish(3), wish(4), wish(5)]
     assert divide(wishes, free) == {2: (2,), 1: (3,), 3: (0,), 4: (1,)}
@@ -26,7 +26,7 @@ def test_many_start_before_one_grows() -> None:
     }
 
 
-def test_a_gang_runs_whole_or_not_at_all_and_holds_nobody_up() -> None:
+def test_a_gang_runs_whole_or_not_at_all_and_blocks_no_other_job() -> None:
     assert divide([wish(1, 3, 3), wish(2, 2, 2)], {0: "a", 2: "b"}) == {2: (0, 2)}
     assert divide([wish(1, 3, 3)], {0: "a", 2: "b"}) == {}
 
@@ -42,7 +42,7 @@ wishes = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), max_size=8)
 
 
 @given(wishes, st.sets(st.integers(0, 11), max_size=12))
-def test_divisions_are_whole_and_disjoint_and_leave_nobody_out(sizes: list[tuple[int, int]], gpus: set[int]) -> None:
+def test_divisions_are_whole_and_disjoint_and_leave_no_job_out(sizes: list[tuple[int, int]], gpus: set[int]) -> None:
     free = {gpu: f"m{gpu // 4}" for gpu in gpus}
     asked = [wish(number, least, least + extra) for number, (least, extra) in enumerate(sizes)]
     divided = divide(asked, free)
@@ -53,7 +53,7 @@ def test_divisions_are_whole_and_disjoint_and_leave_nobody_out(sizes: list[tuple
     for one in asked:
         size = len(divided.get(one.job, ()))
         assert size == 0 or one.least <= size <= one.most
-        assert size > 0 or one.least > len(left)  # nobody waits whom the rest would hold
+        assert size > 0 or one.least > len(left)  # no job waits that fits on the rest
         assert not left or size in (0, one.most)  # nothing lies idle that would widen a newcomer
 
 

@@ -94,7 +94,7 @@ def test_later_words_about_a_lease_count_and_older_ones_do_not() -> None:
 # -- outbox
 
 
-def test_the_newest_report_of_a_kind_is_told_and_lost_ones_are_told_again() -> None:
+def test_the_newest_report_of_a_kind_is_sent_and_lost_ones_are_sent_again() -> None:
     outbox = Outbox()
     outbox.put("division", {"a/1": (0,)})
     outbox.put("lives", Life(what="paused"), key="a/1")
@@ -199,7 +199,7 @@ def forecast(left: float, *, jobs: int = 2, most: int = 1) -> Forecast:
     return Forecast(phases=(Phase(jobs=(one,) * jobs),), total_gpu_seconds=1000.0, most=most * jobs)
 
 
-def test_forecasts_are_told_when_they_say_something_else() -> None:
+def test_forecasts_are_reported_when_they_differ() -> None:
     assert differs(forecast(100.0), None)
     assert not differs(forecast(99.0), forecast(100.0))
     assert differs(forecast(90.0), forecast(100.0))

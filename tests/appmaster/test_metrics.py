@@ -89,7 +89,7 @@ def test_before_its_machines_come_it_says_that_it_waits(town: Town) -> None:
     assert asked(town.server.address, "/")[0] == 404
 
 
-def test_slots_apps_queue_and_stages_are_told(town: Town) -> None:
+def test_slots_apps_queue_and_stages_have_metrics(town: Town) -> None:
     town.lab.ready()
     assert town.health()[0] == 200
     ana, bob = town.lab.master("ana", "3"), town.lab.master("bob", "2")
@@ -98,19 +98,19 @@ def test_slots_apps_queue_and_stages_are_told(town: Town) -> None:
         master.beat(jobs_added=[pb.JobAdded(job=f"{master.app}/1", least=slots, most=slots, iterations=100.0)])
     eventually(lambda: town.value("eunomia_slots", state="free") == 1.0, "ana runs")
     eventually(lambda: town.value("eunomia_queue", reason="outranked") == 1.0, "bob waits")
-    told = town.samples()
+    counted = town.samples()
 
     def of(name: str, **labels: str) -> float:
-        return told[name, frozenset(labels.items())]
+        return counted[name, frozenset(labels.items())]
 
     assert of("eunomia_ready") == 1.0
     assert of("eunomia_apps", state="live") == 2.0
     assert of("eunomia_app_slots", app="ana", user="ana") == 3.0
     assert of("eunomia_app_slots", app="bob", user="ana") == 0.0
     assert of("eunomia_queue", reason="outranked") == 1.0
-    assert sum(value for (name, _), value in told.items() if name == "eunomia_queue") == 1.0
-    assert sum(value for (name, _), value in told.items() if name == "eunomia_slots") == 4.0
-    assert sum(value for (name, _), value in told.items() if name == "eunomia_jobs") == 2.0
+    assert sum(value for (name, _), value in counted.items() if name == "eunomia_queue") == 1.0
+    assert sum(value for (name, _), value in counted.items() if name == "eunomia_slots") == 4.0
+    assert sum(value for (name, _), value in counted.items() if name == "eunomia_jobs") == 2.0
     assert of("eunomia_machine_up", machine="box7") == 1.0
     assert of("eunomia_transitions_total", kind="start") == 1.0
     assert of("eunomia_rounds_total", cause="arrived") >= 1.0
@@ -128,11 +128,11 @@ def test_a_decision_counts_faults_refusals_and_gaps() -> None:
         now=Seconds(1.0), round=1, version=Version(1), causes=frozenset({Cause.FREED}), faults=faults, records=(record,)
     )
     meters.note(decision)
-    told = samples(meters.text().decode())
-    assert told["eunomia_faults_total", frozenset({("plugin", "bad"), ("stage", "placement")})] == 1.0
-    assert told["eunomia_events_refused_total", frozenset()] == 1.0
-    assert told["eunomia_solver_gap", frozenset({("plugin", "themis"), ("table", "auction")})] == 0.25
-    assert told["eunomia_rounds_total", frozenset({("cause", "freed")})] == 1.0
+    counted = samples(meters.text().decode())
+    assert counted["eunomia_faults_total", frozenset({("plugin", "bad"), ("stage", "placement")})] == 1.0
+    assert counted["eunomia_events_refused_total", frozenset()] == 1.0
+    assert counted["eunomia_solver_gap", frozenset({("plugin", "themis"), ("table", "auction")})] == 0.25
+    assert counted["eunomia_rounds_total", frozenset({("cause", "freed")})] == 1.0
 
 
 def test_timed_stages_are_the_same_stages() -> None:
@@ -165,9 +165,9 @@ def test_the_reference_names_every_metric_with_its_type(town: Town) -> None:
     assert meters is not None
     families = {family.name: family.type for family in meters.registry.collect()}
     page = (Path(__file__).parents[2] / "docs" / "reference" / "prometheus.md").read_text()
-    told = {}
+    counted = {}
     for line in page.splitlines():
         if line.startswith("| `eunomia_"):
             name, kind = (cell.strip().strip("`") for cell in line.split("|")[1:3])
-            told[name.removesuffix("_total") if kind == "counter" else name] = kind
-    assert told == families
+            counted[name.removesuffix("_total") if kind == "counter" else name] = kind
+    assert counted == families

@@ -59,7 +59,7 @@ def test_a_million_points_are_those_of_the_librarys_unsampled_reader(tmp_path: P
             np.testing.assert_array_equal(mine, other)
 
 
-def test_a_folder_that_moves_is_told_and_read_on_where_it_went(tmp_path: Path) -> None:
+def test_a_moved_folder_is_a_finding_and_read_on_at_its_new_path(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (here / NAME).write_bytes(b"".join(records(20)))

@@ -106,7 +106,7 @@ def test_an_app_gets_a_folder_a_master_and_a_name_of_its_own(lab: Any) -> None:
     assert lab.app("ana").state == "starting"
 
 
-def test_a_submission_whose_answer_was_lost_is_no_second_app(lab: Any) -> None:
+def test_a_repeated_submission_after_a_lost_answer_makes_one_app(lab: Any) -> None:
     assert [lab.submit(request_id="x").app, lab.submit(request_id="x").app] == ["ana", "ana"]
     assert len(lab.seen().apps) == 1
 
@@ -282,7 +282,7 @@ def test_a_second_call_hears_what_the_first_was_answered_while_it_waited_for_its
         waiting.join(lab_module.PATIENCE_SECONDS)
 
 
-def test_who_is_not_registered_is_told_so_and_a_former_attempt_to_end(lab: Any) -> None:
+def test_an_unregistered_master_gets_resync_and_a_former_attempt_shutdown(lab: Any) -> None:
     master = lab.master()
     assert master.call().a_m_command == pb.AM_RESYNC
     master.register()
@@ -381,8 +381,8 @@ def test_apps_that_ended_long_ago_are_left_to_the_journal(tmp_path: Path) -> Non
             ]  # fmt: skip
             assert [one.job for one in lab.seen(app="ana").jobs] == ["ana/1"]
             ana = masters["ana"]
-            told = ana.call()
-            assert (told.a_m_command, told.diagnostics) == (pb.AM_SHUTDOWN, "ana is over: finished, done")
+            answer = ana.call()
+            assert (answer.a_m_command, answer.diagnostics) == (pb.AM_SHUTDOWN, "ana is over: finished, done")
             code, why = code_of(ana.register)
             assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "ana is over: finished, done")
             assert ana.finish().is_unregistered

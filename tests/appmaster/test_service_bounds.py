@@ -1,4 +1,4 @@
-"""What is too large, too often, malformed or somebody else's: a clear error each, and nothing changed."""
+"""Requests that are too large, too frequent, malformed or another app's: a clear error each, and no change."""
 
 import importlib.util
 import json
@@ -131,7 +131,7 @@ def test_a_rate_gives_no_more_than_its_burst_and_what_came_since(pauses: list[fl
         assert given_out <= 5.0 + 2.0 * now + 1e-6
 
 
-def test_rates_forget_whoever_asked_longest_ago() -> None:
+def test_rates_drop_the_caller_that_called_longest_ago() -> None:
     rate = Rate("things", per_second=1.0, burst=1.0)
     assert rate.take("first", 0.0) == 0.0
     for number in range(MOST_NAMES):
@@ -164,18 +164,18 @@ REPORTS = [
 ]
 
 
-def test_reports_out_of_bounds_change_nothing_and_are_told(lab: Any) -> None:
+def test_reports_out_of_bounds_change_nothing_and_are_refused(lab: Any) -> None:
     ana, _ = running(lab, "ana"), running(lab, "bob")
     before = facts(lab)
     for reports, words in REPORTS:
         first = ana.beat(**reports)
-        told = [*first.refused, first.bid_error]
+        errors = [*first.refused, first.bid_error]
         for _ in range(20):
-            if any(told):
+            if any(errors):
                 break
             answer = ana.beat()
-            told += [*answer.refused, answer.bid_error]
-        assert words in " ".join(told)
+            errors += [*answer.refused, answer.bid_error]
+        assert words in " ".join(errors)
     assert facts(lab) == before
 
 
@@ -202,8 +202,8 @@ def test_wrong_tokens_and_other_apps_ids_change_nothing(lab: Any) -> None:
         (pb.RegisterApplicationMasterRequest(app="bob", attempt=9), stub.RegisterApplicationMaster),
         (pb.FinishApplicationMasterRequest(app="bob", attempt=9), stub.FinishApplicationMaster),
     ):
-        told = refused(lambda call=method, sent=request: call(sent, metadata=ana.token))
-        assert told == (own, 'an app may touch only what is its own, but got "bob"')
+        errors = refused(lambda call=method, sent=request: call(sent, metadata=ana.token))
+        assert errors == (own, 'an app may touch only what is its own, but got "bob"')
         for token in ((), (("authorization", "Bearer app:bob:00"),), (("authorization", "Bearer " + "x" * 5000),)):
             code, words = refused(lambda call=method, sent=request, with_=token: call(sent, metadata=with_))
             assert (code, "must carry the arbiter's token" in words) == (grpc.StatusCode.UNAUTHENTICATED, True)
@@ -294,10 +294,10 @@ def test_an_app_has_at_most_so_many_jobs(lab: Any, monkeypatch: pytest.MonkeyPat
     master.beat(jobs_added=[job("ana/1"), job("ana/2")])
     master.beat(jobs_finished=["ana/1"])
     before = [one.job for one in lab.seen().jobs]
-    told = master.beat(jobs_added=[job("ana/3"), job("ana/4")]).refused
+    errors = master.beat(jobs_added=[job("ana/3"), job("ana/4")]).refused
     for _ in range(20):
-        told = told or master.beat().refused
-    assert list(told) == ["an app must have at most 3 jobs, but got 2 beside 1 and 1 that have ended (ana)"]
+        errors = errors or master.beat().refused
+    assert list(errors) == ["an app must have at most 3 jobs, but got 2 beside 1 and 1 that have ended (ana)"]
     assert [one.job for one in lab.seen().jobs] == before
     master.beat(jobs_added=[job("ana/3")])
     assert "ana/3" in [one.job for one in lab.seen().jobs]

@@ -55,11 +55,11 @@ def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
         with pytest.raises(grpc.RpcError) as refused:
             made.submit("late")
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-        told = "the journal's disk must take what is written, but got database or disk is full"
-        assert told in str(refused.value.details())
+        rule = "the journal's disk must take what is written, but got database or disk is full"
+        assert rule in str(refused.value.details())
         health = made.client().Health(pb.HealthRequest(), metadata=made.operator, timeout=service_lab.PATIENCE_SECONDS)
         assert not health.ready
-        assert told in health.faults[-1]
+        assert rule in health.faults[-1]
         assert journal.last_step == steps
         assert {app for app, _ in made.launcher.started} <= {app.name for app in made.arbiter.service.apps}
         made.arbiter.run(raise_limit(made))
@@ -118,7 +118,7 @@ def test_a_journal_that_knows_less_than_the_machines_fences_them_first(tmp_path:
         assert min(lease.epoch for lease in master.leases.values()) > 40
 
 
-def test_an_arbiter_that_is_told_to_end_folds_in_what_it_has_just_heard(tmp_path: Path) -> None:
+def test_an_arbiter_that_gets_a_signal_to_end_applies_its_last_events(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()
         master = made.master("ana", "2")

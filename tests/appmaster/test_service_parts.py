@@ -195,7 +195,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("user-agent", "x"), ("authorization", f"Bearer {token}"))
 
 
-def test_tokens_say_who_calls_and_cannot_be_made_up() -> None:
+def test_tokens_identify_the_caller_and_cannot_be_forged() -> None:
     tokens, others = Tokens(b"x" * 32), Tokens(b"y" * 32)
     assert tokens.caller(bearer(tokens.operator)) == Caller(role=Role.OPERATOR)
     assert tokens.caller(bearer(tokens.launcher)) == Caller(role=Role.LAUNCHER)

@@ -136,7 +136,7 @@ def test_killed_arbiters_and_launchers_come_back_and_the_work_goes_on(tmp_path: 
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
 
 
-def test_a_log_that_nobody_can_write_costs_no_restart(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_costs_no_restart(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         configure_logs(stream=stream)
     nap = [sys.executable, "-c", "import time; time.sleep(0.05)"]
@@ -265,18 +265,18 @@ def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: 
 
 
 def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
-    with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
-        nobody.list()
+    with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
+        client.list()
     cure = "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
     assert str(away.value) == f"an arbiter must be reachable ({cure}), but got connection refused (127.0.0.1:1)"
     assert away.value.exit_code == 4
 
 
-def test_a_client_with_another_address_is_told_where_an_arbiter_runs(tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_address_names_the_running_arbiter(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "address").write_text("127.0.0.1:7931")
-    with Client("127.0.0.1:1", state_dir=tmp_path) as nobody, pytest.raises(UnreachableError) as away:
-        nobody.health()
+    with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
+        client.health()
     assert "(one runs at 127.0.0.1:7931: leave --address and EUNOMIA_ADDRESS out to reach it)" in str(away.value)
 
 
@@ -325,7 +325,7 @@ LONG = "x" * 300
         (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "a folder that can be written"),
     ],
 )
-def test_what_nobody_can_mean_is_refused_in_a_line(
+def test_meaningless_input_is_refused_in_a_line(
     words: tuple[str, ...], code: int, said: str, run: Callable[..., str], tmp_path: Path
 ) -> None:
     assert said in run(*words, check=code)
@@ -335,8 +335,8 @@ def test_what_nobody_can_mean_is_refused_in_a_line(
 def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_path: Path) -> None:
     for content in (b"\xd0\x00", "töken".encode(), b"two\nlines"):
         (tmp_path / "token").write_bytes(content)
-        with Client("127.0.0.1:1", token_file=tmp_path / "token") as nobody, pytest.raises(UnreachableError) as away:
-            nobody.health()
+        with Client("127.0.0.1:1", token_file=tmp_path / "token") as client, pytest.raises(UnreachableError) as away:
+            client.health()
         assert "an arbiter must be reachable" in str(away.value)
 
 
@@ -370,9 +370,9 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
         with pytest.raises(InputError, match="a journal must have one arbiter, but process"):
             Supervisor(tmp_path / "state").start()
         assert "no apps" in run("apps", *state)
-        told = run("submit", "ana.toml", *state)
-        assert told.startswith(f"ana: submitted to {started['address']} as user ")
-        assert "a job of 2 slots" in told
+        shown = run("submit", "ana.toml", *state)
+        assert shown.startswith(f"ana: submitted to {started['address']} as user ")
+        assert "a job of 2 slots" in shown
         with Client(started["address"], token_file=Path(started["token_file"])) as arbiter:
             with pytest.raises(InputErrors, match="must name a script that exists"):
                 arbiter.submit(tmp_path / "bad.toml", text='[app]\nname = "b"\n[job]\ncommand = "python no.py"\n')
@@ -391,8 +391,8 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
             assert "no slot is free: 2 of 2 are held" in words
             assert "up ana/1" in run("logs", "ana", *state)
             assert run("logs", "ana/1", "--stderr", "-n", "1", *state) == "careful\n"
-            nobody = 'an app must be one of ana, ana-2, but got "Ana": no such app; did you mean "ana"?'
-            assert nobody in run("logs", "Ana", *state, check=2)
+            unknown = 'an app must be one of ana, ana-2, but got "Ana": no such app; did you mean "ana"?'
+            assert unknown in run("logs", "Ana", *state, check=2)
             no_job = 'a job must be ana/1, but got "ana/77": no such job'
             assert no_job in run("logs", "ana/77", *state, check=2)
             assert no_job in run("explain", "ana/77", *state, check=2)
@@ -414,14 +414,14 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
         if serve.stdout is not None:
             serve.stdout.close()
     with read_journal(tmp_path / "state" / "journal.sqlite") as journal:
-        assert journal.first_step > 1  # what the last checkpoint does not need was dropped, as told
+        assert journal.first_step > 1  # what the last checkpoint does not need is dropped
     assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
     assert 'but got "ana/77": no such job' in run("logs", "ana/77", "--run", str(tmp_path / "state"), check=2)
     assert 'did you mean "ana/1"?' in run("logs", "anna/1", "--run", str(tmp_path / "state"), check=2)
     assert "eunomia serve starts one" in run("apps", *state, check=4)
 
 
-def test_logs_of_an_app_say_whose_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_logs_of_an_app_name_their_job(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number in (10, 2, 9):
         job = tmp_path / "apps" / "ana" / str(number)
         job.mkdir(parents=True)

@@ -96,7 +96,7 @@ def test_serve_beyond_loopback_asks_for_certificates(tmp_path: Path, capfd: pyte
 # --- address files --------------------------------------------------------------------------------------------------
 
 
-def test_an_address_file_names_the_ca_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_file_names_the_ca_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "address"
     assert Address.read(file) is None
     file.write_text(Address(target="127.0.0.1:1").text())
@@ -108,7 +108,7 @@ def test_an_address_file_names_the_ca_beside_it(tmp_path: Path, monkeypatch: pyt
     assert Address.given("box7:7720", beside=file).ca_file == Path("/etc/other.pem")
 
 
-def test_nobody_sends_a_token_beyond_loopback_without_tls(tmp_path: Path) -> None:
+def test_no_token_is_sent_beyond_loopback_without_tls(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must be called under TLS.*but got no CA \(box7:7720\)"):
         Client("box7:7720", state_dir=tmp_path)
     with pytest.raises(InputError, match="CA file of the arbiter must be readable"):
@@ -127,7 +127,7 @@ def _finished(client: Client, name: str) -> Any:
 
 
 def _copy(made: Supervisor, folder: Path, change: Callable[[Path], object] = lambda _: None) -> Path:
-    """What somebody on another machine would be handed: address, CA and token."""
+    """Copies the files that a client on another machine needs: address, CA and token."""
     folder.mkdir()
     for name in ("address", "ca.pem", "token"):
         shutil.copy(made.run_dir / name, folder / name)
@@ -135,7 +135,7 @@ def _copy(made: Supervisor, folder: Path, change: Callable[[Path], object] = lam
     return folder / "token"
 
 
-def test_work_is_done_under_tls_and_the_wrong_are_told_what_is_wrong(tmp_path: Path) -> None:
+def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('done')\n")
     file = tmp_path / "ana.toml"
     file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
@@ -174,7 +174,7 @@ def test_work_is_done_under_tls_and_the_wrong_are_told_what_is_wrong(tmp_path: P
             plain.unary_unary("/eunomia.arbiter.ClientProtocol/Health")(b"", timeout=5.0)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         with socket.create_connection(("127.0.0.1", int(made.address.rpartition(":")[2]))) as line:
-            line.sendall(os.urandom(4096))  # noise costs nobody anything
+            line.sendall(os.urandom(4096))  # noise on a connection disturbs no other client
         with Client(token_file=tmp_path / "copied" / "token") as client:
             assert client.health().ready
     assert made.arbiter is not None
@@ -183,9 +183,9 @@ def test_work_is_done_under_tls_and_the_wrong_are_told_what_is_wrong(tmp_path: P
 
 def test_a_client_with_a_ca_tells_an_arbiter_that_speaks_without(tmp_path: Path) -> None:
     made = make(tmp_path / "tls")
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        nobody.settimeout(20.0)
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20.0)
+        port = listener.getsockname()[1]
         (tmp_path / "address").write_text(f"127.0.0.1:{port}\n{made.ca}\n")
         (tmp_path / "token").write_text("operator::00")
         unreachable = pytest.raises(UnreachableError, match="an arbiter must be reachable")
@@ -194,7 +194,7 @@ def test_a_client_with_a_ca_tells_an_arbiter_that_speaks_without(tmp_path: Path)
 
 
 def _shown(address: str) -> bytes:
-    """The certificate that an arbiter shows to whoever connects now."""
+    """Returns the certificate that an arbiter shows on a new connection."""
     host, _, port = address.rpartition(":")
     return ssl.get_server_certificate((host, int(port)), timeout=30.0).encode()
 

@@ -50,10 +50,10 @@ def plain(value: Any) -> Any:
     return repr(value)
 
 
-def suspend_when_told(run_dir: Path, **order: object) -> Any:
+def suspend_when_ordered(run_dir: Path, **order: object) -> Any:
     """Return what has the launcher give an order when the script tells its point, and then lets the script go on."""
 
-    def told(launcher: Any) -> None:
+    def ordered(launcher: Any) -> None:
         def on_message(message: dict[str, Any]) -> None:
             if "point" in message.get("announce", {}):
                 launcher.give(**order)
@@ -61,7 +61,7 @@ def suspend_when_told(run_dir: Path, **order: object) -> Any:
 
         launcher.on_message = on_message
 
-    return told
+    return ordered
 
 
 def unbroken(job: Any, name: str, *args: str) -> tuple[bytes, int]:
@@ -77,8 +77,8 @@ def test_stopped_at_any_point_ends_as_the_unbroken_run(job: Any, args: tuple[str
     for number in range(1, points + 1, 2 if args else 1):
         broken = Job(job.lab, SCRIPT, job.run_dir.parent / f"broken-{number}")
         broken.args = (*args, "--tell-at", str(number))
-        order = suspend_when_told(broken.run_dir, order="suspend", deadline_seconds=30.0)
-        codes = broken.run(told=order)
+        order = suspend_when_ordered(broken.run_dir, order="suspend", deadline_seconds=30.0)
+        codes = broken.run(ordered=order)
         # After the last forward pass nothing asks for orders any more.
         assert codes == LEFT or number >= points - 1, (number, broken.output())
         if codes == LEFT:
@@ -149,9 +149,9 @@ def test_a_rung_within_an_epoch_is_left_at_once(job: Any) -> None:
 
 
 def test_a_rung_is_moved_and_lifted_by_an_order(job: Any) -> None:
-    job.run(told=lambda launcher: launcher.at_once(order="stop_at", step=4), EUNOMIA_STOP_AT=2)
+    job.run(ordered=lambda launcher: launcher.at_once(order="stop_at", step=4), EUNOMIA_STOP_AT=2)
     assert job.said("suspended") == [{"step": 4}]
-    assert job.run(told=lambda launcher: launcher.at_once(order="stop_at"), EUNOMIA_STOP_AT=5) == DONE
+    assert job.run(ordered=lambda launcher: launcher.at_once(order="stop_at"), EUNOMIA_STOP_AT=5) == DONE
 
 
 def test_loops_by_step_leave_at_a_rung_at_the_end_of_a_pass(job: Any) -> None:
@@ -180,7 +180,7 @@ def test_a_corrupt_checkpoint_falls_back_to_the_last_good_one(job: Any) -> None:
     newest = job.run_dir / "checkpoints" / "000007.pt"
     newest.write_bytes(newest.read_bytes()[:-100])
     job.args = ("--tell-at", "1")
-    job.run(told=suspend_when_told(job.run_dir, order="suspend"))
+    job.run(ordered=suspend_when_ordered(job.run_dir, order="suspend"))
     assert job.said("suspended") == [{"step": 3}]
     job.args = ()
     assert job.run() == DONE
@@ -189,7 +189,7 @@ def test_a_corrupt_checkpoint_falls_back_to_the_last_good_one(job: Any) -> None:
 
 def test_checkpoints_are_saved_on_order_and_periodically(job: Any) -> None:
     job.args = ("--tell-at", "7")
-    assert job.run(told=suspend_when_told(job.run_dir, order="checkpoint")) == DONE
+    assert job.run(ordered=suspend_when_ordered(job.run_dir, order="checkpoint")) == DONE
     assert len(job.said("saved")) == 2  # the ordered one and the last
     assert job.said("saved")[0]["step"] < 12
     assert job.said("suspended") == []
@@ -213,10 +213,10 @@ def test_killed_it_goes_on_from_the_periodic_checkpoint(job: Any) -> None:
 
 
 def test_a_lost_launcher_does_not_stop_the_training(job: Any) -> None:
-    def told(launcher: Any) -> None:
+    def ordered(launcher: Any) -> None:
         launcher.on_message = lambda message: launcher.close_connections() if "hello" in message else None
 
-    assert job.run(told=told) == DONE, job.output()
+    assert job.run(ordered=ordered) == DONE, job.output()
     assert final_of(job) == unbroken(job, "whole")[0]
 
 

@@ -90,7 +90,7 @@ def test_a_run_dir_makes_it_resumable_alone(here: Path) -> None:
     assert [path.suffix for path in sorted(Path("mine/logs").iterdir())] == [".r1", ".r2"]
 
 
-def test_a_script_that_is_told_to_stop_stops_what_follows_it(here: Path) -> None:
+def test_an_order_to_stop_a_script_stops_what_follows_it(here: Path) -> None:
     script = here / "train.py"
     script.write_text((EXAMPLES / "train.py").read_text().replace("attach()", 'attach("mine")'))
     command = (
@@ -261,7 +261,7 @@ def test_the_socket_is_found_in_a_folder_with_a_long_path(tmp_path: Path) -> Non
             client.say("saved", {"step": 3})
             lines = [json.loads(line) for line in connection.recv(1000).splitlines()]
         assert lines == [{"hello": {"pid": os.getpid(), "rank": 1}}, {"saved": {"step": 3}}]
-        # The launcher comes back: the last of each kind is told again.
+        # The launcher comes back: the last of each kind is sent again.
         client.say("saved", {"step": 4})
         assert client.poll() == []
         client._next_try = 0.0

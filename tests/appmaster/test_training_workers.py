@@ -97,7 +97,7 @@ def test_what_micro_batches_log_is_their_mean(lab: Any, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_one_worker_that_evaluates_alone_is_told_so(lab: Any, tmp_path: Path) -> None:
+def test_one_worker_that_evaluates_alone_is_an_error(lab: Any, tmp_path: Path) -> None:
     script = tmp_path / "alone.py"
     text = DIGITS.read_text()
     assert "    with torch.no_grad():\n" in text

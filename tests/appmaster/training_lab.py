@@ -70,16 +70,16 @@ class Job:
     incarnation: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(self, *, workers: int = 1, told: Callable[["Order"], None] | None = None, **env: object) -> list[int]:
+    def run(self, *, workers: int = 1, ordered: Callable[["Order"], None] | None = None, **env: object) -> list[int]:
         """Run one incarnation to its end; return the exit codes by rank.
 
-        ``told`` is called before the workers start, to say what they are told at which message.
+        ``ordered`` is called before the workers start, to set the orders at each message.
         """
         self.incarnation += 1
         self.messages = []
         with orders(workers) as launcher:
-            if told is not None:
-                told(launcher)
+            if ordered is not None:
+                ordered(launcher)
             pids = [self._start(rank, workers, launcher, env) for rank in range(workers)]
             launcher.serve(pids)
             codes = [self.lab.wait(pid) for pid in pids]

@@ -1,6 +1,6 @@
 """Checks a journal and the workers' own files for violated invariants.
 
-It shares no code with the arbiter, so that it does not repeat the arbiter's errors: it reads SQLite and JSON itself, and
+It shares no code with the arbiter, so that it does not repeat the arbiter's errors: it reads SQLite and JSON, and
 replays the holders of each slot with code of its own. Its input is described in docs/reference/journal.md.
 """
 
