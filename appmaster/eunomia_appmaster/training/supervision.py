@@ -74,12 +74,12 @@ class Supervision:
         """
         if self._keeper.store is None:
             return
-        anew, ordered = not snapshot.saved, self._commands.ordered
-        if anew:
+        unsaved, ordered = not snapshot.saved, self._commands.ordered
+        if unsaved:
             # What was logged up to this step is not logged again after it, so it must be as safe.
             self._logbook.flush()
         self._keeper.save(snapshot)
-        self._commands.saved(snapshot.captured_at if anew else None)
+        self._commands.saved(snapshot.captured_at if unsaved else None)
         if self._gang.rank == 0 and (ordered or snapshot.step != self._saved_said):
             self._saved_said = snapshot.step
             self.say("saved", {"step": snapshot.step})
