@@ -1,7 +1,7 @@
 """The agent: values an offer on the app's side, with the same elasticity and valuation as the arbiter (Themis §4.2.2).
 
-It sees its own app only: it lays out a snapshot as ``snapshot.only(app)`` would, from what the offer says, and asks the
-two hooks. A valuation that promises ``SEPARABLE`` gives the same rows here as in the arbiter.
+It sees its own app only: it builds the snapshot of ``snapshot.only(app)`` from the offer, and calls the two hooks. A
+valuation that declares ``SEPARABLE`` returns the same rows here as in the arbiter.
 """
 
 import json
@@ -31,7 +31,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 @builds
 class Standing:
-    """What an agent knows of its app beside an offer."""
+    """An agent's data about its app in addition to an offer."""
 
     app: AppId
     user: UserId
@@ -43,7 +43,7 @@ class Standing:
 
 @builds
 class Known:
-    """What the app has reported by now."""
+    """The reports of the app so far."""
 
     jobs: Mapping[str, JobAdded]
     forecast: Forecast | None
@@ -80,8 +80,8 @@ class Agent:
         """Make the plugins that the profile names, with its options.
 
         Raises:
-            AgentError: one of them is not here, or of another version.
-            EunomiaError: it cannot be made.
+            AgentError: one of them is not installed, or has another version.
+            EunomiaError: it cannot be created.
         """
         values = _plugin(registry, valuation, Stage.VALUATION)
         sizes = values if elasticity.name == valuation.name else _plugin(registry, elasticity, Stage.ELASTICITY)
@@ -123,7 +123,7 @@ def _plugin(registry: Registry, wanted: pb.StagePlugin, stage: Stage) -> Any:
 
 
 def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) -> Snapshot:
-    """Lay out the snapshot of an app alone: one user, one app as row 0, its jobs, and what it holds."""
+    """Build the snapshot of an app alone: one user, one app as row 0, its jobs, and its slots."""
     state = State(cluster, seed=made.seed)
     state.now, state.round = Seconds(made.now), made.round
     user = state.users.add(id=standing.user, weight=standing.user_weight)

@@ -81,7 +81,7 @@ class CheckpointStore:
 
         Args:
             step: optimizer step whose state it holds.
-            write: writes the data to the path given to it (a temporary file beside the final one).
+            write: writes the data to the path given to it (a temporary file in the same folder).
             incarnation: which incarnation of the job writes, from 1.
 
         Raises:

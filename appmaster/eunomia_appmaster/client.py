@@ -108,7 +108,7 @@ class SubmittedApp:
 
 
 class Client:
-    """Speaks with an arbiter; a context manager.
+    """A connection to an arbiter; a context manager.
 
     Args:
         address: host:port; None: ``EUNOMIA_ADDRESS``, else the running arbiter's.
@@ -172,7 +172,7 @@ class Client:
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
-        """What apps there are, and on demand their jobs and all slots."""
+        """Returns the apps, and on demand their jobs and all slots."""
         return self._call(
             self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=_utf8(app, "an app's name"))
         )
@@ -194,7 +194,7 @@ class Client:
         return [app.app for app in apps]
 
     def explanations(self, name: str) -> Sequence[pb.Explanation]:
-        """Why a job waits; of an app: each of its jobs that wait.
+        """Returns why a job waits; for an app, each of its waiting jobs.
 
         Raises:
             InputError: there is no such job.
@@ -214,25 +214,25 @@ class Client:
         return self._call(self._stub.Cancel, pb.CancelRequest(app=_utf8(app, "an app's name")))
 
     def resume_app(self, app: str) -> pb.ResumeAppResponse:
-        """Take an app up again that failed since its app master ended.
+        """Resume an app that failed because its app master ended.
 
         Raises:
-            InputError: there is none of this name, it did not fail so, or what it would go on from is gone.
+            InputError: there is none of this name, it did not fail for that reason, or its files are gone.
         """
         return self._call(self._stub.ResumeApp, pb.ResumeAppRequest(app=_utf8(app, "an app's name")), retry=False)
 
     def health(self) -> pb.HealthResponse:
-        """How the arbiter is."""
+        """Returns the arbiter's health."""
         return self._call(self._stub.Health, pb.HealthRequest(), retry=False)
 
     def resume(self) -> pb.ResumeResponse:
-        """Have the chosen profile serve again, after a fallback."""
+        """Return to the chosen profile after a fallback."""
         return self._call(self._stub.Resume, pb.ResumeRequest())
 
     def _call(self, method: Callable[..., A], request: object, *, retry: bool = True) -> A:
-        """Call; an arbiter that is being restarted is asked again for a while.
+        """Call; the call is repeated for a while if the arbiter restarts.
 
-        Every call may be repeated: a submission carries an id of its own.
+        Every call may be repeated: a submission has an id of its own.
         """
         deadline = time.monotonic() + (RETRIES_SECONDS if retry and self._was_here() else 0.0)
         while True:
@@ -253,7 +253,7 @@ class Client:
         return tls_error(self._address, error.details() or "") is not None
 
     def _cure(self) -> str:
-        """How an arbiter is reached where none answers."""
+        """Returns the remedy when no arbiter answers."""
         running = [found for file in self._address_files if (found := Address.read(file)) is not None]
         if running and running[0].target != self.address:
             return f"one runs at {running[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
@@ -265,7 +265,7 @@ class Client:
         return (("authorization", f"Bearer {token}"),) if token and good else ()
 
     def _error(self, error: grpc.RpcError) -> EunomiaError:
-        """What went wrong, in Eunomia's own words."""
+        """Returns a gRPC error as one of Eunomia's own."""
         code, details = error.code(), error.details() or ""
         distrust = tls_error(self._address, details)
         if distrust is not None:

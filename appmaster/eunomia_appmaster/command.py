@@ -15,7 +15,7 @@ from eunomia.shapes import value
 from eunomia_appmaster.space import Parameters, arguments, text_of
 
 PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")
-"""Words in braces that are filled in, beside the parameters of the space; ``{{lr}}`` stands for ``{lr}`` itself."""
+"""Placeholders in addition to the parameters of the space; ``{{lr}}`` is a literal ``{lr}``."""
 _BRACES = re.compile(r"\{(\{[A-Za-z_][\w-]*\})\}|\{([A-Za-z_][\w-]*)\}")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _PYTHON_FLAGS_WITH_VALUE = ("-W", "-X")
@@ -23,7 +23,7 @@ _PYTHON_FLAGS_WITH_VALUE = ("-W", "-X")
 
 @value
 class Filling:
-    """What the placeholders of one trial stand for."""
+    """The values of the placeholders of one trial."""
 
     parameters: Parameters
     seed: int

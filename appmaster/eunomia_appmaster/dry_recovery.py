@@ -1,4 +1,4 @@
-"""Recovery tried dry: what an arbiter would say if it began with a journal now. Nothing is changed."""
+"""A dry run of the recovery: reports what an arbiter would find at a start with a journal. Nothing is changed."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, s
 
 @value
 class Dry:
-    """What a dry recovery came to."""
+    """The result of a dry recovery."""
 
     refused: str | None = None
-    """Why the arbiter would not begin; None: it would."""
+    """Why the arbiter would not start; None: it would."""
     lost: tuple[str, ...] = ()
-    """Apps that would have failed, since no note tells of them."""
+    """Apps that would fail, since they have no note."""
     said: tuple[str, ...] = ()
-    """What the arbiter would pass over or write again, a line each."""
+    """Damages that the arbiter would ignore or rewrite, a line each."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -29,7 +29,7 @@ class Dry:
 
 
 def try_recovery(path: Path) -> Dry:
-    """Read and fold a journal as the arbiter does at its start, under the fallback profile: no plugin is asked."""
+    """Read and replay a journal as the arbiter does at its start, under the fallback profile: no plugin is called."""
     try:
         with read_journal(path) as journal, journal.at_one_moment():
             kept = read_kept(journal)

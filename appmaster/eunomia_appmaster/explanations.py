@@ -1,4 +1,4 @@
-"""Explanations as messages: what a job is and has had, and why it waits."""
+"""Explanations as messages: a job's state and history, and why it waits."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 
 WAITING = ("waiting", "paused", "starting")
-"""States of which it is asked why."""
+"""States that have a reason."""
 
 
 def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
-    """What a job is and has had; ``add_why`` says why it waits.
+    """Returns a job's state and history; ``add_why`` adds why it waits.
 
     Args:
         state: the arbiter's.
@@ -54,14 +54,14 @@ def iterations_done(state: State, row: int, now: float) -> float:
 
 
 def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout: Layout | None) -> None:
-    """Say of each that waits why, and what would free it; this takes a while, and needs no lock."""
+    """Add to each waiting job its reason and its remedies; this takes a while, and needs no lock."""
     for message in messages:
         if message.state in WAITING:
             add_why(message, explainer.explain(JobId(message.job)), layout)
 
 
 def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:
-    """Add what was found out."""
+    """Add a reason to a message."""
     message.seconds = why.seconds
     if why.reason is None:
         return
@@ -88,7 +88,7 @@ def _frees(way: Way, layout: Layout | None) -> pb.Frees:
 
 
 def _slot(gpu: int, layout: Layout | None) -> str:
-    """A slot as people see it: its number, and its node where there are several."""
+    """Returns the name of a slot: its number, and its node if there are several."""
     if layout is None:
         return str(gpu)
     place = layout.places[gpu]

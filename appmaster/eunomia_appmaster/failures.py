@@ -1,4 +1,4 @@
-"""Trials of an app that failed for good: in a line for people, and as facts for machines."""
+"""Trials of an app that failed for good: as a line of text, and as JSON."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def failure_text(app: pb.App) -> str:
 
 
 def failure_facts(app: pb.App) -> dict[str, Any]:
-    """The same for machines: how many failed, and the last of them."""
+    """Returns the same as JSON: the number of failures, and the last of them."""
     rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]
     return {"failed": app.failed, "failures": rows}
 

@@ -1,4 +1,4 @@
-"""What this machine has to lease: GPUs with types and links, else CPU slots, within what the process may use.
+"""The slots of this machine: GPUs with types and links, else CPU slots, within the limits of this process.
 
 GPUs come through NVML, within ``CUDA_VISIBLE_DEVICES`` (indices count in NVML's order, that of
 ``CUDA_DEVICE_ORDER=PCI_BUS_ID``); CPUs by affinity and cgroup quota; memory by cgroup limit.
@@ -46,7 +46,7 @@ class LocalSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMachine:
-    """What of this machine the process may use."""
+    """The part of this machine that the process may use."""
 
     host: str
     slots: tuple[LocalSlot, ...]
@@ -58,7 +58,7 @@ class LocalMachine:
         return next((slot for slot in self.slots if slot.index == index), None)
 
     def describe(self) -> str:
-        """Say in one line what was taken."""
+        """Returns the slots in one line of text."""
         memory = f"{_short(self.memory_gib)} GiB"
         if self.slots[0].gpu_type == CPU_TYPE:
             count, each = len(self.slots), _short(self.slots[0].cpus, 2)
@@ -81,7 +81,7 @@ class FoundGpu:
 
 
 def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path("/")) -> LocalMachine:
-    """Look at this machine.
+    """Detect this machine's slots.
 
     Args:
         slots: CPU slots where no GPU is found, 4 by default; without meaning where there are GPUs.

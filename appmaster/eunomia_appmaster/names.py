@@ -1,4 +1,4 @@
-"""Names of apps and jobs that a user mistyped: what there is instead, and which of it was probably meant."""
+"""Errors for mistyped names of apps and jobs: the existing names, and the likely one."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ from eunomia.errors import InputError
 from eunomia.words import closest, did_you_mean
 
 MOST_NAMED = 6
-"""Names in one message: of more, the first ones and the last."""
+"""Most names in one message; of more names, the first ones and the last."""
 
 
 def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:
-    """The error for an app that is not there.
+    """Returns the error for an unknown app.
 
     Args:
-        name: as it was typed.
-        apps: those that are there.
+        name: as typed.
+        apps: the existing ones.
         place: a run's folder; None: the arbiter.
     """
     value = f'"{name}": no such app{did_you_mean(name, apps)}'
@@ -22,12 +22,12 @@ def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> 
 
 
 def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: str | None = None) -> InputError:
-    """The error for a job that is not there.
+    """Returns the error for an unknown job.
 
     Args:
-        name: as it was typed: ``app/number`` or an app.
-        jobs: of the app that the name begins with; empty: it is not there, or has none.
-        apps: those that are there.
+        name: as typed: ``app/number`` or an app.
+        jobs: of the app that the name begins with; empty: there is no such app, or it has no jobs.
+        apps: the existing ones.
         place: a run's folder; None: the arbiter.
     """
     app, _, number = name.partition("/")

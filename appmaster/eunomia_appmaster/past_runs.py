@@ -1,4 +1,4 @@
-"""Explanations of a run that is over, or goes on, from its journal: the state of a moment is folded again."""
+"""Explanations of a run, past or present, from its journal: the state at a point in time is replayed."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ ROUNDS_KEPT = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spell:
-    """A stretch of a job's life in one state, for one reason; seconds since the arbiter's start."""
+    """A span of a job in one state for one reason; seconds since the arbiter's start."""
 
     job: str
     start: float
@@ -123,7 +123,7 @@ class PastRun:
         raise no_such_job(name, in_order(mine), list(map(str, apps)), place=self._place)
 
     def history(self, name: str) -> list[Spell]:
-        """What became of a job, or of each job of an app, one stretch after the other.
+        """Returns the spans of a job, or of each job of an app, in order.
 
         Raises:
             InputError: there was no such job.
@@ -196,7 +196,7 @@ def _named(job: str, name: str) -> bool:
 
 
 def _weight(state: State, row: int) -> int:
-    """How telling a moment is: a job that waits, and nothing is under way to it; else that waits, is paused, or any."""
+    """Ranks a point in time: the job waits and no slot is on its way to it; else it waits, it is paused, or any."""
     kind = JobState(int(state.jobs.live.state[row]))
     if kind is JobState.WAITING:
         under_way = any(state.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
@@ -205,7 +205,7 @@ def _weight(state: State, row: int) -> int:
 
 
 def _granted(state: State, app: int) -> bool:
-    """Its app has been granted slots on which nothing runs yet: the wait is over but for its tuner."""
+    """Whether its app has idle slots: only the tuner has to assign them to the job."""
     held = state.holdings.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
     return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)

@@ -1,4 +1,4 @@
-"""How an app was submitted: what its master needs beside the app file, kept in ``submission.json`` of its folder."""
+"""The data of a submission that an app master needs in addition to the app file: ``submission.json`` of its folder."""
 
 import getpass
 import json
@@ -19,7 +19,7 @@ class Submission:
     """One submission."""
 
     file_name: str
-    """As errors name it, such as ``digits-sha.toml``."""
+    """Its name in errors, such as ``digits-sha.toml``."""
     folder: Path
     """Absolute: the working folder of its workers."""
     user: str
@@ -57,7 +57,7 @@ class Submission:
 
 
 def login_name() -> str:
-    """Who runs this process; a number where the system knows no name for it."""
+    """Returns the user of this process; its number if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

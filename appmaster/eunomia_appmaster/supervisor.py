@@ -1,4 +1,4 @@
-"""Keeps an arbiter and a launcher running on this machine: starts them, and starts them again when they die.
+"""Keeps an arbiter and a launcher running on this machine: starts them, and restarts them when they die.
 
 A restart needs no further data: the arbiter recovers from its journal, the launcher from its containers' files, and
 both find each other through the state folder.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 HEALTHY_SECONDS = 30.0
-"""A process that ran for so long is restarted at once."""
+"""A process that ran for this many seconds is restarted at once."""
 MOST_PAUSE_SECONDS = 5.0
 MOST_FAILURES = 8
-"""Restarts in a row, none of which lasted, before it is given up."""
+"""Restarts in a row of short runs, after which a process is given up."""
 STOP_SECONDS = 20.0
 END_SECONDS = 60.0
 """For a launcher that only ends what another one left."""
@@ -84,7 +84,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The pid of the present process."""
         process = self.process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -125,7 +125,7 @@ class Child:
                 process.send_signal(number)
 
     def _keep(self) -> None:
-        """Run it again and again; this thread lives as long as the process does, which the death signal asks for."""
+        """Restart it in a loop; this thread must outlive each process, since the death signal follows the thread."""
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -301,7 +301,7 @@ class Supervisor:
             log.info("cpus.shared", by=other.words())
 
     def _left_address(self) -> str | None:
-        """Where an arbiter that was killed with its supervisor was reached: app masters still look for it there."""
+        """Returns the address of an arbiter that was killed with its supervisor: app masters still call it there."""
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
@@ -330,7 +330,7 @@ class Supervisor:
             time.sleep(0.03)
 
     def check(self) -> None:
-        """Look whether both are kept running.
+        """Check that both are kept running.
 
         Raises:
             EunomiaError: one of them was given up; an ``InputError`` if it rejected its input.
@@ -376,7 +376,7 @@ class Supervisor:
 
 
 def left_running(state_dir: Path) -> bool:
-    """Whether a launcher left containers in a state folder of which it did not note that they had ended."""
+    """Whether a launcher left containers in a state folder whose end it did not record."""
     from eunomia_appmaster.launcher.container import RECORD
 
     try:

@@ -1,9 +1,9 @@
-"""The tuner port: what a hyperparameter search tells the app master, in Syne Tune's words and Themis' Figure 7.
+"""The tuner interface between a hyperparameter search and the app master, after Syne Tune and Themis' Figure 7.
 
-A tuner is a state machine without clock, threads or files. The app master calls it from one thread: it tells what
-became of trials, and asks which trials shall run now and up to which iteration. Everything that a tuner knows is in
-``state()``, plain values for JSON, so that a restarted app master goes on with nothing lost. A simulator drives the
-same object in virtual time.
+A tuner is a state machine without clock, threads or files. The app master calls it from one thread: it reports the
+results and ends of trials, and asks which trials run now and up to which iteration. The whole state of a tuner is in
+``state()``, plain values for JSON, so that a restarted app master loses nothing. A simulator drives the same object in
+virtual time.
 """
 
 import math
@@ -48,15 +48,15 @@ TUNERS: Mapping[str, str] = {
 """Built-in tuners as ``module:class`` by the kind that an app file names; plugins add theirs by ``eunomia_tuners``."""
 
 CONCURRENT_TRIALS = 4
-"""Trials that a sampler of Optuna suggests ahead of results, where an app file does not say."""
+"""Trials that a sampler of Optuna suggests ahead of results, by default."""
 
 
 class Action(Enum):
-    """What shall become of a trial that has just reported a metric."""
+    """The tuner's decision about a trial that has just reported a metric."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
-    """Suspend it now; the tuner may name it again later, and it then goes on from its checkpoint."""
+    """Suspend it now; if the tuner lists it again later, it goes on from its checkpoint."""
     STOP = "stop"
     """End it now, for good."""
 
@@ -88,16 +88,16 @@ class JobInfo:
     """One job of a phase, Themis' ``JobInfo``; its time by iteration is filled in by ``forecast``."""
 
     trial: int | None
-    """None: not chosen yet, the median trial stands for it."""
+    """None: not chosen yet, so the median trial represents it."""
     iterations_left: float
-    """Iterations that this phase still asks of it."""
+    """Its remaining iterations in this phase."""
     least: int
     most: int
 
 
 @value
 class Speed:
-    """How fast a trial is known to be."""
+    """The known speed of a trial."""
 
     seconds_per_iteration: float
     """On one slot, nothing slowed down."""
@@ -107,7 +107,7 @@ class Speed:
 
 @value
 class Search:
-    """What a tuner is made of, beside its own options."""
+    """The inputs of a tuner in addition to its own options."""
 
     space: Space
     metric: str | None
@@ -123,17 +123,17 @@ class Search:
     max_concurrent_trials: int = CONCURRENT_TRIALS
     """Trials that a sampler of Optuna suggests ahead of results."""
     startup_trials: int | None = None
-    """Trials that it draws at random before it learns; None: as Optuna has it."""
+    """Trials that it draws at random before it learns; None: Optuna's default."""
     milestones: tuple[int, ...] = ()
-    """Iterations at which the learning rate drops, ascending: what came before does not tell what comes after."""
+    """Iterations at which the learning rate drops, ascending: earlier metrics do not predict later ones."""
 
     @property
     def learns(self) -> bool:
-        """Whether trials are suggested one after another, by a sampler that hears of results."""
+        """Whether trials are suggested one after another, by a sampler that gets the results."""
         return self.sampler in OPTUNA_SAMPLERS
 
     def trial(self, number: int) -> Trial:
-        """Return trial ``number`` (from 1) as the sampler gives it.
+        """Return trial ``number`` (from 1) from the sampler.
 
         Raises:
             InputError: the sampler learns from results, and the tuner asks for its trials ahead of them.
@@ -147,7 +147,7 @@ class Search:
         return Trial(number=number, parameters=parameters, seed=trial_seed(self.seed, number))
 
     def better_first(self, metric: float) -> float:
-        """Return a key that sorts the better metric first, and what is not finite last."""
+        """Return a key that sorts the better metric first, and metrics that are not finite last."""
         if not math.isfinite(metric):
             return math.inf
         return -metric if self.mode == "max" else metric
@@ -164,7 +164,7 @@ class Tuner(Protocol):
 
     @classmethod
     def create(cls, search: Search, options: Any) -> Self:
-        """Make the tuner at its beginning.
+        """Create the tuner in its initial state.
 
         Raises:
             InputError: the options do not fit the search, such as rungs of less than an iteration.
@@ -176,25 +176,25 @@ class Tuner(Protocol):
         ...
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """Hear of a metric of a running trial, perhaps NaN; called once for each point, in order of iteration."""
+        """Process a metric of a running trial, which may be NaN; called once for each point, in order of iteration."""
         ...
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """Hear that a trial paused at its ``stop_at`` with this last metric; None: it never logged any."""
+        """Process that a trial paused at its ``stop_at`` with this last metric; None: it never logged one."""
         ...
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
-        """Hear that a trial's script ended well, wherever its ``stop_at`` was."""
+        """Process that a trial's script finished, whatever its ``stop_at``."""
         ...
 
     def on_failed(self, trial: int) -> None:
-        """Hear that a trial failed for good: all its retries are used up."""
+        """Process that a trial failed for good: all its retries are used up."""
         ...
 
     def runs(self) -> Sequence[Run]:
-        """Return the trials that shall run now, the first in line first; running ones stay in the list.
+        """Return the trials to run now, in order of priority, running ones included.
 
-        A trial that was listed and is listed no more shall not run now: it is paused if it runs.
+        A running trial that is no longer listed is paused.
         """
         ...
 
@@ -291,15 +291,15 @@ def forecast(
 
     Jobs that are not chosen yet are copies of the median trial by time per iteration (§4.3.2), the slower one of two
     (§4.3.3 estimates the last phase of two jobs of 100 and 120 s by the latter).
-    The work in all (B) is what the trials have done, stopped ones included, and what the phases still ask.
+    The total work (B) is the work done by all trials, stopped ones included, and the remaining work of the phases.
 
     Args:
         tuner: the search.
         done: iterations done by trial.
-        speeds: what is known of each trial's speed.
+        speeds: each trial's known speed.
         otherwise: speed of a trial without a known speed if no trial has one; else it is their median.
-        useful: by trial, slots beyond which it would not be brought on now, such as where widening it does not pay. It
-            bounds what its phase asks for, not what the app is entitled to.
+        useful: by trial, the most slots of use to it now, such as its present ones if widening does not pay. It bounds
+            the demand of its phase, not the app's entitlement.
 
     Returns:
         None where the work of a job is not known.
@@ -345,7 +345,7 @@ def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Spee
 
 
 def check_grid(search: Search, *, place: str | None = None) -> None:
-    """Refuse a grid that has no end, or fewer points than trials.
+    """Refuse an infinite grid, or one with fewer points than trials.
 
     Raises:
         InputError: either of them.

@@ -15,7 +15,7 @@ from eunomia_appmaster.journal_check.workers import Workers
 
 JOURNAL = "journal.sqlite"
 CLOCK_SECONDS = 1.0
-"""Where the machine's clock went back by more than this, times of files and of the journal are not compared."""
+"""If the machine's clock went back by more seconds than this, times of files and journal are not compared."""
 
 
 def check_folder(folder: Path, *, over: bool = False) -> Report:
@@ -26,7 +26,7 @@ def check_folder(folder: Path, *, over: bool = False) -> Report:
         over: whether the run is over, so that an app that has not ended is lost.
 
     Raises:
-        InputError: there is no journal, or none that this version knows.
+        InputError: there is no journal, or one of an unknown version.
     """
     path = folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - also under a name that no disk takes
     report = Report(running=is_held(path))
@@ -114,7 +114,7 @@ class _Check:
             self.report.steps += 1
 
     def _begin(self, step: Step, slots: Slots, work: Work) -> bool:
-        """Whether the fold can begin with this step: the first, or one that follows on a saved state."""
+        """Whether the replay can begin with this step: the first one, or one that follows a saved state."""
         self.report.first_step = self.report.first_step or step.number
         if step.number == 1:
             return True
@@ -168,7 +168,7 @@ class _Check:
         return False
 
     def _check_launcher(self, slots: Slots) -> None:
-        """No launcher may have heard of an epoch that the journal does not know."""
+        """Check that no launcher has an epoch that the journal does not know."""
         known = slots.last_epoch + (1 if slots.machine_was_lost else 0)  # a machine that comes back is fenced again
         for slot, epoch in self.files.epochs.items():
             if epoch > known:

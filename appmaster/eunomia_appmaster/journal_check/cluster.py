@@ -1,4 +1,4 @@
-"""The machines and slots of a journal, as its layout says."""
+"""The machines and slots of a journal, from its layout."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,19 +23,19 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """How many there are."""
+        """Returns the number of slots."""
         return sum(len(machine.slots) for machine in self.machines)
 
     def machine_of(self, slot: int) -> Machine | None:
-        """Where a slot is; None: there is no such slot."""
+        """Returns the machine of a slot; None if there is no such slot."""
         return next((machine for machine in self.machines if slot in machine.slots), None)
 
     @classmethod
     def read(cls, layout: Any) -> "Cluster":
-        """From the layout's plain values.
+        """Returns the cluster of a layout's plain values.
 
         Raises:
-            ValueError, KeyError, TypeError: it is none.
+            ValueError, KeyError, TypeError: the layout is malformed.
         """
         described, places = layout
         machines, start = [], 0

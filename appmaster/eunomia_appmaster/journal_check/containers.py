@@ -1,4 +1,4 @@
-"""What the workers' own files say: which process was on which slot from when to when, under which epoch."""
+"""Reads the workers' own files: each process with its slot, its span of time and its epoch."""
 
 import json
 from collections import defaultdict
@@ -45,14 +45,14 @@ class Container:
 
     @property
     def span(self) -> str:
-        """When it ran, in words."""
+        """Returns its span of time as text."""
         until = "now" if self.end == FOREVER else f"{self.end:.3f}"
         return f"from {self.start or 0.0:.3f} to {until}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """What workers and launcher have written; ``epochs``: by slot of the node the latest that the launcher heard of."""
+    """The files of workers and launcher; ``epochs``: the launcher's latest epoch by slot of the node."""
 
     containers: list[Container]
     epochs: dict[int, int]
@@ -127,7 +127,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 
 
 def check_alone(containers: Iterable[Container], folder: Path, tell: Tell) -> None:
-    """Hold the workers' files against each other."""
+    """Check the workers' files against each other."""
     by_slot: dict[int, list[Container]] = defaultdict(list)
     gangs: dict[tuple[str, int], list[Container]] = defaultdict(list)
     for container in containers:

@@ -1,4 +1,4 @@
-"""What the checker finds: a rule that was broken, and where."""
+"""The findings of the checker: a violated rule and its place."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class Rule(Enum):
-    """What must hold, by a short name."""
+    """The checked rules, by a short name."""
 
     HELD_TWICE = "held-twice"
     """A slot has at most one lease at a time, and a job its own slots."""
@@ -38,20 +38,20 @@ class Rule(Enum):
     NO_SUCH_LEASE = "no-such-lease"
     """Orders are about leases that were begun, and about apps and jobs that are there."""
     CHECKPOINT_DIFFERS = "checkpoint-differs"
-    """A saved state says what follows from the steps before it."""
+    """A saved state equals the replay of the steps before it."""
     NOT_RECOVERABLE = "not-recoverable"
     """An arbiter begins with the journal; tried dry, with the arbiter's own code."""
     UNREADABLE = "unreadable"
-    """Every row can be read, and is as it was written."""
+    """Every row can be read, and its checksum fits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A rule that was broken.
+    """A violation of a rule.
 
     Attributes:
-        rule: which.
-        what: in a sentence.
+        rule: the violated one.
+        what: the violation in a sentence.
         place: the journal's row (``step 27``, ``checkpoint after step 200``) or a file below the folder.
         at: Unix times that belong to it.
     """
@@ -83,7 +83,7 @@ Tell = Callable[[Finding], None]
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Report:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         findings: the first ``MOST`` of them.
@@ -111,7 +111,7 @@ class Report:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
     def tell(self, finding: Finding) -> None:
-        """Take a finding."""
+        """Add a finding."""
         self.found += 1
         if len(self.findings) < self.MOST:
             self.findings.append(finding)

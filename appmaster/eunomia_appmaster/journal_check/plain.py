@@ -5,10 +5,10 @@ from typing import Any
 
 
 def plain(made: Any) -> Any:
-    """Values without the objects that say of which type they are: lists, dicts of fields, names of members.
+    """Returns values without the objects that name their types: lists, dicts of fields, names of members.
 
     Raises:
-        ValueError: an object that says nothing known.
+        ValueError: an object without a known type.
     """
     if isinstance(made, list):
         return [plain(item) for item in made]
@@ -34,5 +34,5 @@ def plain(made: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """A number; what JSON has no number for is text."""
+    """Returns a number; numbers that JSON cannot hold are text."""
     return math.nan if value is None else float(value)

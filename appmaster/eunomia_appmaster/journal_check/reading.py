@@ -51,10 +51,10 @@ class Rows:
 
     Args:
         path: of the journal.
-        tell: hears of rows that cannot be read.
+        tell: called with each finding about an unreadable row.
 
     Raises:
-        InputError: there is no journal, or none that this version knows.
+        InputError: there is no journal, or one of an unknown version.
     """
 
     def __init__(self, path: Path, tell: Tell) -> None:
@@ -84,7 +84,7 @@ class Rows:
         self._database.close()
 
     def check_pages(self) -> None:
-        """Look for damage to the file itself."""
+        """Check the file itself for damage."""
         try:
             (answer,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
@@ -93,7 +93,7 @@ class Rows:
             self._unreadable(f"the file is damaged: {answer}", self._path.name)
 
     def meta(self, key: str) -> Any:
-        """What holds for the whole journal, as plain values; None: nothing."""
+        """Returns a value of the whole journal as plain values; None if there is none."""
         try:
             found = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return None if found is None else plain(json.loads(found[0]))
@@ -110,7 +110,7 @@ class Rows:
         return 0
 
     def dropped(self) -> int:
-        """Number of the last step that was dropped as retention asks; 0: none."""
+        """Returns the number of the last step dropped by retention; 0 if none was."""
         return max((last for _, last, file in self._segments() if file is None), default=0)
 
     def steps(self) -> Iterator[Step]:
@@ -202,7 +202,7 @@ class Rows:
         return crc is None or crc == zlib.crc32(state)
 
     def check_values(self) -> None:
-        """Look at each row of notes, meta and segments: its sum, where there is one, and whether it is JSON."""
+        """Check each row of notes, meta and segments: its checksum, if there is one, and its JSON."""
         notes = self._check_table("notes", ("kind", "key", "value"))
         self._check_table("meta", ("key", "value"))
         if self.version > 2:
@@ -229,7 +229,7 @@ class Rows:
 
 
 def _sum(columns: Sequence[Any]) -> int:
-    """The sum that version 3 writes: text as it is, the rest as Python writes it, a line each."""
+    """Returns the checksum of version 3: over text as it is and other values as Python formats them, a line each."""
     lines = (column if isinstance(column, str) else repr(column) for column in columns)
     return zlib.crc32("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
 
@@ -250,8 +250,8 @@ def _words(key: Sequence[Any]) -> str:
 def _opened(path: Path) -> sqlite3.Connection:
     """Open for reading; if the folder cannot be written, as an immutable file.
 
-    The latter leaves out what SQLite has written beside the journal only, so it is done where nothing is there. A
-    writer that begins or ends may refuse a reader for a moment.
+    The latter ignores SQLite's write-ahead log, so it is used only if there is none. A writer that begins or ends may
+    refuse a reader for a moment.
     """
     uri, why = path.resolve().as_uri(), ""
     for attempt in range(ATTEMPTS):
@@ -269,7 +269,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _is_written_beside(path: Path) -> bool:
-    """Whether steps may stand in SQLite's log beside the journal only."""
+    """Whether SQLite's write-ahead log may have steps that the journal's file does not."""
     beside = path.with_name(f"{path.name}-wal")
     return beside.exists() and beside.stat().st_size > 0
 

@@ -1,4 +1,4 @@
-"""A saved state against what follows from the steps before it, as far as the checker follows them."""
+"""Compares a saved state with the replay of the steps before it, as far as the checker replays them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ LEAVING, DOWN = 3, 4
 
 @dataclass(slots=True)
 class Columns:
-    """What a saved state says of each slot."""
+    """The columns of a saved state by slot."""
 
     lease: list[int]
     epoch: list[int]
@@ -33,7 +33,7 @@ class Columns:
 
 
 def compare(saved: Saved, step: Step, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
-    """Hold a saved state against the fold up to its step; ``offer``: the open one."""
+    """Compare a saved state with the replay up to its step; ``offer``: the open one."""
     place = f"checkpoint after step {saved.after_step}"
 
     def differs(name: str, there: object, follows: object, slot: int | None = None) -> None:
@@ -83,7 +83,7 @@ def _compare_slot(
 
 
 def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
-    """Take a saved state as what was before the steps that are left.
+    """Begin the replay from a saved state.
 
     Raises:
         KeyError, TypeError, ValueError: a part of it is missing.

@@ -15,12 +15,12 @@ _LEAVERS = ("SUSPEND", "SHRINK")
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """A slot in the hands of a lease, or promised to it.
+    """A slot that a lease holds, or that is promised to it.
 
     Attributes:
         epoch: of the last order about it.
-        epochs: under which something may have started on it.
-        since: Unix time of the step that gave it.
+        epochs: under which a container may have started on it.
+        since: Unix time of the step that granted it.
     """
 
     lease: int
@@ -36,14 +36,14 @@ class Hold:
 
 @dataclass(slots=True)
 class Slots:
-    """The fold.
+    """The replay of the slots' holders.
 
     Attributes:
         held: by slot: its holder.
         promised: by slot: the lease that gets it when its holder has left.
         down: slots of machines that do not answer.
         last_epoch: the greatest that an order had.
-        begun: leases that hold or are promised something.
+        begun: leases that hold slots, or to which slots are promised.
     """
 
     cluster: Cluster
@@ -69,7 +69,7 @@ class Slots:
         return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
 
     def take(self, step: Step) -> None:
-        """Fold one step; ``work`` has folded it already."""
+        """Replay one step; ``work`` has replayed it already."""
         self._place, self._at, self._number = f"step {step.number}", step.at, step.number
         events = step.events
         for event in events:
@@ -140,7 +140,7 @@ class Slots:
                 self._end(slot)
 
     def _not_its_holder(self, slot: int, lease: int, epoch: int) -> None:
-        """A slot is given back by a lease that does not have it: one step may say it in several events."""
+        """Check a release by a lease that does not hold the slot: one step may repeat a release in several events."""
         if not 0 <= slot < self.cluster.slots:
             self._find(Rule.NO_SUCH_SLOT, f"lease {lease} gives slot {slot} back, which the cluster does not have")
             return
@@ -151,7 +151,7 @@ class Slots:
         self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
 
     def _give_up(self, event: dict[str, Any]) -> None:
-        """What leases were only promised goes without an order when they end."""
+        """Drop the promises of leases that end, for which there is no order."""
         match event["is"]:
             case "JobFinished" | "JobFailed" | "JobPaused":
                 self._drop_promises(*{each.lease for each in self.promised.values() if each.job == event["job"]})
@@ -180,7 +180,7 @@ class Slots:
         self.last_epoch = max(self.last_epoch, epoch, fence)
 
     def _check_order(self, order: dict[str, Any], leases: set[int]) -> None:
-        """An order must be about slots and a lease that there are, and its gang whole."""
+        """Check that an order is about existing slots and an existing lease, and that its gang is whole."""
         slots = order["gpus"]
         for slot in [*slots, *order["leaving"]]:
             if not 0 <= slot < self.cluster.slots:
@@ -211,7 +211,7 @@ class Slots:
                 self._find(Rule.HELD_TWICE, f"{_words(order)} takes slot {slot}, but {other} holds it", order, slot)
 
     def _stay(self, order: dict[str, Any]) -> None:
-        """What a lease keeps goes on under the epoch of the order."""
+        """Move the slots that a lease keeps to the epoch of the order."""
         for slot in order["gpus"]:
             hold = self.held.get(slot)
             if hold is not None and hold.lease == order["lease"]:

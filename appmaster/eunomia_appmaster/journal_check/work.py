@@ -10,11 +10,11 @@ from eunomia_appmaster.journal_check.reading import Step
 
 @dataclass(slots=True)
 class Work:
-    """The fold.
+    """The replay of apps and jobs.
 
     Attributes:
         live: by app that arrived and has not ended: Unix time and number of the step of its arrival.
-        ended: how many ended how.
+        ended: number of apps by kind of end.
         whole: whether the journal was read from its first step on, so that every app's arrival was seen.
     """
 
@@ -23,13 +23,13 @@ class Work:
     live: dict[str, tuple[float, int]] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
     _jobs: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """By job that there is: its app, the fewest and the most slots that it takes."""
+    """By live job: its app, the fewest and the most slots that it takes."""
     _over: set[str] = field(default_factory=set)
     _place: str = ""
     _at: float = 0.0
 
     def take(self, step: Step) -> None:
-        """Fold one step."""
+        """Replay one step."""
         self._place, self._at = f"step {step.number}", step.at
         for event in step.events:
             match event["is"]:
@@ -52,7 +52,7 @@ class Work:
                 self._jobs.setdefault(str(event["job"]), (str(event["app"]), *sizes))
 
     def check_divisions(self, step: Step, holders: dict[int, str]) -> None:
-        """Hold what tuners put where against sizes and holders; ``holders``: the app of each slot that is held."""
+        """Check the divisions of tuners against sizes and holders; ``holders``: the app of each held slot."""
         refused = [str(fault.get("what", "")) for fault in step.decision.get("faults", ()) if not fault.get("stage")]
         for event in step.events:
             if event["is"] != "JobsDivided":
@@ -71,7 +71,7 @@ class Work:
                 self._find(Rule.HELD_TWICE, f"two jobs of {app} are put on slot {slot}", app, slot)
 
     def check_start(self, order: dict[str, Any], place: str, at: float) -> None:
-        """An order must be for an app that is there, and for all of a gang."""
+        """Check that an order is for a live app and a whole gang."""
         self._place, self._at = place, at
         app, job = str(order["app"]), order["job"]
         if app not in self.live and (self.whole or app in self._over):
@@ -81,7 +81,7 @@ class Work:
             self._check_size(str(job), len(order["gpus"]), f"lease {order['lease']} puts it")
 
     def finish(self, *, over: bool) -> None:
-        """The journal ends here; ``over``: no app should be left."""
+        """Check the apps at the journal's end; ``over``: no app may be live."""
         for app, (at, number) in self.live.items() if over else ():
             what = f"{app} arrived, and neither finished nor failed nor was cancelled"
             self.tell(Finding(rule=Rule.APP_LOST, what=what, place=f"step {number}", app=app, at=(at,)))

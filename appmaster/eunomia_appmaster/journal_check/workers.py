@@ -11,7 +11,7 @@ from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
 
 @dataclass(slots=True)
 class Workers:
-    """Containers by slot and epoch, each held against what the journal says of these.
+    """Containers by slot and epoch, each checked against the journal.
 
     Attributes:
         folder: below which their files are.
@@ -26,13 +26,13 @@ class Workers:
     _mine: dict[tuple[int, int], list[Container]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, containers: Iterable[Container]) -> None:
-        """Take what the files say."""
+        """Add the containers of the files."""
         for container in containers:
             if container.slot is not None:
                 self._mine[container.slot, container.epoch].append(container)
 
     def ordered(self, slot: int, epoch: int, app: str, at: float, place: str) -> None:
-        """An order of this epoch about the slot was journaled at ``at``."""
+        """Check the containers of an order of this epoch about the slot, journaled at ``at``."""
         for container in self._mine.get((slot, epoch), ()):
             container.ordered = True
             if container.app != app:
@@ -43,7 +43,7 @@ class Workers:
                 self._find(Rule.UNJOURNALED_ORDER, what, container, place, at)
 
     def left(self, slot: int, epochs: Iterable[int], since: float, until: float | None, place: str) -> None:
-        """A lease held the slot from ``since`` to ``until`` (None: it still does, or that is unknown)."""
+        """Check the containers of a lease that held the slot from ``since`` to ``until`` (None: open or unknown)."""
         if not self.timed:
             return
         for container in self._of(slot, epochs):
@@ -63,7 +63,7 @@ class Workers:
                 self._find(Rule.RAN_UNHELD, what, container, place, until)
 
     def finish(self, first_epoch: int, last_epoch: int) -> None:
-        """The journal ends here; orders up to ``first_epoch`` may stand in steps that were dropped, or in none."""
+        """Check the remaining containers; orders up to ``first_epoch`` may be in dropped steps, or in none."""
         for containers in self._mine.values():
             for container in containers:
                 if not container.ordered and container.epoch > first_epoch:
