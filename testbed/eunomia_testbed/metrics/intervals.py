@@ -36,6 +36,31 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
     return Interval(mean=mean, low=mean - half, high=mean + half, count=count)
 
 
+def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
+    """How many paired differences would decide, if more of them spread as these do about the same mean.
+
+    The smallest count, above that of these, whose 95 % t interval leaves out 0.
+
+    Args:
+        differences: at least two.
+        most: the largest count that is of use; None is returned where even this does not decide.
+    """
+    count = len(differences)
+    mean = math.fsum(differences) / count
+    deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (count - 1))
+
+    def decides(wanted: int) -> bool:
+        return t_quantile(0.975, wanted - 1) * deviation < abs(mean) * math.sqrt(wanted)
+
+    low, high = count, most
+    if not decides(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high
+
+
 def t_quantile(probability: float, freedom: int) -> float:
     """The quantile of Student's t with ``freedom`` degrees of freedom, to nine digits, for probabilities above 0.5."""
     low, high = 0.0, 1.0

@@ -7,21 +7,40 @@ from collections.abc import Sequence
 import polars as pl
 
 from eunomia.shapes import value
-from eunomia_testbed.metrics.intervals import Interval, interval
+from eunomia_testbed.metrics.intervals import Interval, enough_to_decide, interval
 from eunomia_testbed.report.words import duration, percent
 
 FAIR, FAST = "rho_worst", "jct_mean_seconds"
 """What the choice weighs: the worst ρ, and the mean JCT."""
+MOST_SEEDS = 1_000
+"""An estimate of more seeds than this is not given as a number: the policies are as good as equal."""
 
 
 @value
 class Choice:
-    """A policy, why, and the policies that are not worse than another in both respects."""
+    """The policy with the smallest product, why, and those that are not worse than another in both respects.
+
+    ``alike`` are the policies that the seeds do not tell from it; with one of these the choice is undecided.
+    """
 
     policy: str
     because: str
     frontier: tuple[str, ...]
     among: tuple[str, ...]
+    alike: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether the seeds tell the policy from every other."""
+        return not self.alike
+
+    @property
+    def answer(self) -> str:
+        """Such as ``Take las``, or ``Undecided: las or srtf``."""
+        if self.decided:
+            return f"Take {self.policy}"
+        *others, last = (self.policy, *self.alike)
+        return f"Undecided: {', '.join(others)} or {last}"
 
 
 def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> Choice | None:
@@ -52,8 +71,12 @@ def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> C
     clauses.append(_time(seeds, taken, quickest, times, _second(able, taken, times)))
     if judged:
         clauses.append(_rho(seeds, taken, fairest, rhos, _second(able, taken, rhos), kind))
-    clauses.append(_alike(seeds, taken, [each for each in able if each != taken], judged=judged))
-    return Choice(policy=taken, because="; ".join(filter(None, clauses)), frontier=kept, among=tuple(order))
+    weighed = (FAST, FAIR) if judged else (FAST,)
+    others = [each for each in able if each != taken]
+    alike = [each for each in others if all(_noise(seeds, metric, taken, each) for metric in weighed)]
+    clauses.append(_open(seeds, taken, alike, weighed))
+    because = "; ".join(filter(None, clauses))
+    return Choice(policy=taken, because=because, frontier=kept, among=tuple(order), alike=tuple(alike))
 
 
 def over_seeds(rows: pl.DataFrame, metric: str) -> Interval | None:
@@ -93,24 +116,47 @@ def _time(seeds: dict[str, pl.DataFrame], taken: str, best: str, times: dict[str
 
 
 def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, float], second: str, kind: str) -> str:
-    worst = f"worst {kind} {rhos[taken]:.2f}"
+    means = ", mean of the seeds" if max(rows.height for rows in seeds.values()) > 1 else ""
+    worst = f"worst {kind} {rhos[taken]:.2f}{means}"
     if taken == best:
         behind = f" ({second}: {rhos[second]:.2f})" if second != taken else ""
         return f"{worst}, the lowest{_noise(seeds, FAIR, taken, second)}{behind}"
     return f"{worst} against {rhos[best]:.2f} under {best}, the lowest{_noise(seeds, FAIR, taken, best)}"
 
 
-def _alike(seeds: dict[str, pl.DataFrame], taken: str, others: Sequence[str], *, judged: bool) -> str:
-    """Policies that cannot be told from the one that is taken in anything that was weighed."""
-    weighed = (FAST, FAIR) if judged else (FAST,)
-    alike = [each for each in others if all(_noise(seeds, metric, taken, each) for metric in weighed)]
-    return f"these seeds do not tell it from {', '.join(alike)}" if alike else ""
+def _open(seeds: dict[str, pl.DataFrame], taken: str, alike: Sequence[str], weighed: Sequence[str]) -> str:
+    """What the seeds leave open, and how many would decide; of a single seed that it shows no noise."""
+    if max(rows.height for rows in seeds.values()) == 1:
+        return "of one seed: several seeds show whether that is more than chance"
+    if not alike:
+        return ""
+    wanted = [_seeds_to_decide(seeds, taken, each, weighed) for each in alike]
+    known = [count for count in wanted if count is not None]
+    told = f"about {max(known):,} seeds would decide" if len(known) == len(alike) else _as_good_as_equal(alike, wanted)
+    return f"these seeds do not tell {taken} from {', '.join(alike)}; {told}"
+
+
+def _as_good_as_equal(alike: Sequence[str], wanted: Sequence[int | None]) -> str:
+    """Names those that no reasonable number of seeds tells apart."""
+    equal = ", ".join(each for each, count in zip(alike, wanted, strict=True) if count is None)
+    return f"{MOST_SEEDS:,} seeds would not tell it from {equal} either: as good as equal here"
+
+
+def _seeds_to_decide(seeds: dict[str, pl.DataFrame], one: str, other: str, weighed: Sequence[str]) -> int | None:
+    """The fewest that tell two policies apart in one of the metrics; None is more than ``MOST_SEEDS``."""
+    found = [enough_to_decide(_differences(seeds, metric, one, other), MOST_SEEDS) for metric in weighed]
+    return min((count for count in found if count is not None), default=None)
+
+
+def _differences(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> list[float]:
+    """Of a metric, seed by seed."""
+    pairs = seeds[one].select("seed", metric).join(seeds[other].select("seed", metric), on="seed").drop_nulls()
+    return [float(each) for each in pairs[metric] - pairs[f"{metric}_right"]]
 
 
 def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:
     """Said where the difference, seed by seed, cannot be told from none; a single seed has no noise to measure."""
-    pairs = seeds[one].select("seed", metric).join(seeds[other].select("seed", metric), on="seed").drop_nulls()
-    found = interval((pairs[metric] - pairs[f"{metric}_right"]).to_list())
+    found = interval(_differences(seeds, metric, one, other))
     if one == other or found is None or found.count == 1 or not found.holds_zero:
         return ""
     return ", a difference within the noise of the seeds"

@@ -64,7 +64,7 @@ def policies(whole: Whole) -> Part | None:
         html=_sentence(whole),
         data={
             "seeds": seeds,
-            "taken": [choice.policy for choice in whole.choices.values()],
+            "taken": [choice.policy for choice in whole.choices.values() if choice.decided],
             "frontiers": [choice.frontier for choice in whole.choices.values()],
             "metrics": [_bars(each, whole.rho_kind, found[each.name]) for each in known if each.drawn],
             "kind": RHO_NAMES[whole.rho_kind],
@@ -80,16 +80,16 @@ def _sentence(whole: Whole) -> str:
     kind = RHO_NAMES[whole.rho_kind]
     rule = f"Chosen by the smallest product of worst {kind} and mean JCT, of the policies under which most finished."
     told = [
-        f'<p class="take"><strong>{html.escape(_at(whole, load))}ake {html.escape(choice.policy)}:</strong> '
-        f"{html.escape(choice.because)}.</p>"
+        f'<p class="take"><strong>{html.escape(_at(whole, load, choice.answer))}.</strong> '
+        f"{html.escape(choice.because[:1].upper() + choice.because[1:])}.</p>"
         for load, choice in whole.choices.items()
     ]
     return f'{"".join(told)}<p class="asks">{rule}</p>'
 
 
-def _at(whole: Whole, load: float) -> str:
-    """Where there are several loads, of which the sentence is; up to the first letter of "take"."""
-    return f"At {load:g} times the load t" if len(whole.choices) > 1 else "T"
+def _at(whole: Whole, load: float, answer: str) -> str:
+    """The answer; where there are several loads, with the one of which it is."""
+    return f"At {load:g} times the load: {answer[:1].lower()}{answer[1:]}" if len(whole.choices) > 1 else answer
 
 
 def _bars(metric: Metric, kind: str, found: list[Interval | None]) -> Json:

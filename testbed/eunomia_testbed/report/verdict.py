@@ -38,7 +38,7 @@ def verdict(view: View) -> Part | None:
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
-    statements = [_finished(run, summary), _fair(view), _busy(view), _cost(summary), _trust(run, summary)]
+    statements = [_finished(run, summary), _fair(view), _busy(view), _cost(run, summary), _trust(run, summary)]
     statements.append(_which(view))
     return Part(
         name="verdict",
@@ -87,7 +87,8 @@ def _fair(view: View) -> Statement | None:
     mark: Literal["good", "poor", "bad"] = (
         "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
     )
-    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}, {_named(app)}"
+    seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
+    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}{seed}, {_named(app)}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
 
 
@@ -121,7 +122,7 @@ def _busy(view: View) -> Statement | None:
     )
 
 
-def _cost(summary: Summary) -> Statement | None:
+def _cost(run: RunData, summary: Summary) -> Statement | None:
     counted = [
         (summary.suspensions, "suspension", ""),
         (summary.restarts, "restart", ""),
@@ -132,12 +133,32 @@ def _cost(summary: Summary) -> Statement | None:
         return _uncounted(summary, changes)
     named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
     cost = sum(share for _, share in named)
+    if _free(run, cost):
+        return _not_modelled(changes)
     because = [", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held", changes]
     return Statement(
         mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
         question="What did sharing cost?",
         answer=f"{percent(cost)} of slot time",
         because=_sentence(because),
+    )
+
+
+def _free(run: RunData, cost: float) -> bool:
+    """Whether changes took no time because the simulation was given no costs."""
+    if run.facts is None or run.facts.clock != "virtual":
+        return False
+    return run.facts.costs_given is False or (run.facts.costs_given is None and cost == 0.0)
+
+
+def _not_modelled(changes: str) -> Statement:
+    return Statement(
+        mark="plain",
+        question="What did sharing cost?",
+        answer="Not modelled",
+        because=_sentence(
+            ["every start, save and restore took no time: --cost start=30s and others give them some", changes]
+        ),
     )
 
 
@@ -185,11 +206,11 @@ def _which(view: View) -> Statement | None:
     """Where policies are compared: which to take, and whether it is the one that is looked at."""
     if view.choice is None:
         return None
-    this = view.choice.policy == view.policy
+    this = view.choice.policy == view.policy and view.choice.decided
     return Statement(
         mark="good" if this else "plain",
         question="Which policy?",
-        answer=f"Take {view.choice.policy}" + (", this one" if this else ""),
+        answer=view.choice.answer + (", this one" if this else ""),
         because=_sentence([view.choice.because]),
     )
 

@@ -54,6 +54,7 @@ class RunFacts:
     rho: str = "themis"  # the kind of rho that fairness is judged by: one of metrics.fairness.KINDS
     unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
     loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy: how much faster jobs arrived
+    costs_given: bool | None = None  # of a simulation: whether starts, saves, restores or moves were given a time
     notes: tuple[str, ...] = ()  # what a reader changed, what did not fit: a sentence each
     inputs: tuple[InputFile, ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -196,11 +196,20 @@ def _facts(plan: Plan) -> RunFacts:
         rho=plan.rho,
         unfair_above=plan.unfair_above,
         loads=labels_by_load(cells),
+        costs_given=_costs_given(plan),
         notes=tuple(dict.fromkeys(notes)),
         inputs=plan.inputs,
         versions=versions_of(*_PACKAGES),
         started_at=_utc(),
     )
+
+
+def _costs_given(plan: Plan) -> bool | None:
+    """Whether any change takes time; None under a peer's rules, which have times of their own."""
+    if plan.peer is not None:
+        return None
+    costs = plan.options.costs
+    return any(getattr(costs, each.name) > 0.0 for each in dataclasses.fields(costs) if each.name != "checkpoint_every")
 
 
 def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: Path) -> Path:

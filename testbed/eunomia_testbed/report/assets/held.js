@@ -25,10 +25,12 @@ function drawHeld(parent, data) {
       ROW = rowHeight(data.rows.length);
       drawRows(chart, data.rows);
       drawRounds(chart, data.rounds);
+      chart.thin = new Map();
       bars.row.forEach((row, at) => {
         const [job, app] = bars.jobs[bars.job[at]];
         drawBar(chart, data, [row, bars.start[at], bars.start[at] + bars.length[at], app, job, bars.activities[bars.activity[at]], bars.note[at]]);
       });
+      drawThin(chart);
       data.faults.forEach((fault) => drawFault(chart, fault));
     },
   });
@@ -79,10 +81,12 @@ function drawRounds(chart, rounds) {
 function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, note]) {
   const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + gap(), bottom: chart.y(row) + ROW - gap() };
   if (box.right < chart.area.left || box.left > chart.area.right) return;
-  const place = { x: box.left, y: box.top, width: Math.max(box.right - box.left, 0.6), height: box.bottom - box.top };
+  const place = { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top };
   const faded = isFaded(app) ? " faded" : "";
-  chart.plot.append(svg("rect", { ...place, fill: paint(app), class: `bar ${activity}${faded}` }));
-  if (["start", "restore", "save"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
+  const thin = place.width < THIN;
+  if (thin) addThin(chart, row, box, app);
+  else chart.plot.append(svg("rect", { ...place, fill: paint(app), class: `bar ${activity}${faded}${place.width < 4 ? " close" : ""}` }));
+  if (!thin && ["start", "restore", "save"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
   const label = job.startsWith(app + "/") ? job.slice(app.length + 1) : job;
   const room = Math.min(box.right, chart.area.right) - Math.max(box.left, chart.area.left);
   if (activity === "run" && ROW > 15 && room > label.length * 6.6 + 6) {
@@ -92,6 +96,28 @@ function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, n
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
   const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...notes[note].split("; ")];
   chart.mark({ box, app, text });
+}
+
+// Stretches narrower than a pixel are added up by row and pixel column, by app.
+const THIN = 1;
+
+function addThin(chart, row, box, app) {
+  for (let column = Math.floor(box.left); column < box.right || column === Math.floor(box.left); column += 1) {
+    const key = `${row} ${column}`;
+    if (!chart.thin.has(key)) chart.thin.set(key, { row, column, held: new Map() });
+    const { held } = chart.thin.get(key);
+    held.set(app, (held.get(app) || 0) + Math.max(Math.min(box.right, column + 1) - Math.max(box.left, column), 0));
+  }
+}
+
+// A column has the colour of the app that held most of it, darker the more of it was held.
+function drawThin(chart) {
+  for (const { row, column, held } of chart.thin.values()) {
+    const total = [...held.values()].reduce((sum, each) => sum + each, 0);
+    const [app] = [...held].reduce((most, each) => (each[1] > most[1] ? each : most));
+    const faded = isFaded(app) ? " faded" : "";
+    chart.plot.append(svg("rect", { x: column, y: chart.y(row) + gap(), width: 1, height: ROW - 2 * gap(), fill: look(app).hue, "fill-opacity": 0.4 + 0.6 * Math.min(total, 1), class: "occupied" + faded }));
+  }
 }
 
 function drawFault(chart, [time, text, app]) {
