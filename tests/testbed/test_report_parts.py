@@ -491,6 +491,26 @@ def test_of_too_many_stretches_leases_are_drawn_and_of_too_many_leases_the_longe
     assert len(held["bars"]["row"]) == 50
     assert held["drawn"].startswith("The shortest ")
     assert min(held["bars"]["length"]) >= (sample.leases["end_seconds"] - sample.leases["start_seconds"]).median()
+    small = held["occupied"]
+    share = [sum("0123456789A".index(each) for each in row["levels"]) for row in small["rows"]]
+    assert sum(share) > 0
+    assert len(small["rows"]) == len(held["rows"])
+
+
+def test_busy_slots_are_drawn_as_held_where_their_leases_are_too_many_to_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ResultFolder.create(tmp_path / "run")
+    turns = [(f"a{at % 7}", float(at), float(at + 1)) for at in range(200)]
+    leases = [LeaseRow(app=app, machine="m", slot=0, start_seconds=start, end_seconds=end) for app, start, end in turns]
+    folder.write("leases", leases, policy="p", seed=0)
+    monkeypatch.setattr("eunomia_testbed.report.who_held_what.MOST_BARS_OF_ONE", 20)
+    held = page_of(RunData.load(tmp_path / "run"))["parts"]["held"]["views"][0]["data"]
+    drawn = {int(start) for start in held["bars"]["start"]}
+    levels = held["occupied"]["rows"][0]["levels"]
+    each = len(levels) // 200
+    assert len(drawn) == 20
+    assert {levels[at * each] for at in range(200) if at not in drawn} == {"A"}
 
 
 # -- odd runs

@@ -1,14 +1,13 @@
 """What the verdict says of a choice that the seeds leave open, and of costs that were not given."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from eunomia_testbed import Workload, simulate
+from eunomia_testbed import Costs, SimulationOptions, Workload, simulate
 from eunomia_testbed.report import render
 from eunomia_testbed.report.choice import choose
 from eunomia_testbed.report.policies import policies
@@ -58,19 +57,25 @@ def test_an_undecided_page_ticks_no_policy(simulated: RunData) -> None:
 @pytest.mark.parametrize(
     ("given", "told"), [(False, "Not modelled"), (None, "Not modelled"), (True, "0.0 % of slot time")]
 )
-def test_costs_that_were_not_given_are_not_told_as_none(tmp_path: Path, given: bool | None, told: str) -> None:
-    arrivals = np.array([0.0, 10.0])
-    two = Workload.single_jobs(
-        "two", ids=["long", "short"], arrival_seconds=arrivals, gpus=np.array([1, 1]),
-        iterations=np.array([1000.0, 50.0]), seconds_per_iteration=np.array([1.0, 1.0]),
-    )  # fmt: skip
-    result = simulate(two, "1x1 V100", policies=["srtf"])
-    assert result.run.facts.costs_given is False
-    run = RunData.load(result.save(tmp_path / "run"))
-    assert run.facts is not None
-    text = render(dataclasses.replace(run, facts=dataclasses.replace(run.facts, costs_given=given)))
+def test_costs_that_were_not_given_are_not_told_as_none(sample: RunData, given: bool | None, told: str) -> None:
+    assert sample.facts is not None
+    facts = dataclasses.replace(sample.facts, costs_given=given, clock="virtual")
+    free = sample.segments.with_columns(activity=pl.lit("run"))
+    text = render(dataclasses.replace(sample, facts=facts, segments=free))
     assert told in text
     assert ("0.0 % of slot time" in text) == (given is True)
+
+
+@pytest.mark.parametrize(("seconds", "given"), [(0.0, False), (20.0, True)])
+def test_a_simulation_says_whether_costs_were_given(seconds: float, given: bool) -> None:
+    two = Workload.single_jobs(
+        "two", ids=["long", "short"], arrival_seconds=np.array([0.0, 10.0]), gpus=np.array([1, 1]),
+        iterations=np.array([1000.0, 50.0]), seconds_per_iteration=np.array([1.0, 1.0]),
+    )  # fmt: skip
+    options = SimulationOptions(costs=Costs(start=seconds))
+    facts = simulate(two, "1x1 V100", policies=["srtf"], options=options).run.facts
+    assert facts is not None
+    assert facts.costs_given is given
 
 
 def test_one_seed_decides_and_says_so() -> None:

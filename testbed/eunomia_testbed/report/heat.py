@@ -46,14 +46,12 @@ def heat_map(view: View, until: float) -> Json:
     at = leases["machine"].cast(pl.Enum(machines.names)).to_physical().to_numpy()
     row_of = machines.row_of
     rows = int(row_of[-1]) + 1
-    used = _used(row_of[at], numbers(leases["start_seconds"]), numbers(leases["end_seconds"]), rows, until)
+    used = used_by_bucket(row_of[at], numbers(leases["start_seconds"]), numbers(leases["end_seconds"]), rows, until)
     slots = np.bincount(row_of, machines.slots, rows)
-    level = np.ceil(np.clip(used / slots[:, None], 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
-    level = np.where(used > (1 - 1e-6) * slots[:, None], 10, level)
-    texts = np.array(list("0123456789A"))[level]
+    texts = levels_of(used / slots[:, None])
     return {
         "rows": [
-            {"name": name, "slots": int(size), "levels": "".join(text), "used": round(float(mean), 4)}
+            {"name": name, "slots": int(size), "levels": text, "used": round(float(mean), 4)}
             for name, size, text, mean in zip(
                 _row_names(machines), slots, texts, used.mean(axis=1) / slots, strict=True
             )
@@ -65,17 +63,24 @@ def heat_map(view: View, until: float) -> Json:
     }
 
 
-def _used(rows: Ints, starts: Reals, ends: Reals, height: int, until: float) -> Reals:
+def levels_of(shares: Reals) -> list[str]:
+    """A text a row: 0 to 9 for the part in use, rounded up, and ``A`` for all of it."""
+    level = np.ceil(np.clip(shares, 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
+    level = np.where(shares > 1 - 1e-6, 10, level)
+    return ["".join(row) for row in np.array(list("0123456789A"))[level]]
+
+
+def used_by_bucket(rows: Ints, starts: Reals, ends: Reals, height: int, until: float, columns: int = COLUMNS) -> Reals:
     """Slots in use by row and bucket of time, on average over the bucket."""
-    width = until / COLUMNS
-    level = np.zeros(height * (COLUMNS + 1))
+    width = until / columns
+    level = np.zeros(height * (columns + 1))
     for moments, sign in ((starts, 1.0), (ends, -1.0)):
-        bucket = np.clip((moments / width).astype(np.int64), 0, COLUMNS - 1)
+        bucket = np.clip((moments / width).astype(np.int64), 0, columns - 1)
         rest = np.clip(bucket + 1 - moments / width, 0.0, 1.0)  # of its bucket; all of the later ones
-        cell = rows * (COLUMNS + 1) + bucket
+        cell = rows * (columns + 1) + bucket
         level += sign * np.bincount(cell, rest, len(level))
         level += sign * np.bincount(cell + 1, 1.0 - rest, len(level))
-    used: Reals = np.cumsum(level.reshape(height, COLUMNS + 1), axis=1)[:, :COLUMNS]
+    used: Reals = np.cumsum(level.reshape(height, columns + 1), axis=1)[:, :columns]
     return used
 
 

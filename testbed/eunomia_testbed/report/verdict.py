@@ -129,11 +129,13 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
         (summary.iterations_lost, "iteration", " done twice"),
     ]
     changes = ", ".join(count(number, noun) + after for number, noun, after in counted if number is not None)
+    if run.facts is not None and run.facts.costs_given is False:
+        return _not_modelled(changes)
     if summary.run_share is None or summary.start_share is None:
         return _uncounted(summary, changes)
     named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
     cost = sum(share for _, share in named)
-    if _free(run, cost):
+    if _unknown_and_free(run, cost):
         return _not_modelled(changes)
     because = [", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held", changes]
     return Statement(
@@ -144,11 +146,9 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
     )
 
 
-def _free(run: RunData, cost: float) -> bool:
-    """Whether changes took no time because the simulation was given no costs."""
-    if run.facts is None or run.facts.clock != "virtual":
-        return False
-    return run.facts.costs_given is False or (run.facts.costs_given is None and cost == 0.0)
+def _unknown_and_free(run: RunData, cost: float) -> bool:
+    """Whether nothing took time in a simulation that does not say whether costs were given."""
+    return run.facts is not None and run.facts.clock == "virtual" and run.facts.costs_given is None and cost == 0.0
 
 
 def _not_modelled(changes: str) -> Statement:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from eunomia_testbed.report.after_lease import notes
-from eunomia_testbed.report.heat import heat_map
+from eunomia_testbed.report.heat import heat_map, levels_of, used_by_bucket
 from eunomia_testbed.report.part import Json, Part, Table, rounded, table_of
+from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.words import count
 from eunomia_testbed.results.run_data import RunData
@@ -16,6 +17,8 @@ from eunomia_testbed.results.slots import SLOT, slots_of
 
 MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
 """Above these a Gantt chart is neither readable nor small."""
+OCCUPANCY_COLUMNS = 1_000
+"""Buckets of time in which leases that are not drawn one by one are added up."""
 MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
 """On the page, of one run, and of one run whose bars tell of the wait after them."""
 
@@ -39,14 +42,14 @@ def who_held_what(view: View, until: float) -> Part | None:
         name="held",
         title="Who held what",
         question="Who ran when, what was interrupted, what stood idle?",
-        data={"heat": heat_map(view, until)} if heat else _gantt(view, slots.head(MOST_ROWS)),
+        data={"heat": heat_map(view, until)} if heat else _gantt(view, slots.head(MOST_ROWS), until),
         tables=tables,
     )
 
 
-def _gantt(view: View, slots: pl.DataFrame) -> Json:
+def _gantt(view: View, slots: pl.DataFrame, until: float) -> Json:
     run = view.run
-    bars, drawn = _bars(run, min(view.most(MOST_BARS), MOST_BARS_OF_ONE))
+    bars, small, drawn = _bars(run, min(view.most(MOST_BARS), MOST_BARS_OF_ONE))
     placed = bars.join(slots.with_row_index("row"), on=SLOT, how="inner", maintain_order="left")
     texts, numbers = notes(run, placed, waits=bars.height <= MOST_BARS_WITH_WAITS)
     return {
@@ -54,29 +57,42 @@ def _gantt(view: View, slots: pl.DataFrame) -> Json:
         "bars": _packed(placed.with_columns(note=numbers)),
         "notes": texts,
         "drawn": drawn,
+        "occupied": _occupancy(small, slots, until),
         "rounds": list(_rounds(run, view.most(MOST_ROUNDS))),
         "faults": list(_faults(run)),
     }
 
 
-def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, str]:
-    """What slots did, and what to say of it; of too many stretches the leases as bars, of too many of them the longest.
+def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """What slots did, the leases too many to draw one by one, and what to say of it.
 
+    Of too many stretches the leases are bars, of too many leases the longest.
     Where only leases are known, each is a bar.
     """
     order = [*SLOT, "start_seconds"]
     if 0 < run.segments.height <= most:
-        return run.segments.sort(order, maintain_order=True), ""
+        return run.segments.sort(order, maintain_order=True), run.segments.clear(), ""
     leases = _leases_as_bars(run.leases) if run.leases.height else run.segments
     said = (
         f"A bar a lease: {run.segments.height:,} stretches are too many to draw apart." if run.segments.height else ""
     )
     if leases.height <= most:
-        return leases.sort(order, maintain_order=True), said
+        return leases.sort(order, maintain_order=True), leases.clear(), said
     length = (pl.col("end_seconds") - pl.col("start_seconds")).alias("length")
-    kept = leases.with_columns(length).sort("length", descending=True, maintain_order=True).head(most)
-    left_out = f"The shortest {leases.height - most:,} of {leases.height:,} leases are not drawn."
-    return kept.sort(order, maintain_order=True), left_out
+    longest = leases.with_columns(length).sort("length", descending=True, maintain_order=True)
+    added_up = f"The shortest {leases.height - most:,} of {leases.height:,} leases are drawn together, as occupancy."
+    return longest.head(most).sort(order, maintain_order=True), longest.tail(leases.height - most), added_up
+
+
+def _occupancy(leases: pl.DataFrame, slots: pl.DataFrame, until: float) -> Json:
+    """How much of each bucket of time these leases took, by slot, as in a heat map; None for no leases."""
+    placed = leases.join(slots.with_row_index("row"), on=SLOT, how="inner")
+    if placed.is_empty():
+        return None
+    rows = placed["row"].cast(pl.Int64).to_numpy()
+    starts, ends = numbers(placed["start_seconds"]), numbers(placed["end_seconds"])
+    used = used_by_bucket(rows, starts, ends, slots.height, until, OCCUPANCY_COLUMNS)
+    return {"until": until, "rows": [{"levels": text} for text in levels_of(used)]}
 
 
 def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 // Part 3: a row a slot, by machine; a heat map (heat.js) where there is `heat`. data: rows [{machine, slot}], bars as columns
 // {jobs [job, app], activities, row, start, length, job, activity, note (number of its text)}, notes, drawn (what is left out),
+// occupied {until, rows [{levels}]} of the leases that are not bars, or null,
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
 const MACHINE = 18; // letters of a machine's name
 let ROW = 30;
@@ -25,6 +26,7 @@ function drawHeld(parent, data) {
       ROW = rowHeight(data.rows.length);
       drawRows(chart, data.rows);
       drawRounds(chart, data.rounds);
+      if (data.occupied) drawOccupied(chart, data.occupied);
       chart.thin = new Map();
       bars.row.forEach((row, at) => {
         const [job, app] = bars.jobs[bars.job[at]];
@@ -96,6 +98,23 @@ function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, n
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
   const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...notes[note].split("; ")];
   chart.mark({ box, app, text });
+}
+
+// What leases that are too many to draw one by one took of each bucket of time; grey, as apps share a bucket.
+function drawOccupied(chart, { rows, until }) {
+  const paths = Array.from({ length: 11 }, () => "");
+  rows.forEach(({ levels }, at) => {
+    const width = until / levels.length;
+    const [top, bottom] = [chart.y(at) + gap(), chart.y(at) + ROW - gap()];
+    for (let from = 0; from < levels.length;) {
+      let to = from + 1;
+      while (to < levels.length && levels[to] === levels[from]) to += 1;
+      if (levels[from] !== "0") paths[levelOf(levels[from])] += `M${chart.x(from * width).toFixed(1)} ${top}H${chart.x(to * width).toFixed(1)}V${bottom}H${chart.x(from * width).toFixed(1)}Z`;
+      from = to;
+    }
+  });
+  const faded = chosen.app === null ? "" : " faded";
+  paths.forEach((path, level) => path && chart.plot.append(svg("path", { d: path, "fill-opacity": 0.25 + 0.075 * level, class: "crowd" + faded })));
 }
 
 // Stretches narrower than a pixel are added up by row and pixel column, by app.
