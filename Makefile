@@ -70,13 +70,13 @@ protocol: setup
 	$(BIN)/python -m eunomia_appmaster.protocol.generate
 
 # The pictures of the documents, from the newest demo and from a simulation; needs Chromium.
-COMPARED := --policy fifo --policy srtf --policy max_min --policy max_min_fairness --policy gandiva_fair --seeds 0-4
+COMPARED := --policy fifo --policy srtf --policy las --policy max_min --policy max_min_fairness --seeds 0-4
 picture: setup
 	$(BIN)/python -m eunomia_testbed.report.picture "$$(ls -d eunomia-out/demo-* | tail -n 1)" docs/report.png --height 1500
 	$(BIN)/eunomia simulate --workload gavel --set gavel.jobs=80 --set gavel.interarrival=200s --cluster "4x8 V100" \
 		$(COMPARED) --rho static --cost start=30s --cost checkpoint=20s --cost restore=20s \
 		--out eunomia-out/picture --overwrite
-	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/picture docs/report-simulate.png --height 2470
+	$(BIN)/python -m eunomia_testbed.report.picture eunomia-out/picture docs/report-simulate.png --policy las --height 2520
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,10 +9,10 @@ from eunomia_testbed.running.many import deciding_seconds
 from eunomia_testbed.running.summing import known, mean_of
 
 LEGEND = {
-    "themis": "time shared / (time alone x apps over its life), Themis'",
-    "static": "time shared / (time alone x jobs per GPU), Gavel's and Shockwave's static one",
-    "contention": "time shared / (time alone x jobs per GPU over its life)",
-    "exclusive": "time shared / time alone",
+    "themis": "Themis': the time alone x apps over its life",
+    "static": "Gavel's and Shockwave's static one: the time alone x jobs per GPU",
+    "contention": "the time alone x jobs per GPU over its life",
+    "exclusive": "the time alone",
 }
 
 
@@ -66,7 +66,7 @@ def faults_told(metrics: pl.DataFrame) -> list[str]:
 def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     """What the table needs said beside it: which rho, how many seeds, and what went wrong."""
     seeds = f"; means of {len(facts.seeds)} seeds" if len(facts.seeds) > 1 else ""
-    lines = [f"ρ: {LEGEND[facts.rho]}{seeds}"]
+    lines = [f"ρ: finish time over that on an equal share of one's own ({LEGEND[facts.rho]}); at most 1 is fair{seeds}"]
     lines += [f"{each.policy}, seed {each.seed}: failed: {each.error}" for each in facts.failures]
     if metrics.is_empty():
         return lines

@@ -80,6 +80,7 @@ def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = Non
         "apps": _app_names(whole, sections),
         "appCount": whole.app_count,
         "span": [0.0, until],
+        "clock": "time since the first arrival",
         "policies": list(whole.policies),
         "first": whole.first,
         "runs": [

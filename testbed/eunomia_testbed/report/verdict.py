@@ -77,7 +77,10 @@ def _fair(view: View) -> Statement | None:
     app = summary.rho_worst_app or ""
     above = round(summary.rho_above_1_share * apps_or_jobs(run)[rho_column(run)].drop_nulls().len())
     slower = f"{above:,}" if above else "none"
-    because = [f"{slower} of {count(summary.apps, 'app')} above 1, which is slower than on an equal share of its own"]
+    because = [
+        f"{slower} of {count(summary.apps, 'app')} above 1; "
+        "ρ is finish time over that on an equal share of one's own, at most 1 is fair"
+    ]
     waited = waiting_by_app(view.waits, [app]).get(app)
     if waited is not None:
         because.append(

@@ -20,7 +20,7 @@ class Chart {
   // margin ({left, right, top, bottom}), app (if it shows one alone), wide, draw(chart)
   constructor(parent, options) {
     this.options = options;
-    this.margin = { left: 44, right: 14, top: 10, bottom: options.x ? 36 : 22, ...options.margin };
+    this.margin = { left: 44, right: 14, top: 10, bottom: 36, ...options.margin };
     this.root = html("figure", { class: options.wide ? "chart wide" : "chart" }, options.title ? html("figcaption", {}, options.title) : null);
     this.frame = svg("svg", { tabindex: 0, role: "img", "aria-label": `${options.title || ""}. ${options.describe || ""}` });
     this.clip = "clip-" + Chart.made;
@@ -54,7 +54,7 @@ class Chart {
     const clip = svg("clipPath", { id: this.clip }, svg("rect", { x: left - 8, y: 0, width: Math.max(right - left, 1) + 16, height }));
     this.frame.replaceChildren(clip, this.back, this.plot, this.front);
     this.zoomable = time;
-    this.axes(time ? { label: "", format: moment } : options.x(), options.y());
+    this.axes(time ? { label: run.clock, format: moment } : options.x(), options.y());
     options.draw(this);
     this.cursor = svg("rect", { class: "cursor", visibility: "hidden" });
     this.frame.append(this.cursor);
@@ -68,7 +68,7 @@ class Chart {
         svg("line", { x1: this.x(value), x2: this.x(value), y1: top, y2: bottom, class: "rule" }),
         svg("text", { x: this.x(value), y: bottom + 15, class: "tick middle" }, x.format(value, x.log ? value / 10 : across.step)));
     }
-    if (this.options.x && x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.label));
+    if (x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.label));
     if (!y.format) return;
     const up = y.log ? logTicks(this.y.domain) : ticks(this.y.domain, (bottom - top) / 38);
     for (const value of up.values) {

@@ -2,6 +2,8 @@
 // slotTime {useful, start, save, restore, idle, free} or {held, free}, waiting {reason, plugin, user: [name, words, hours]}.
 const ACTIVITIES = [["useful", "useful"], ["held", "held"], ["start", "start"], ["save", "save"], ["restore", "restore"], ["idle", "held, idle"], ["free", "free"]];
 
+const LEVEL_UNITS = { busy_gpus: "slots", waiting_jobs: "jobs", waiting_gpus: "slots", contention: "jobs per slot", efficiency: "jobs on one slot", blocking_index: "ratio" };
+
 function drawCluster(parent, data) {
   const grid = html("div", { class: "grid" });
   parent.append(grid);
@@ -26,10 +28,10 @@ function drawLevel(parent, { name, title, hint }, slotCount) {
   new Chart(parent, {
     title: hint ? `${title}: ${hint}` : title,
     describe: "over time",
-    height: 210,
-    margin: { top: 12, right: labelled ? 118 : 14, left: 56 },
+    height: 224,
+    margin: { top: 18, right: labelled ? 118 : 14, left: 56 },
     time: () => true,
-    y: () => ({ domain: [0, Math.max(highest(), capacity || 0) * 1.06], format: (value, step) => (value >= 10000 ? number(value / 1000) + " k" : tick(value, step)) }),
+    y: () => ({ label: LEVEL_UNITS[name] || "", domain: [0, Math.max(highest(), capacity || 0) * 1.06], format: (value, step) => (value >= 10000 ? number(value / 1000) + " k" : tick(value, step)) }),
     draw: (chart) => {
       if (capacity) chart.back.append(svg("line", { x1: chart.area.left, x2: chart.area.right, y1: chart.y(capacity), y2: chart.y(capacity), class: "one" }));
       const own = lineOf(chosen.run, name);

@@ -13,7 +13,7 @@ function drawPayments(parent, { plugin, timed, points }) {
     margin: { top: 16 },
     time: () => timed,
     x: () => ({ domain: around(points.map((point) => point[0])), label: "round", format: tick }),
-    y: () => ({ domain: [Math.min(0, ...paid) - 0.02, Math.max(...paid, 0.1) * 1.1], format: (value) => number(100 * value) + " %" }),
+    y: () => ({ label: "1 - c", domain: [Math.min(0, ...paid) - 0.02, Math.max(...paid, 0.1) * 1.1], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => points.forEach(([at, app, share, won, round]) => {
       const aside = apps.length <= 8 ? (apps.indexOf(app) - (apps.length - 1) / 2) * 5 : 0; // so that none hides another
       const [x, y] = [chart.x(at) + aside, chart.y(share)];

@@ -31,7 +31,7 @@ function drawDistribution(parent, { count, above, kind, final }) {
     height: 290,
     margin: { right: 24, top: 16 },
     x: () => ({ domain: domain(), label: log() ? `${kind}, logarithmic` : kind, format: tick, log: log(), ticks: log() ? logTicks : null }),
-    y: () => ({ domain: [0, 1.04], format: (value) => number(100 * value) + " %" }),
+    y: () => ({ label: "apps", domain: [0, 1.04], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => {
       shadeAboveOne(chart, "across");
       const all = curves();
@@ -68,7 +68,7 @@ function drawRhoOverTime(parent, lines) {
     height: 270,
     margin: { right: named ? 108 : 14, top: 16 },
     time: () => true,
-    y: () => ({ domain: log ? [Math.max(Math.min(...values, 0.5), 0.01), Math.max(...values)] : around(values, [0.9, 1.1]), log, format: tick }),
+    y: () => ({ label: "ρ", domain: log ? [Math.max(Math.min(...values, 0.5), 0.01), Math.max(...values)] : around(values, [0.9, 1.1]), log, format: tick }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       lines.forEach(({ app, points }) => {

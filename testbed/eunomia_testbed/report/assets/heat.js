@@ -10,7 +10,7 @@ function drawHeat(parent, heat) {
   new Chart(parent, {
     title: `Part of each machine's slots in use${rows.some((row) => row.name.includes(" to ")) ? ", neighbours together" : ""}`,
     describe: `${rows.length} rows; arrows step through them`,
-    height: () => rows.length * size + 30,
+    height: () => rows.length * size + 44,
     margin: { left: 14 + letters * 6.3, top: 6 },
     time: () => true,
     y: () => ({ domain: [rows.length, 0] }),

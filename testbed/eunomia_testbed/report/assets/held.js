@@ -18,7 +18,7 @@ function drawHeld(parent, data) {
   if (data.drawn) parent.append(html("p", { class: "asks" }, data.drawn));
   return new Chart(parent, {
     describe: `${data.rows.length} slots, ${bars.row.length} bars; arrows step through them`,
-    height: () => top + data.rows.length * rowHeight(data.rows.length) + 22,
+    height: () => top + data.rows.length * rowHeight(data.rows.length) + 36,
     margin: { left: 60 + 7 * longest, top },
     time: () => true,
     y: () => ({ domain: [data.rows.length, 0] }),

@@ -29,7 +29,7 @@ function drawCurves(parent, panel) {
     margin: { top: 16 },
     time: () => curvesByTime,
     x: () => ({ domain: [0, steps * 1.03], label: "iteration", format: tick }),
-    y: () => ({ domain: around(values), format: tick }),
+    y: () => ({ label: panel.metric, domain: around(values), format: tick }),
     draw: (chart) => {
       if (!curvesByTime) new Set(panel.rungs.map((rung) => rung[2])).forEach((at) =>
         chart.back.append(svg("line", { x1: chart.x(at), x2: chart.x(at), y1: chart.area.top, y2: chart.area.bottom, class: "rung" })));
@@ -83,7 +83,7 @@ function drawBest(parent, metric, panels) {
     wide: true,
     margin: { top: 16, right: 108 },
     x: () => ({ domain: [0, most], label: "slot seconds of the app", format: tick }),
-    y: () => ({ domain: around(values), format: tick }),
+    y: () => ({ label: metric, domain: around(values), format: tick }),
     draw: (chart) => {
       panels.forEach(({ app, best }) => {
         const stairs = best.flatMap((point, at) => (at ? [[point[0], best[at - 1][1]], point] : [point]));

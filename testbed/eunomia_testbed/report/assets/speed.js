@@ -27,9 +27,9 @@ function drawJct(parent, data) {
     title: `JCT: share of ${data.unit}s done within`,
     describe: `${data.count} ${data.unit}s that finished`,
     height: 290,
-    margin: { right: 20, top: 12 },
+    margin: { right: 20, top: 18 },
     x: axis,
-    y: () => ({ domain: [0, 1.02], format: (value) => number(100 * value) + " %" }),
+    y: () => ({ label: `${data.unit}s`, domain: [0, 1.02], format: (value) => number(100 * value) + " %" }),
     draw: (chart) => {
       const all = curves();
       const strongLast = [...all].sort((a, b) => (a.at === chosen.run) - (b.at === chosen.run));
