@@ -72,13 +72,13 @@ def coverage_table(searches: dict[str, list[RecordedCurve]], metric: Metric) -> 
     ):
         table.add_column(column, justify="right")
     for fraction in FRACTIONS:
-        told = [each for curves in searches.values() for each in foretell(curves, metric, fraction)]
-        widths = sorted(each.width for each in told)
+        forecasts = [each for curves in searches.values() for each in foretell(curves, metric, fraction)]
+        widths = sorted(each.width for each in forecasts)
         table.add_row(
             f"{fraction:.0%}",
-            str(len(told)),
-            *(f"{sum(each.within(nominal) for each in told) / len(told):.0%}" for nominal in (0.8, 0.9)),
-            f"{sum(each.rank < 0.05 for each in told) / len(told):.0%}",
+            str(len(forecasts)),
+            *(f"{sum(each.within(nominal) for each in forecasts) / len(forecasts):.0%}" for nominal in (0.8, 0.9)),
+            f"{sum(each.rank < 0.05 for each in forecasts) / len(forecasts):.0%}",
             f"{widths[len(widths) // 2]:.3f}",
         )
     return table

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """A worker on a slot; Unix times. ``end`` None: nobody wrote down how it ended."""
+    """A worker on a slot; Unix times. ``end`` None: its end is not recorded."""
 
     slot: int
     job: str

@@ -1,4 +1,4 @@
-"""Who held which slot from when to when, told from a journal's events and decisions alone.
+"""Which job held which slot from when to when, read from a journal's events and decisions alone.
 
 It asks neither the arbiter's state nor its code, so that "no slot had two holders" is found out a second time.
 """

@@ -47,7 +47,7 @@ class Outcome:
         contested: auctions in which two or more apps bid and some c_i is below 1.
         suspensions: of unfinished jobs.
         resumed: suspensions after which the job went on.
-        in_use: share of all slot time that somebody held.
+        in_use: share of all slot time that was held.
         held_twice: every sign, from the journal and from the workers' own files, of a slot with two holders.
         twice_at_most: the most iterations that one resume did a second time.
     """

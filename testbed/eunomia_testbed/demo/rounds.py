@@ -1,4 +1,4 @@
-"""Rounds and auctions, told from a journal's decisions."""
+"""Rounds and auctions, read from a journal's decisions."""
 
 import dataclasses
 from collections import Counter
@@ -27,7 +27,7 @@ class Round:
         decided_at: Unix time at which it was decided; None: not yet.
         offered: slots on offer.
         shown_to: apps that were shown the offer; None: all.
-        busy: slots that somebody held when it began.
+        busy: slots that were held when the round began.
         kept: leases that were renewed.
         revoked: slots that their holders had to give back.
         changes: how many leases were started, grown, shrunk, migrated.
@@ -62,7 +62,7 @@ class Round:
 
     @property
     def paid(self) -> bool:
-        """Whether somebody paid: some c_i is below 1."""
+        """Whether an app paid: some c_i is below 1."""
         return any(row["c"] is not None and row["c"] < 1.0 - 1e-9 for row in self.lines)
 
 

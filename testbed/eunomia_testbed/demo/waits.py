@@ -1,4 +1,4 @@
-"""Why each job waited from when to when, as the arbiter said it: told from a journal's events and decisions."""
+"""Why each job waited from when to when, as the arbiter said it: read from a journal's events and decisions."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -26,7 +26,7 @@ VERSION = 2
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
 FORECAST_SECONDS = 120.0
-"""How often an app reports its forecast anew at most."""
+"""Least time between two forecasts of an app."""
 HORIZON_SECONDS = 400 * 86_400.0
 TESTBED_GPUS = 64
 
@@ -245,14 +245,14 @@ def run_cell(cell: Cell) -> Figures:
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> Figures:
     """Judge a run by Themis' definitions."""
     speeds = themis_speeds()
-    told = judge(run, workload, cluster, serial_seconds(workload, cluster, speeds))
+    judged = judge(run, workload, cluster, serial_seconds(workload, cluster, speeds))
     rows = workload.jobs.app
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.clip(np.nan_to_num(run.iterations_done / workload.jobs.iterations), 0.0, 1.0)
-    work = np.bincount(rows, told.jobs.serial_seconds * part, minlength=len(workload.apps.id))
+    work = np.bincount(rows, judged.jobs.serial_seconds * part, minlength=len(workload.apps.id))
     most = np.zeros(len(workload.apps.id), dtype=np.int64)
     np.maximum.at(most, rows, workload.jobs.most)
-    apps = told.apps
+    apps = judged.apps
     widths = np.bincount(rows, workload.jobs.most, minlength=len(workload.apps.id))
     entitled = np.minimum(app_demands(workload), cluster.gpus) / np.minimum(widths, cluster.gpus)
     return Figures(

@@ -62,8 +62,8 @@ def bid_table() -> dict[int, float]:
 
 def table3() -> Measured:
     """Compare with Table 3."""
-    told = bid_table()
-    here = {size: told[size] for size in (4, 8, 16)}
+    bids = bid_table()
+    here = {size: bids[size] for size in (4, 8, 16)}
     off = [size for size, rho in here.items() if abs(rho - PRINTED[size]) > 0.01]
     verdict = Verdict.HOLDS if not off else Verdict.FAILS
     reason = "the paper takes work as divisible; with equation 2 and whole GPUs it is 1.064, 0.532, 0.345"

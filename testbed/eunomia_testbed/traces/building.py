@@ -153,13 +153,13 @@ def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
 def _models(rows: Rows, jobs: Jobs, options: ReadOptions, chosen: Ints) -> list[str | None] | None:
     if jobs.models is None and not options.models:
         return None
-    told: list[str | None] = [None] * chosen.size if jobs.models is None else _picked(jobs.models, chosen)
-    if not options.models or all(told):
-        return told
+    given: list[str | None] = [None] * chosen.size if jobs.models is None else _picked(jobs.models, chosen)
+    if not options.models or all(given):
+        return given
     ids = _picked(jobs.ids, chosen)
-    missing = sum(model is None for model in told)
+    missing = sum(model is None for model in given)
     rows.note(f"models drawn for {missing} jobs by their id and seed {options.seed}, from {len(options.models)} models")
-    return [model or drawn_model(options.models, job, options.seed) for model, job in zip(told, ids, strict=True)]
+    return [model or drawn_model(options.models, job, options.seed) for model, job in zip(given, ids, strict=True)]
 
 
 def _picked(column: Sequence[str] | Sequence[str | None], rows: Ints) -> list:  # type: ignore[type-arg]

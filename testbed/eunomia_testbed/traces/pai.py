@@ -108,12 +108,12 @@ def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Rea
         return None, np.full(rows.size, np.nan)
     names = None if resembles(beside.head, JOBS) else JOBS
     table = read_table(beside, required=JOBS, names=names, format_name="pai").frame
-    told = table.select(
+    submitted = table.select(
         pl.col("job_name").str.strip_chars(),
         pl.col("user").str.strip_chars(),
         submitted=pl.col("start_time").str.strip_chars().cast(pl.Float64, strict=False),
     ).unique("job_name", keep="first", maintain_order=True)
-    joined = rows.frame.select("job_name").join(told, on="job_name", how="left", maintain_order="left")
+    joined = rows.frame.select("job_name").join(submitted, on="job_name", how="left", maintain_order="left")
     users = joined["user"].replace("", None).fill_null("unknown").to_list()
     return users, joined["submitted"].fill_null(np.nan).to_numpy()
 
