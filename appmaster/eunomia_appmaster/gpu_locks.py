@@ -42,7 +42,7 @@ class Holder:
     """CPUs that it may use."""
 
     def words(self) -> str:
-        """For people."""
+        """Returns the holder as text."""
         if not self.pid:
             return "a process that did not say its name"
         return f"process {self.pid} of user {self.user} (state in {self.state_dir})"

@@ -131,7 +131,7 @@ class Child:
             began = time.monotonic()
             try:
                 code = self._run_once()
-            except OSError as error:  # no process or no file to be had: perhaps in a moment
+            except OSError as error:  # out of processes or files: try again later
                 code = NOT_STARTED
                 with _unheard():
                     log.error("process.not_started", name=self.name, why=str(error))
@@ -168,7 +168,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=out if out is not None else sys.stderr.fileno(),
                 stderr=out,
-                start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to hear
+                start_new_session=True,  # only the supervisor handles Ctrl-C of the terminal
                 pass_fds=tuple(self.pass_fds),
             )
         return self.process.wait()

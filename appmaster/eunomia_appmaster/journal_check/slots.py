@@ -57,7 +57,7 @@ class Slots:
     orders: int = 0
     machine_was_lost: bool = False
     _taken_away: dict[int, int] = field(default_factory=dict)
-    """By slot: the lease that had it when its machine was lost; news that it has left may come later."""
+    """By slot: the lease that held it when its machine was lost; its release may be reported later."""
     _given_back: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     _place: str = ""
     _at: float = 0.0

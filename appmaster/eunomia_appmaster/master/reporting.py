@@ -20,7 +20,7 @@ from eunomia_appmaster.profiler.rates import Rate
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.tuner import Speed, demand, forecast
 
-MOST_FAILED_TOLD = 100
+MOST_FAILED_REPORTED = 100
 """Most failed jobs in the final report to the arbiter."""
 AGAIN_SECONDS = 1.0
 """Seconds until a refused report is sent again."""
@@ -260,7 +260,7 @@ class Reporter:
 def failed_jobs(conductor: Conductor) -> list[pb.JobFailed]:
     """Return the jobs that failed for good, with the reasons: the last ones, up to a limit."""
     failed = [job for job in conductor.jobs.values() if job.state is JobState.FAILED]
-    return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_TOLD:]]
+    return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_REPORTED:]]
 
 
 def _end_of(job: Job) -> Life:

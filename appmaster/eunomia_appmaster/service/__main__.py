@@ -108,7 +108,7 @@ async def run(settings: Settings, folder: Path) -> None:
 
 
 def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
-    """Serve metrics and health where that was asked for; ``metrics`` beside the address tells where."""
+    """Serve metrics and health if requested; the file ``metrics`` next to the address file has their address."""
     if service.settings.metrics is None:
         return None
     from eunomia_appmaster.service.metrics import Meters

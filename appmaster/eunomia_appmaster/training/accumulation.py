@@ -1,8 +1,8 @@
 """Makes workers times micro-batches add up to the gradient of the whole global batch.
 
-Two mechanisms, neither of which is there where one worker takes whole batches: hooks on the parameters weigh each
-piece's gradient, and gates turn `optimizer.step()`, `zero_grad()`, `scheduler.step()` and a scaler's calls into
-nothing until the last piece of a global batch, so that the script's loop stays as it was.
+Two mechanisms, both absent if one worker takes whole batches: hooks on the parameters weigh each piece's gradient, and
+gates skip `optimizer.step()`, `zero_grad()`, `scheduler.step()` and a scaler's calls until the last piece of a global
+batch, so that the script's loop stays unchanged.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _WHOLE = Piece(indices=[], samples=1, weight=1.0, first=True, last=True)
 
 
 class Accumulation:
-    """Knows which piece is being computed."""
+    """Tracks the piece that is being computed."""
 
     def __init__(self) -> None:
         self.piece = _WHOLE
@@ -34,7 +34,7 @@ class Accumulation:
         return not self.piece.last
 
     def begin(self, piece: Piece) -> None:
-        """The script is about to compute this piece."""
+        """Begin a piece, before the script computes it."""
         self._unsynchronised.close()
         self.piece = piece
         self._gradient_came = False
@@ -43,7 +43,7 @@ class Accumulation:
                 self._unsynchronised.enter_context(model.no_sync())
 
     def end(self) -> None:
-        """The loop over the batches has ended."""
+        """End the loop over the batches."""
         self.begin(_WHOLE)
 
     def weigh(self, model: nn.Module) -> None:

@@ -16,7 +16,7 @@ SAFETY = 1.5
 FIRST_WRITING = 0.125
 """Assumed duration of the first write, as a part of the interval."""
 STALL_SECONDS, STALL_SHARE = 0.5, 0.125
-"""For how long a machine may keep a worker waiting, and the most that this takes of the interval."""
+"""Seconds allowed for a wait for a processor, and the most that this margin takes of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,10 +100,10 @@ class Keeper:
             randomness.seed_all(randomness.mix(self._loaded["seed"], self.gang.rank, self._loaded["step"]))
 
     def rewind(self, *, forget: bool) -> None:
-        """Undo what the script has done since `prepare`: it had done the same before the checkpoint.
+        """Undo the script's changes since `prepare`: it had made the same ones before the checkpoint.
 
         Args:
-            forget: free the memory, for the loops have been reached.
+            forget: free the memory, since the script has reached its loops.
         """
         if self._loaded is None:
             return
@@ -115,7 +115,7 @@ class Keeper:
             self._loaded = None
 
     def loaded_snapshot(self) -> Snapshot | None:
-        """Return a snapshot that stands for the loaded checkpoint."""
+        """Return a snapshot of the loaded checkpoint."""
         if self.loaded_step is None:
             return None
         return Snapshot(
@@ -189,7 +189,7 @@ class Keeper:
 
 
 def _copied(value: Any) -> State:
-    """Return what gives a copy of a state whose tensors lie in host memory."""
+    """Return a function that returns a copy of a state with its tensors in host memory."""
     copied = _on_host(value)
     return lambda: copied
 

@@ -16,7 +16,7 @@ from eunomia_appmaster.training.place import LoaderPlace
 
 
 class Pace(Protocol):
-    """What a loader asks the run at its step boundaries."""
+    """The run as a loader sees it at step boundaries."""
 
     device: torch.device
 
@@ -26,15 +26,15 @@ class Pace(Protocol):
         ...
 
     def begin_pass(self, loader: "PreparedLoader") -> bool:
-        """A loop begins; return whether it goes on with the pass of a checkpoint."""
+        """Begin a loop; return whether it continues the pass of a checkpoint."""
         ...
 
     def next_batch(self, loader: "PreparedLoader") -> bool:
-        """A batch is asked for; return False where the loop is to end. Does not return where the worker leaves."""
+        """Return whether the loop gets another batch; does not return if the worker leaves."""
         ...
 
     def end_pass(self, loader: "PreparedLoader", *, broken_off: bool) -> None:
-        """The loop has ended, or was left by `break`."""
+        """End the loop: it ran out, or the script left it by `break`."""
         ...
 
     def evaluates(self) -> bool:

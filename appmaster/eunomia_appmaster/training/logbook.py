@@ -1,4 +1,4 @@
-"""What a run logs: rank 0's scalars, and the step time, in TensorBoard's event files."""
+"""The logs of a run: rank 0's scalars, and the step time, in TensorBoard's event files."""
 
 import statistics
 import time
@@ -87,7 +87,7 @@ class Mean:
         return means
 
     def clear(self) -> None:
-        """Forget what no last micro-batch has completed."""
+        """Drop the values of an incomplete global batch."""
         self._sums.clear()
 
     def _mean(self, tag: str, *, fallback: float) -> float:
@@ -114,12 +114,12 @@ class StepClock:
         return statistics.median(self._windows) if self._windows else None
 
     def start(self) -> None:
-        """A loop goes on."""
+        """Start timing: a loop begins or goes on."""
         self._synchronise()
         self._started = time.perf_counter()
 
     def stop(self) -> None:
-        """A loop ends or pauses."""
+        """Stop timing: a loop ends or pauses."""
         if self._started is not None:
             self._synchronise()
             self._seconds += time.perf_counter() - self._started

@@ -1,4 +1,4 @@
-"""Where a run stands in its loops: plain values that go into every checkpoint."""
+"""The position of a run in its loops: plain values that go into every checkpoint."""
 
 import copy
 from dataclasses import asdict, dataclass, field
@@ -7,12 +7,12 @@ from typing import Any
 
 @dataclass(slots=True)
 class LoaderPlace:
-    """Where one prepared loader stands.
+    """The position of one prepared loader.
 
     Attributes:
         passes: passes over the data begun so far; it seeds the shuffle of each.
         handed: global batches of the current pass that were handed out.
-        active: the current pass belongs to the epoch that is going on.
+        active: the current pass belongs to the present epoch.
         done: the loop over the current pass has ended.
         trains: steps were made on its batches, so it ends at ``max_iterations``.
         generators: states of the script's own generators when the pass began.
@@ -30,7 +30,7 @@ class LoaderPlace:
 
 @dataclass(slots=True)
 class Place:
-    """Where the script stands: which of its loops (``phase``), which epoch in it, which batch of which loader."""
+    """The script's position: its loop (``phase``), the epoch in that loop, and the batch of each loader."""
 
     phase: int = 0
     phase_start: int = 0
@@ -38,13 +38,13 @@ class Place:
     loaders: list[LoaderPlace] = field(default_factory=list)
 
     def next_epoch(self) -> None:
-        """An epoch's body has run to its end."""
+        """Advance to the next epoch, after an epoch's body has ended."""
         self.epoch += 1
         for loader in self.loaders:
             loader.active = False
 
     def next_phase(self, step: int) -> None:
-        """One of the script's loops ends at ``step``."""
+        """Advance to the next loop of the script, after one has ended at ``step``."""
         self.phase, self.phase_start, self.epoch = self.phase + 1, step, 0
         for loader in self.loaders:
             loader.active = False

@@ -1,4 +1,4 @@
-"""A training run: what a script sees of Eunomia."""
+"""A training run: the interface between a script and Eunomia."""
 
 import atexit
 import socket
@@ -225,14 +225,14 @@ class Run:
         self._supervision.say("announce", regime)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
 
-    # -- what loaders ask (Pace)
+    # -- the interface of loaders (Pace)
 
     def evaluates(self) -> bool:
         """Whether there are models and all are in evaluation mode."""
         return bool(self._models) and not any(model.training for model in self._models)
 
     def begin_pass(self, loader: PreparedLoader) -> bool:
-        """A loop over a loader begins; return whether it goes on with the pass of the checkpoint."""
+        """Begin a loop over a loader; return whether it continues the pass of the checkpoint."""
         resumed = loader.index in self._resumed_passes
         if resumed:
             self._resumed_passes.discard(loader.index)
@@ -243,7 +243,7 @@ class Run:
         return resumed
 
     def next_batch(self, loader: PreparedLoader) -> bool:
-        """The loop's body has ended: count, obey, and say whether the loop goes on."""
+        """End a loop's body: count its step, follow directives, and return whether the loop goes on."""
         self._mean.clear()
         stepped = self._take_step(loader)
         if loader.place.trains and self._exhausted:
@@ -258,7 +258,7 @@ class Run:
         return True
 
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
-        """The loop has ended: its last step and what follows it run again if the worker leaves in that."""
+        """End a loop; if the worker leaves in the code after it, its last step and that code run again."""
         self._take_step(loader)
         self._running.remove(loader)
         if not self._running:
@@ -383,12 +383,12 @@ class Run:
         return True
 
     def on_forward(self) -> None:
-        """A prepared model is called: without gradients and outside of the loops' bodies, orders are obeyed."""
+        """Follow directives before a prepared model's forward pass without gradients, outside of the loops' bodies."""
         if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
             self._obey(At.EVALUATION)
 
     def _begin_phase(self, is_over: Callable[[int, int], bool]) -> bool:
-        """One of the script's loops begins; return False where a checkpoint was taken in a later one."""
+        """Begin one of the script's loops; return False if the checkpoint is from a later one."""
         self._phase += 1
         if self._phase < self._place.phase:
             return False
@@ -402,7 +402,7 @@ class Run:
         return True
 
     def _go_back_to_redo(self, is_over: Callable[[int, int], bool]) -> None:
-        """Nothing of this loop is left to do: do its last step again, so that the script's variables have values."""
+        """Repeat the last step of a loop that has no steps left, so that the script's variables have values."""
         redo = self._keeper.redo_at
         if redo is None or is_over(*redo):
             return
@@ -412,7 +412,7 @@ class Run:
         self._snapshot = self._keeper.loaded_snapshot()
 
     def _end_phase(self) -> None:
-        """The loop has come to its end: save, whatever the orders, for the work is done."""
+        """End a loop: save regardless of directives, since its work is done."""
         snapshot = self._hold()
         # A later start has the work's last step to do again, so that variables of the loop have values after it.
         snapshot.redo = self._redo
@@ -437,13 +437,13 @@ class Run:
         del batches
 
     def _restore_at_loop(self) -> None:
-        """What the script did before its loop must not count: it had done the same before the checkpoint."""
+        """Undo the script's changes before its loop: it had made the same ones before the checkpoint."""
         if self._rewind:
             self._rewind = bool(self._resumed_passes)
             self._keeper.rewind(forget=not self._rewind)
 
     def _obey_in_loop(self) -> None:
-        """Obey at a step boundary inside a loop, where the state as it is now is the boundary's."""
+        """Follow directives at a step boundary inside a loop, where the present state is the boundary's."""
         directive = self._supervision.directive(At.BATCH, self.step)
         leaves = self._leaves(directive, rung=True)
         if leaves or directive.checkpoint:
@@ -452,11 +452,11 @@ class Run:
             self._clock.start()
 
     def _obey(self, at: At, *, rung: bool = False) -> None:
-        """Obey outside of loops' bodies, at the boundary that is held.
+        """Follow directives outside of loops' bodies, at the captured boundary.
 
         Args:
-            at: where.
-            rung: whether a rung is left here; not before what follows its step has run, which logs its metric.
+            at: the polling point.
+            rung: whether the run pauses at a rung here; not before the code after its step, which logs its metric.
         """
         if self._snapshot is None:
             return
@@ -477,7 +477,7 @@ class Run:
             self._supervision.save(snapshot)
 
     def _hold(self) -> Snapshot:
-        """Capture the boundary that has been reached; it stands until the next step."""
+        """Capture the present boundary; it is valid until the next step."""
         self._snapshot, self._dirty = self._keeper.capture(self.step), False
         return self._snapshot
 
