@@ -100,7 +100,7 @@ class Child:
             self._signal(signal.SIGKILL)
             self._thread.join(5.0)
 
-    def run_beside(self, *more: str, seconds: float) -> None:
+    def run_once_more(self, *more: str, seconds: float) -> None:
         """Run its command once, with more options, after it was stopped; what takes longer is killed."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._output() as out:
             subprocess.run(
@@ -280,7 +280,7 @@ class Supervisor:
                 child.stop()
         if self.launcher is not None and left_running(self.state_dir):  # it was killed itself before it had ended all
             log.warning("containers.left", state_dir=str(self.state_dir))
-            self.launcher.run_beside("--end", seconds=END_SECONDS)
+            self.launcher.run_once_more("--end", seconds=END_SECONDS)
         (self.run_dir / "address").unlink(missing_ok=True)
         self.locks.close()
 
