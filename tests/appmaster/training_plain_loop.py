@@ -70,17 +70,17 @@ def main() -> None:
             point()
             plateau.step(loss)
             run.state["tails"] = run.state.get("tails", 0) + 1
-            print(f"epoch {epoch} step {run.step} loss {loss.item():.9f} of {len(x)} samples")
+            print(f"epoch {epoch} step {run.step} loss {loss.item():.9f} of {len(x)} samples", flush=True)
             evaluate()
     else:
         for x, y in run.steps(loader, args.steps):
             loss = step(x, y)
         epoch = 0
-        print(f"epoch {epoch} step {run.step} loss {loss.item():.9f}")
+        print(f"epoch {epoch} step {run.step} loss {loss.item():.9f}", flush=True)
     point()
     evaluate()
     if args.break_after is None:  # of a loop left by `break` nothing is done again after the end of the work
-        print(f"end: epoch {epoch} loss {loss.item():.9f}")
+        print(f"end: epoch {epoch} loss {loss.item():.9f}", flush=True)
     final = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": dict(run.state)}
     torch.save(final | {"plateau": plateau.state_dict(), "random": torch.rand(2), "step": run.step}, "final.pt")
     print("points", points)

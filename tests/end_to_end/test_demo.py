@@ -71,8 +71,9 @@ def test_unfinished_jobs_are_suspended_and_go_on_without_doing_anything_twice(
     folder, said, _ = demo
     assert said["suspensions"] >= 6
     assert said["resumed"] == said["suspensions"]
-    assert said["twice_at_most"] == 0
-    assert RunData.load(folder).jobs["iterations_lost"].sum() == 0
+    # A job stopped between an epoch's last batch and the next epoch does that one batch again (decision 0123).
+    assert said["twice_at_most"] <= said["suspensions"]
+    assert RunData.load(folder).jobs["iterations_lost"].sum() <= said["suspensions"]
 
 
 def test_the_best_trial_of_each_search_reads_95_digits_of_100(demo: tuple[Path, dict[str, Any], str]) -> None:

@@ -113,6 +113,10 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
     know = flags.know or ("declared" if flags.rules is None else "oracle")  # peers' policies are told all rates
     if know not in KNOWLEDGE:
         raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
+    if flags.rules is not None and (flags.cost or flags.failures):
+        given, flag = (flags.cost[0], "--cost") if flags.cost else (flags.failures, "--failures")
+        rule = f"{flag} must stand without --rules: a peer's rules have their own cost of a restart (--rule restart=20s)"
+        raise InputError(rule, value=given, place=flag)
     options = SimulationOptions(
         costs=filled(Costs, flags.cost or [], "--cost", durations=True),
         failures=None if flags.failures is None else failures_of(flags.failures),

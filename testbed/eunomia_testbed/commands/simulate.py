@@ -29,11 +29,17 @@ def simulate(flags: Flags) -> int:
         raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
     with uncollected():
         from eunomia_testbed.commands.planning import plan_of
+        from eunomia_testbed.running.cell_files import is_done
 
         plan, heading = plan_of(flags)
     if flags.progress and not flags.quiet:
         _say(heading)
-    outcome = _run(plan, flags.out or Path("eunomia-out") / _new_name(), flags)
+    folder = flags.out or Path("eunomia-out") / _new_name()
+    try:
+        outcome = _run(plan, folder, flags)
+    except KeyboardInterrupt:  # before the first simulation began, or after the last one ended
+        _say([_interrupted(sum(is_done(folder, cell) for cell in plan.cells()), len(plan.cells()), folder)])
+        return INTERRUPTED
     return _tell(outcome, flags)
 
 
@@ -96,7 +102,7 @@ def _tell(outcome: "Outcome", flags: Flags) -> int:
         lines += [f"Results  {outcome.folder}"] + ([f"Report   {outcome.report}"] if outcome.report else [])
         typer.echo("\n".join(lines))
     if outcome.ended == "interrupted":
-        _say([f"interrupted: {outcome.done} of {outcome.cells} simulations are done; {_goes_on(outcome.folder)}"])
+        _say([_interrupted(outcome.done, outcome.cells, outcome.folder)])
         return INTERRUPTED
     if outcome.failed:
         raise RunErrors(list(outcome.failed))
@@ -104,6 +110,10 @@ def _tell(outcome: "Outcome", flags: Flags) -> int:
         return OK
     whole = outcome.dropped == 0 and bool((metrics["apps_finished"] == metrics["apps"]).all())
     return OK if whole and metrics["faults"].sum() == 0 else ANSWER_IS_NO
+
+
+def _interrupted(done: int, cells: int, folder: Path) -> str:
+    return f"interrupted: {done} of {cells} simulations are done; {_goes_on(folder)}"
 
 
 def _goes_on(folder: Path) -> str:
