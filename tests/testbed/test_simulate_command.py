@@ -195,6 +195,10 @@ def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixtu
         (["--cluster", "2x2 V100", "--seeds", "0-5999,6000-11999"], "seeds must be at most 10000"),
         (["--cluster", "2x2 V100", "--load", "1e-300"], "load must be from 1e-06 to 1e+06"),
         (["--cluster", "2x2 V100", "--cost", "start=1s", "--cost", "start=2s"], "start must be given once"),
+        (
+            ["--cluster", "2x2 V100", "--rules", "gavel", "--cost", "start=1s"],
+            "have their own cost of a restart (--rule restart=20s), but got start=1s (--cost)",
+        ),
         (["--cluster", "2x2 V100", "--cost", "start"], 'checkpoint_every, but got "start" (--cost)'),
         (
             ["--cluster", "2x2 V100", "--cost", "checkpoint_every=0s"],

@@ -104,9 +104,8 @@ class Layout:
         comes = sorted((slot.index, slot.gpu_type) for slot in node.slots)
         if not here or not set(comes) <= set(here):
             known = _words(sorted(here)) if here else f"no node {node.node}, only {', '.join(self.nodes)}"
-            rule = (
-                f"a node must come back as the journal knows it ({known}); take another --state-dir for another cluster"
-            )
+            cure = f"give --slots {len(here)} again" if {kind for _, kind in here} == {"cpu"} else "bring its GPUs back"
+            rule = f"a node must come back as the journal knows it ({known}): {cure}, or take another --state-dir"
             raise InputError(rule, value=_words(comes), place=node.node)
 
 
