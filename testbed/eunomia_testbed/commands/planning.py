@@ -115,7 +115,7 @@ def _options(flags: Flags, jobs: int) -> SimulationOptions:
         raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place="--know")
     if flags.rules is not None and (flags.cost or flags.failures):
         given, flag = (flags.cost[0], "--cost") if flags.cost else (flags.failures, "--failures")
-        rule = f"{flag} must stand without --rules: a peer's rules have their own cost of a restart (--rule restart=20s)"
+        rule = f"{flag} must stand without --rules: these have their own cost of a restart (--rule restart=20s)"
         raise InputError(rule, value=given, place=flag)
     options = SimulationOptions(
         costs=filled(Costs, flags.cost or [], "--cost", durations=True),
