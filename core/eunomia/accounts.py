@@ -1,7 +1,7 @@
-"""The books behind the ledger: what is counted changes only when somebody starts, stops or gets GPUs.
+"""The accounts behind the ledger: sums are entered only when a job starts or stops, or GPUs are gained or lost.
 
-What goes on since then is a line of time: so much at the last entry, so much a second. The ledger that stages see is
-written from these lines when it is first asked for, and no step costs anything for who just goes on.
+Between entries a sum is linear in time: its value at the last entry and its rate per second. The ledger that stages
+see is computed from these when it is first read, so that a job that keeps running costs no work in a step.
 """
 
 import math
@@ -16,46 +16,46 @@ from eunomia.workload import Jobs, JobState
 
 _WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
 FEW_KINDS = 7
-"""GPU types whose columns numpy adds up one after the other."""
+"""Up to this many GPU types, numpy adds a row's columns from left to right, and plain Python gives the same bits."""
 
 
 @reads
 class AppAccounts:
-    """What the arbiter keeps of an app beside what stages see."""
+    """The arbiter's own columns of an app, which stages do not see."""
 
     area_at_arrival: Reals = column(float, 0.0)
-    """Integral of the number of apps over time when it came."""
+    """Integral of the number of apps over time, in app-seconds, when the app arrived."""
     ended: Rows = column("int32", 0)
-    """1: over, but some of its GPUs have not come back."""
+    """1: the app has ended, but some of its GPUs have not come back."""
     leases: Ints = column("int64", 0)
-    """Leases that it has, those it is leaving among them."""
+    """Number of the app's leases, leaving ones included."""
     gpus: Ints = column("int64", 0)
-    """GPUs that it holds, those it is leaving among them."""
+    """Number of GPUs that the app holds, leaving ones included."""
     gpu_seconds: Reals = column(float, 0.0)
     """GPU-seconds leased until ``booked_at``."""
     booked_at: Reals = column(float, float("nan"))
-    """When its books were last written; NaN: never, the ledger says all."""
+    """Time of the app's last entry; NaN: no entry yet, the ledger is complete."""
 
 
 @reads
 class JobAccounts:
-    """What the arbiter keeps of a job beside what stages see."""
+    """The arbiter's own columns of a job, which stages do not see."""
 
     lease: Ints = column("int64", NONE)
-    """The lease that names it; -1: none, or its app's tuner divides."""
+    """The lease that names the job; -1: none, or the app's tuner divides the app's leases."""
     gpus: Ints = column("int64", 0)
-    """GPUs that it runs on."""
+    """Number of GPUs that the job runs on."""
     ready_at: Reals = column(float, 0.0)
-    """When it may be started again after a failure."""
+    """Time from which the job may be started again after a failure."""
     reason: Rows = column("int32", 0)
-    """The last verdict; 0: none."""
+    """``Reason`` of the last verdict; 0: none."""
     stage: Rows = column("int32", -1)
     plugin: Rows = column("int32", 0)
     """Index into ``State.plugins``."""
     round: Ints = column("int64", 0)
     since: Reals = column(float, 0.0)
     order: Ints = column("int64", 0)
-    """Counts arrivals: ties of time are broken by it."""
+    """Number of the arrival; breaks ties between equal times."""
     attained: Reals = column(float, 0.0)
     """Seconds run until ``booked_at``."""
     waited: Reals = column(float, 0.0)
@@ -63,13 +63,13 @@ class JobAccounts:
     received: Reals = column(float, 0.0, width="gpu_types")
     """[job, GPU type]: GPU-seconds received until ``booked_at``."""
     on: Ints = column("int64", 0, width="gpu_types")
-    """[job, GPU type]: GPUs that are its own, running or not."""
+    """[job, GPU type]: GPUs assigned to the job, running or not."""
     booked_at: Reals = column(float, float("nan"))
-    """When its books were last written; NaN: never, the ledger says all."""
+    """Time of the job's last entry; NaN: no entry yet, the ledger is complete."""
 
 
 class Books:
-    """Entries into the accounts, and the ledger written from them."""
+    """The accounting: makes entries in the accounts and computes the ledger from them."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Books:
         self._jobs_shown_at = self._apps_shown_at = math.nan
 
     def job(self, row: int, at: Seconds) -> None:
-        """Enter what a job ran or waited until ``at``."""
+        """Enter the time that a job ran or waited until ``at``."""
         kept = self._job_accounts.cells
         elapsed = at - kept.booked_at[row]
         if elapsed:  # NaN: the first entry
@@ -112,11 +112,11 @@ class Books:
         self._apps_shown_at = math.nan
 
     def unshow(self) -> None:
-        """Rows were given back: the ledger is written anew when it is next asked for."""
+        """Invalidate the ledger after rows were dropped; it is recomputed when it is next read."""
         self._jobs_shown_at = self._apps_shown_at = math.nan
 
     def idle(self, row: int, seconds: float, at: Seconds) -> None:
-        """Take off what a job held its GPUs and did not run."""
+        """Subtract the seconds for which a job held its GPUs without running."""
         self.job(row, at)
         kept = self._job_accounts.cells
         attained, received = kept.attained[row], kept.received
@@ -127,7 +127,7 @@ class Books:
             received[row, kind] = 0.0 if left < 0.0 else left
 
     def show_jobs(self, now: Seconds) -> None:
-        """Write the ledger of jobs as it is at ``now``."""
+        """Bring the ledger of jobs up to ``now``."""
         if self._jobs_shown_at == now:
             return
         self._jobs_shown_at = now
@@ -145,7 +145,7 @@ class Books:
         ledger.last_ran[runs] = now
 
     def show_apps(self, now: Seconds) -> bool:
-        """Write the GPU-seconds of apps as they are at ``now``; False: they stood so already."""
+        """Bring the GPU-seconds of apps up to ``now``; False: they already were."""
         if self._apps_shown_at == now:
             return False
         self._apps_shown_at = now
@@ -158,11 +158,11 @@ class Books:
         return True
 
     def service(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """What jobs have attained as lines of time: value at time 0, and how much comes to it each second.
+        """Service that jobs have attained, as linear functions of time: value at time 0, and rate per second.
 
         Args:
             rows: of jobs.
-            by_gpus: GPU-seconds; else seconds.
+            by_gpus: whether service is counted in GPU-seconds; else in seconds.
         """
         kept, states = self._job_accounts.live, self._jobs.live.state
         booked_at = kept.booked_at[rows]
@@ -177,7 +177,7 @@ class Books:
         return before - each * np.nan_to_num(booked_at), each
 
     def service_of(self, row: int, *, by_gpus: bool) -> tuple[float, float]:
-        """The same of one job, to the last bit."""
+        """The attained service of one job; equal to ``service`` to the last bit."""
         kept = self._job_accounts.cells
         booked_at = kept.booked_at[row]
         if booked_at != booked_at or self._kinds > FEW_KINDS:

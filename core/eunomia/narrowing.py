@@ -1,4 +1,4 @@
-"""The snapshot that an app's own master would have: what a snapshot shows of one app alone."""
+"""The snapshot of one app alone, as the app's own master would have it."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ C = TypeVar("C")
 
 
 def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
-    """Show one app as row 0 of the only user, its jobs by arrival, and of the GPUs those that it holds."""
+    """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
     mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     jobs, row = state.by_arrival(mine), np.array([app])
     moved = {job: own for own, job in enumerate(jobs.tolist())}
@@ -49,7 +49,7 @@ def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
 
 
 def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
-    """Columns of some rows of a table, with one value instead in the columns that are named."""
+    """Columns of some rows of a table; the columns named in ``instead`` hold the given value."""
     columns: dict[str, Any] = {}
     for field in dataclasses.fields(table.live):  # type: ignore[arg-type]
         column = columns[field.name] = getattr(table.live, field.name)[rows]
@@ -60,7 +60,7 @@ def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
 
 
 def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
-    """A row a GPU: what the app holds, and all others as if they were free."""
+    """One row per GPU; GPUs that the app does not hold are shown as free."""
     held = state.holdings.live
     mine = np.flatnonzero(held.app == app)
     columns: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The state shown to the stages: views of its tables, and what costs something to make only when it is asked for."""
+"""The snapshot of the state for the stages: views of its tables; fields that cost work are computed on first use."""
 
 import math
 from collections.abc import Iterable, Set
@@ -18,7 +18,7 @@ NO_GPUS = np.empty(0, np.int64)
 
 
 def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
-    """The state of now; valid until it changes."""
+    """Make a snapshot of the present state; it is valid until the state changes."""
     later = state.shown
     if not isinstance(later, Sets):
         later = state.shown = Sets(state)
@@ -49,11 +49,11 @@ def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
 
 
 class Sets:
-    """What the state keeps in sets and sums, for stages that answer with what changes; all of it is read only.
+    """The live index: a read-only view of the state index, for stages that schedule incrementally.
 
     Attributes:
-        active, active_apps, ledger, kinds: how these fields of a snapshot are made when they are first asked for.
-        memos: the memos of now, as stages see them.
+        active, active_apps, ledger, kinds: lazy values of these fields of a snapshot.
+        memos: the present memos, as stages see them.
     """
 
     __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos")
@@ -69,42 +69,42 @@ class Sets:
 
     @property
     def space(self) -> Space:
-        """Free GPUs; to be copied before any is taken."""
+        """Free GPUs; a stage copies it before it takes any."""
         return self._state.standing.space
 
     @property
     def plain(self) -> bool:
-        """True: nobody is leaving a GPU, and every lease names its job."""
+        """Whether no lease is giving a GPU back, and every lease names its job."""
         return not self._state.standing.shared and not any(self._state.leaving.values())
 
     @property
     def proportional(self) -> bool:
-        """True: nobody asks for, or holds, other CPUs or memory than its GPUs' part of a machine."""
+        """Whether no job asks for, and no lease holds, CPUs or memory other than its GPUs' share of the machine."""
         return not self._state.standing.uneven
 
     @property
     def waiting(self) -> Set[int]:
-        """Rows of jobs that wait."""
+        """Rows of waiting jobs."""
         return self._state.standing.waiting
 
     @property
     def nobody_overdue(self) -> bool:
-        """True: no lease has ended and was not renewed."""
+        """Whether every lease that has ended was renewed."""
         return not self._state.standing.overdue
 
     @property
     def overdue(self) -> list[int]:
-        """Rows of jobs whose lease ended, is not protected and was not renewed."""
+        """Rows of jobs whose lease has ended, is not protected and was not renewed."""
         leases = [self._state.leases[lease] for lease in sorted(self._state.standing.overdue)]
         return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
 
     def gpus_of(self, job: int) -> Ints:
-        """GPUs of a job's own lease, ascending; none where it has none."""
+        """GPUs of a job's own lease, ascending; empty where the job has no lease."""
         lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return NO_GPUS if lease is None else lease.gpus
 
     def protected_until(self, job: int) -> float:
-        """Until when no round may take the job's lease; -inf: it may."""
+        """Time until which no round may take the job's lease; -inf: the lease is not protected."""
         lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
 

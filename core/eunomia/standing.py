@@ -1,7 +1,8 @@
-"""Who waits, what is free, whose time is over: what follows from the tables, kept so that no step has to look for it.
+"""The state index: waiting jobs, free GPUs, overdue leases and other sets derived from the tables.
 
-It can always be built anew from the tables (``Standing.of``): a state that was loaded or laid out by hand has none
-until it is asked for, and under ``--strict-plugins`` it is held against the tables after every step.
+It is updated with every change, so that no step searches the tables. ``Standing.of`` rebuilds it from the tables: a
+state that was loaded or written directly has no index until its first use, and ``--strict-plugins`` compares the
+index with a rebuilt one after every step.
 """
 
 from typing import Protocol, Self
@@ -19,7 +20,7 @@ from eunomia.workload import Jobs, JobState
 
 
 class Tables(Protocol):
-    """The tables that the index follows from; ``State`` has them."""
+    """The tables that the index is built from; ``State`` implements this."""
 
     now: Seconds
     cluster: Cluster
@@ -28,51 +29,51 @@ class Tables(Protocol):
 
     @property
     def jobs(self) -> Table[Jobs]:
-        """A row a job."""
+        """One row per job."""
         ...
 
     @property
     def job_accounts(self) -> Table[JobAccounts]:
-        """A row a job."""
+        """One row per job."""
         ...
 
     @property
     def app_accounts(self) -> Table[AppAccounts]:
-        """A row an app."""
+        """One row per app."""
         ...
 
     @property
     def holdings(self) -> Table[Holdings]:
-        """A row a GPU."""
+        """One row per GPU."""
         ...
 
     def proportional(self) -> tuple[Reals, Reals]:
-        """By GPU: its part of its machine's CPUs and memory."""
+        """By GPU: its share of its machine's CPUs and memory in GiB."""
         ...
 
     def size_of(self, job: int) -> int:
-        """GPUs that a job runs on, or is about to."""
+        """Number of GPUs that a job runs on or is about to run on."""
         ...
 
 
 class Standing:
-    """Sets and sums over the tables.
+    """The state index: sets and sums over the tables.
 
     Attributes:
-        waiting: rows of jobs that wait.
-        asked: GPUs that those ask for at most, in all.
-        short: rows of jobs that run, or are about to, on fewer GPUs than they could.
-        stale_verdicts: rows of jobs that wait and whose last verdict may differ from ``default_verdict``.
+        waiting: rows of waiting jobs.
+        asked: sum of the waiting jobs' maximum sizes, in GPUs.
+        short: rows of jobs that run, or are about to run, below their maximum size.
+        stale_verdicts: rows of waiting jobs whose last verdict may differ from ``default_verdict``.
         default_verdict: reason, stage and plugin of the verdict on jobs that no stage turned down; None: none yet.
-        backing_off: when jobs that failed are tried again, by row.
-        present: apps that are here and not over.
-        overdue: leases that ended and have not been renewed.
-        shared: leases that name no job: the app divides.
+        backing_off: by row, the time when a failed job is tried again.
+        present: number of apps that have not ended.
+        overdue: leases that have ended and have not been renewed.
+        shared: leases that name no job; their apps divide them.
         jobs_of: rows of jobs by app.
         leases_of: leases by app.
-        uneven: whether anybody may ask for, or hold, other CPUs or memory than its GPUs' part of a machine.
+        uneven: whether any job asks for, or any lease holds, CPUs or memory other than its GPUs' share of the machine.
         space: free GPUs.
-        capacity: GPUs by type, those that are down left out; None: to be counted again.
+        capacity: GPUs by type, without the GPUs that are down; None: to be counted again.
     """
 
     __slots__ = (
@@ -110,7 +111,7 @@ class Standing:
 
     @classmethod
     def of(cls, state: Tables) -> Self:
-        """What follows from the tables."""
+        """Build the index from the tables."""
         jobs, accounts, used = state.jobs.live, state.job_accounts.live, state.jobs.used
         held = state.holdings.live.state[: state.cluster.gpus]
         made = cls(Space(state.cluster, held == GpuState.FREE))
@@ -149,12 +150,12 @@ class Standing:
         return self.stale_verdicts
 
     def same(self, other: Self) -> bool:
-        """Say whether both tell the same, but for what was said to whom."""
-        told = (self.waiting, self.asked, self.short, self.backing_off, self.present, self.overdue)
+        """Return whether both indexes are equal; which verdicts are stale is not compared."""
+        mine = (self.waiting, self.asked, self.short, self.backing_off, self.present, self.overdue)
         others = (other.waiting, other.asked, other.short, other.backing_off, other.present, other.overdue)
         owned = (_filled(self.jobs_of), _filled(self.leases_of), self.shared)
         owned_there = (_filled(other.jobs_of), _filled(other.leases_of), other.shared)
-        return told == others and owned == owned_there and self.space.same(other.space)
+        return mine == others and owned == owned_there and self.space.same(other.space)
 
 
 def _filled(sets: dict[int, set[int]]) -> dict[int, set[int]]:

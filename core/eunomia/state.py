@@ -1,4 +1,4 @@
-"""All that the arbiter knows: the tables behind the snapshot, leases, memos, and the open offer."""
+"""The arbiter's whole state: the tables behind the snapshot, leases, memos, and the open offer."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ class OpenOffer:
     offer: Offer
     bids: dict[int, Form]
     asked: dict[int, AppId]
-    """Who was asked, by row: a row may have gone to another app meanwhile."""
+    """The apps asked for a bid, by row: another app may have taken over a row since then."""
 
 
 STAGES = tuple(Stage)
@@ -63,12 +63,12 @@ _LEAVING = int(GpuState.LEAVING)
 
 
 class State:
-    """The whole state. Only the fold of events and the adoption of a decision write to it."""
+    """The whole state. Only folding events and adopting a decision write to it."""
 
     def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
         self.cluster = cluster
         self.plain = plain
-        """Whether snapshots carry columns only, so that every stage takes its plain way."""
+        """Whether snapshots carry columns only, without the live index, so that every stage uses its plain code."""
         self.seed = seed
         self.now = ZERO
         self.round = 0
@@ -102,7 +102,7 @@ class State:
         self.measured: dict[int, tuple[Measured, ...]] = {}
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, set[int]] = {}
-        """By lease: GPUs that it still has to give back."""
+        """By lease: the GPUs that the lease still has to give back."""
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.open: OpenOffer | None = None
         self.causes: set[Cause] = set()
@@ -116,12 +116,12 @@ class State:
         """How apps ended: finished, failed, cancelled."""
         self.starts_at: dict[int, float] = {}
         self.shown: object = None
-        """What ``show`` keeps between snapshots."""
+        """The live index that ``show`` keeps between snapshots."""
         self._changes = ChangeLog()
         self.ends: list[tuple[float, int]] = []
-        """Heap of when leases end, with those that end otherwise by now; empty: none ends."""
+        """Heap of lease ends; an entry is stale if its lease now ends at another time. Empty: no lease ends."""
         self.guards: list[tuple[float, int]] = []
-        """The same of protected parts."""
+        """Heap of the ends of leases' protected parts, kept in the same way."""
         self._parts: tuple[Reals, Reals] | None = None
         self._nothing: Reals = np.zeros(cluster.gpus)
         self._nothing.flags.writeable = False
@@ -132,75 +132,75 @@ class State:
     # --- names -----------------------------------------------------------------------------------------------------
 
     def app_row(self, app: AppId) -> int:
-        """Row of an app; -1: not here."""
+        """Row of an app; -1: no such app."""
         return self.app_rows.get(app, NONE)
 
     def job_row(self, job: JobId) -> int:
-        """Row of a job; -1: not here."""
+        """Row of a job; -1: no such job."""
         return self.job_rows.get(job, NONE)
 
     def app_id(self, row: int) -> AppId:
-        """Id of an app."""
+        """Id of the app in a row."""
         found: AppId = self.apps.cells.id[row]
         return found
 
     def job_id(self, row: int) -> JobId:
-        """Id of a job."""
+        """Id of the job in a row."""
         found: JobId = self.jobs.cells.id[row]
         return found
 
     def kind(self, name: str) -> int:
-        """Number of a kind of job."""
+        """Number of a kind of job; a new kind gets the next number."""
         return self.kinds.setdefault(name, len(self.kinds))
 
     def plugin(self, name: str) -> int:
-        """Number of a plugin."""
+        """Number of a plugin; a new plugin gets the next number."""
         return self.plugins.setdefault(name, len(self.plugins))
 
     def turned_down_by(self, job: int) -> str:
-        """Name of the plugin that gave a job's last verdict; empty: the core."""
+        """Name of the plugin that gave a job's last verdict; empty: the core gave it."""
         return list(self.plugins)[int(self.job_accounts.live.plugin[job])]
 
     def next_epoch(self) -> Epoch:
-        """Count one epoch on."""
+        """Advance the epoch counter and return the new epoch."""
         self.last_epoch += 1
         return Epoch(self.last_epoch)
 
-    # --- who waits, what is free, what was counted -----------------------------------------------------------------
+    # --- the state index and the ledger ----------------------------------------------------------------------------
 
     @functools.cached_property
     def standing(self) -> Standing:
-        """Who waits, what is free, whose time is over; built from the tables when it is first asked for."""
+        """The state index (waiting jobs, free GPUs, overdue leases), built from the tables on first use."""
         return Standing.of(self)
 
     def forget_standing(self) -> None:
-        """The tables were written by hand: what follows from them is built anew."""
+        """Drop the state index after the tables were written directly; the next use rebuilds it."""
         self.__dict__.pop("standing", None)
 
     def table(self, name: str) -> Table[Any]:
-        """A table by its name, as it was last written."""
+        """A table by its name; a ledger may lag behind ``now``."""
         table: Table[Any] = getattr(self, {"job_ledger": "_job_ledger", "app_ledger": "_app_ledger"}.get(name, name))
         return table
 
     def show_ledger(self) -> None:
-        """Write the ledger as it is now."""
-        self.job_ledger, self.app_ledger  # noqa: B018 -- each writes itself
+        """Bring both ledgers up to ``now``."""
+        self.job_ledger, self.app_ledger  # noqa: B018 -- each property updates its table
 
     @property
     def job_ledger(self) -> Table[JobLedger]:
-        """What jobs got, up to now."""
+        """Time and GPU-seconds that jobs received, up to now."""
         self.books.show_jobs(self.now)
         return self._job_ledger
 
     @property
     def app_ledger(self) -> Table[AppLedger]:
-        """What apps got, up to now."""
+        """GPU-seconds and contention of apps, up to now."""
         if self.books.show_apps(self.now):
             self.settle_contention()
         return self._app_ledger
 
     def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
-        """Have a job wait, start, run or stop from now on, or from ``at``; its books are written up to then."""
+        """Set a job's state from now on, or from ``at``; its accounts are brought up to that time."""
         jobs = self.jobs.cells
         before = jobs.state[job]
         self.books.job(job, self.now if at is None else at)
@@ -221,7 +221,7 @@ class State:
             standing.asked -= jobs.most[job]
 
     def forget_job(self, job: int) -> None:
-        """A job is about to go: it neither waits nor runs."""
+        """Remove a job that is about to be dropped from the sets of waiting and running jobs."""
         standing = self.standing
         standing.short.discard(job)
         if job in standing.waiting:
@@ -230,7 +230,7 @@ class State:
             standing.asked -= self.jobs.cells.most[job]
 
     def sized(self, job: int) -> None:
-        """A job has another size, or starts: note whether it runs on less than it could."""
+        """Note whether a job that starts or changes size runs below its maximum size."""
         jobs, short = self.jobs.cells, self.standing.short
         if jobs.state[job] in _ON and self.size_of(job) < jobs.most[job]:
             short.add(job)
@@ -238,13 +238,13 @@ class State:
             short.discard(job)
 
     def size_of(self, job: int) -> int:
-        """GPUs that a job runs on, or is about to."""
+        """Number of GPUs that a job runs on or is about to run on."""
         accounts = self.job_accounts.cells
         lease = self.leases.get(accounts.lease[job])
         return int(accounts.gpus[job]) if lease is None else lease.gpus.size
 
     def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
-        """GPUs come to a job as its own, or leave it."""
+        """Add GPUs to the count that a job runs on (``come``), or take them off it."""
         if job == NONE:
             return
         self.books.job(job, self.now)
@@ -256,14 +256,14 @@ class State:
             on[job, self._types[gpu]] += 1 if come else -1
 
     def put(self, gpu: int, job: int) -> None:
-        """Have another job run on a GPU, or none."""
+        """Assign a GPU to another job, or to none."""
         held = self.holdings.live
         self.own((gpu,), int(held.job[gpu]), come=False)
         held.job[gpu] = job
         self.own((gpu,), job, come=True)
 
     def clear(self, job: int) -> None:
-        """Have a job run nowhere."""
+        """Take a job off all GPUs that it is assigned to."""
         on = self.job_accounts.cells.on
         if {on[job, kind] for kind in range(on.shape[1])} != {0}:
             for gpu in np.flatnonzero(self.holdings.live.job == job).tolist():
@@ -272,14 +272,14 @@ class State:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def advance(self, now: Seconds) -> None:
-        """Let time pass; what was attained and received follows when it is asked for."""
+        """Advance the clock; the ledgers are brought up to date only when they are read."""
         elapsed = now - self.now
         if elapsed > 0.0:
             self.contention_area += elapsed * self.standing.present
             self.now = now
 
     def settle_contention(self) -> None:
-        """Write N_avg of every app: the mean number of apps over its life so far (Themis eq. 1)."""
+        """Write every app's N_avg: the mean number of apps over the app's life so far (Themis eq. 1)."""
         rows = np.fromiter(self.present(), dtype=np.int64)
         if rows.size == 0:
             return
@@ -290,14 +290,14 @@ class State:
         self._app_ledger.live.contention[rows] = mean
 
     def present(self) -> list[int]:
-        """Rows of apps that are here and not over."""
+        """Rows of apps that have not ended."""
         ended = self.app_accounts.live.ended
         return [row for row in self.app_rows.values() if not ended[row]]
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
     def watch_end(self, lease: Lease) -> None:
-        """Note when the lease ends, and when its protected part does."""
+        """Queue the end of a lease and the end of its protected part."""
         overdue = self.standing.overdue
         if overdue and lease.ends_at > self.now:
             overdue.discard(lease.id)
@@ -307,13 +307,13 @@ class State:
             heapq.heappush(self.guards, (lease.protected_until, lease.id))
 
     def next_end(self) -> Seconds:
-        """When the next lease ends; NEVER: none does."""
+        """Time when the next lease ends; NEVER: no lease ends."""
         while self.ends and not self._ends_then(*self.ends[0]):
             heapq.heappop(self.ends)
         return Seconds(self.ends[0][0]) if self.ends else NEVER
 
     def take_ended(self) -> bool:
-        """Forget the ends that are past; True if a lease ended by now."""
+        """Move leases that have ended to the overdue set; return whether there were any."""
         ended = False
         while self.ends and self.next_end() <= self.now:
             self.standing.overdue.add(heapq.heappop(self.ends)[1])
@@ -325,14 +325,14 @@ class State:
         return held is not None and held.ends_at == ends_at and held.state is not LeaseState.LEAVING
 
     def next_guard(self) -> Seconds:
-        """When the next protected part of a lease ends; NEVER: none does."""
+        """Time when the next protected part of a lease ends; NEVER: none ends."""
         guards = self.guards
         while guards and not self._guarded_until(*guards[0]):
             heapq.heappop(guards)
         return Seconds(guards[0][0]) if guards else NEVER
 
     def take_unguarded(self) -> set[int]:
-        """Forget the protected parts that are past; return the leases that they were of."""
+        """Drop the protected parts that have ended; return the numbers of their leases."""
         ended = set()
         while self.next_guard() <= self.now:
             ended.add(heapq.heappop(self.guards)[1])
@@ -343,13 +343,13 @@ class State:
         return held is not None and held.protected_until == until and held.state is not LeaseState.LEAVING
 
     def leave(self, lease: Lease) -> None:
-        """All that a lease has is to come back."""
+        """Mark a lease as leaving: all its GPUs have to come back."""
         lease.state = LeaseState.LEAVING
         self.standing.overdue.discard(lease.id)
         self.standing.shared.discard(lease.id)
 
     def vacate(self, gpus: Sequence[int], at: Seconds | None = None) -> None:
-        """Let GPUs of one lease come back, now or at ``at``: to their successors, or free."""
+        """Return GPUs of one lease, now or at ``at``: to their successors, else to the free GPUs."""
         at = self.now if at is None else at
         cells = self.holdings.cells
         app, owner = cells.app[gpus[0]], cells.job[gpus[0]]
@@ -369,17 +369,17 @@ class State:
         self.cause(_FREED)
 
     def _hand_over(self, gpus: Sequence[int], lease: Lease, at: Seconds) -> None:
-        """GPUs that their holder has left go to the lease that was promised them, with the CPUs and memory beside."""
+        """Hand GPUs that their holder has left to their successor, with the CPUs and memory set for it."""
         held = self.holdings.cells
-        beside = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu in gpus]
+        parts = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu in gpus]
         self.holdings.clear(gpus)
-        for gpu, (cpus, memory_gib) in zip(gpus, beside, strict=True):
+        for gpu, (cpus, memory_gib) in zip(gpus, parts, strict=True):
             held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
         self.occupy(gpus, lease, at)
         self.refresh(lease)
 
     def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
-        """The same for GPUs on which several jobs run, or some of which have successors."""
+        """Return GPUs on which several jobs run, or only some of which have successors."""
         held = self.holdings.cells
         jobs: dict[int, list[int]] = {}
         successors: dict[int, list[int]] = {}
@@ -399,7 +399,7 @@ class State:
             self.cause(_FREED)
 
     def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
-        """Make the lease the holder of GPUs that nobody holds."""
+        """Make a lease the holder of GPUs that have no holder."""
         many, app, job = len(gpus), lease.app, lease.job
         held, where = (self.holdings.cells, gpus[0]) if many == 1 else (self.holdings.live, gpus)
         held.app[where], held.job[where], held.lease[where], held.epoch[where] = app, job, lease.id, lease.epoch
@@ -410,11 +410,11 @@ class State:
         self.own(gpus, job, come=True)
 
     def installed(self, gpu_type: int) -> int:
-        """GPUs of a type that the cluster has, those that are down included; -1: of all types."""
+        """Number of the cluster's GPUs of a type, down ones included; -1: of all types."""
         return self._by_type[gpu_type] if gpu_type >= 0 else self.cluster.gpus
 
     def capacity(self) -> Ints:
-        """GPUs by type, those that are down left out."""
+        """Number of GPUs by type, without the GPUs that are down."""
         standing = self.standing
         if standing.capacity is None:
             up = self.holdings.live.state[: self.cluster.gpus] != GpuState.DOWN
@@ -426,11 +426,11 @@ class State:
 
     @functools.cached_property
     def knows_parts(self) -> bool:
-        """Whether CPUs or memory of any machine are known."""
+        """Whether the CPUs or the memory of any machine are known."""
         return any(part.any() for part in self.proportional())
 
     def proportional(self) -> tuple[Reals, Reals]:
-        """By GPU: its part of its machine's CPUs and memory in GiB; 0 where they are not known. Not to be changed."""
+        """By GPU: its share of its machine's CPUs and memory in GiB; 0 where unknown. Callers must not write to it."""
         if self._parts is None:
             cluster = self.cluster
             size = np.diff(cluster.machine_start).astype(float)
@@ -440,13 +440,13 @@ class State:
         return self._parts
 
     def part(self, gpus: Ints, which: int) -> Reals:
-        """GPUs' parts of their machines' CPUs (0) or memory (1); not to be changed."""
+        """Share of the machines' CPUs (0) or memory in GiB (1) of these GPUs; callers must not write to it."""
         if self.knows_parts:
             return self.proportional()[which][gpus]
         return self._nothing[: gpus.size]
 
     def down(self, gpu: int) -> None:
-        """A GPU that nobody holds any more is of no use until its machine comes back."""
+        """Mark a GPU without a holder as down until its machine comes back."""
         states = self.holdings.live.state
         if states[gpu] == GpuState.FREE:
             self.standing.space.take((gpu,))
@@ -454,18 +454,18 @@ class State:
         self.standing.capacity = None
 
     def refresh(self, lease: Lease) -> None:
-        """A pending lease whose GPUs are all its own is ready to be started."""
+        """Mark a pending lease as ready to start once it holds all its GPUs."""
         if lease.state is not LeaseState.PENDING:
             return
         held, number = self.holdings.cells, lease.id
         for gpu in lease.gpus.tolist():
-            # A GPU that the lease itself is giving back is not its own until it has come back.
+            # A GPU that the lease itself is giving back counts again only after it has come back.
             if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
                 return
         lease.state = LeaseState.ORDERED
 
     def add_lease(self, lease: Lease) -> None:
-        """Keep a new lease."""
+        """Add a new lease."""
         standing = self.standing
         self.leases[lease.id] = lease
         self.app_accounts.cells.leases[lease.app] += 1
@@ -474,7 +474,7 @@ class State:
             standing.shared.add(lease.id)
 
     def drop_lease(self, lease: int) -> None:
-        """Forget a lease that has no GPUs left; an app that is over goes with its last one."""
+        """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
         standing = self.standing
         gone = self.leases.pop(lease)
         if self.leaving:
@@ -490,7 +490,7 @@ class State:
             self.drop_app_if_over(gone.app)
 
     def drop_app_if_over(self, app: int) -> None:
-        """Forget an app that ended and has given everything back."""
+        """Drop an app that has ended and has given back all its GPUs."""
         accounts = self.app_accounts.cells
         if accounts.ended[app] and accounts.leases[app] == 0:
             self.app_rows.pop(self.app_id(app), None)
@@ -501,10 +501,10 @@ class State:
             drop_row(self.tables_of_apps, app)
 
     def app_leases(self, app: int) -> list[Lease]:
-        """Leases of an app, oldest first."""
+        """Leases of an app, the oldest first."""
         return [self.leases[lease] for lease in sorted(self.standing.leases_of.get(app, ()))]
 
-    # --- what changed, and why -------------------------------------------------------------------------------------
+    # --- changes, causes and verdicts ------------------------------------------------------------------------------
 
     def cause(self, cause: Cause) -> None:
         """Note a reason for a round."""
@@ -521,16 +521,16 @@ class State:
             changes.apps.append(app)
 
     def bump(self) -> None:
-        """Close a version: what was touched since the last one belongs to it."""
+        """Close a version, which covers all rows touched since the last one."""
         self.version = Version(self.version + 1)
         self._changes.close()
 
     def changed(self, since: Version) -> Changes | None:
-        """Rows touched after a version, those of this step among them; None: too long ago."""
+        """Rows touched after a version, including this step's; None: the version is too old."""
         return self._changes.since(self.version - since)
 
     def verdict(self, job: int, waiting: Waiting) -> None:
-        """Keep why a job waits."""
+        """Store the verdict on a job."""
         kept = self.job_accounts.cells
         reason = 0 if waiting.reason is None else int(waiting.reason)
         stage = -1 if waiting.stage is None else _STAGE_NUMBER[waiting.stage]
@@ -545,20 +545,20 @@ class State:
                 self.standing.stale_verdicts.add(job)
 
     def reason(self, job: int) -> Reason | None:
-        """Why a job waits."""
+        """Reason of a job's last verdict; None: no verdict."""
         code = self.job_accounts.cells.reason[job]
         return Reason(code) if code else None
 
     # --- views -----------------------------------------------------------------------------------------------------
 
     def active(self) -> Rows:
-        """Rows of jobs that are not paused and not over, by arrival."""
+        """Rows of jobs that have not ended and are not paused, by arrival."""
         used = self.jobs.used
         states = self.jobs.live.state[:used]
         return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
 
     def by_arrival(self, rows: Ints) -> Rows:
-        """Rows of jobs in the order in which they came."""
+        """These rows of jobs in order of arrival."""
         return rows[np.argsort(self.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
 
     def waiting(self) -> Rows:
