@@ -1,7 +1,7 @@
 """Eunomia: fair, efficient and elastic sharing of GPU clusters among machine-learning applications.
 
-What plugin authors and scripts need stands here and is imported when it is first used, so that ``import eunomia``
-loads no solver, no torch and no pydantic.
+These are the public names for plugins and scripts. Each is imported on first use, so that ``import eunomia`` loads no
+solver, no torch and no pydantic.
 """
 
 import importlib
@@ -76,7 +76,7 @@ _HOME = {name: f"eunomia.{module}" for module, names in _MODULES.items() for nam
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for from its module, once."""
+    """Import a public name from its module on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'eunomia' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)
@@ -85,7 +85,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name what can be imported from here."""
+    """List the public names."""
     return sorted(__all__)
 
 

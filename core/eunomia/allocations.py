@@ -1,4 +1,4 @@
-"""Who gets how much: whole GPUs now, or shares that refiners turn into whole GPUs."""
+"""The answer of an allocation: whole GPUs for each claim, or shares that refiners turn into whole GPUs."""
 
 from typing import Self
 
@@ -24,7 +24,7 @@ class Pins:
 
 @builds
 class AmountRange:
-    """By claim: the least that it must get and the most that is of use to it, for all its GPUs together."""
+    """By claim: the least amount that it must get and the most that it can use, for all its GPUs together."""
 
     least: Reals
     most: Reals
@@ -32,9 +32,9 @@ class AmountRange:
 
 @builds
 class Grants:
-    """Whole GPUs now, counted among those on offer: what a claim holds elsewhere it keeps.
+    """Whole GPUs of the offer; a claim also keeps the GPUs that it holds outside the offer.
 
-    A job with nothing elsewhere thus gets its whole size from now on, not an increment.
+    For a job without GPUs outside the offer this is its whole new size, not an increment.
     """
 
     gpus: Ints
@@ -42,7 +42,7 @@ class Grants:
     gpu_type: Rows | None = None
     """By claim; None or -1: any type."""
     cpus: AmountRange | None = None
-    """None: as the job asks, else in proportion to GPUs."""
+    """None: the job's request, or a part of the machine in proportion to GPUs."""
     memory_gib: AmountRange | None = None
     pins: Pins | None = None
     """None: the placement chooses the machines."""
@@ -50,7 +50,7 @@ class Grants:
 
 @builds
 class TimeShares:
-    """[claim, GPU type]: part of the time at the gang's size; each row sums to at most 1 (Gavel)."""
+    """[claim, GPU type]: fraction of time that a claim runs at its gang's size; each row sums to at most 1 (Gavel)."""
 
     share: Reals
     since: Seconds
@@ -69,25 +69,25 @@ Amount = Grants | TimeShares | DeviceShares
 
 @builds
 class Allocation:
-    """An amount for each claim, in order of service. It may name more than fits."""
+    """An amount for each claim, in order of service; the amounts may exceed the offer."""
 
     claims: Claims
     amount: Amount
     order: Rows
     """Indices of claims, first served first."""
     standby: Rows | None = None
-    """Indices of claims served with what is left."""
+    """Indices of claims that get GPUs left over after ``order`` is served."""
     on_misfit: Misfit = Misfit.SKIP
     rest: Rest = Rest.KEEP
-    """Whether those whom it does not name keep what they hold of the offer."""
+    """Whether claims that it does not name keep the GPUs that they hold of the offer."""
     lease: Seconds | Reals | None = None
-    """Length of the lease in seconds, one or by claim; None: the offer's."""
+    """Length of the leases in seconds, one for all or by claim; None: the offer's."""
     protected: Seconds | Reals = Seconds(0.0)
-    """The first part of the lease, that no round may take."""
+    """Seconds from the start of a lease during which no round may take its GPUs; one for all or by claim."""
     wake_at: Seconds = NEVER
-    """When it wants the next round, whatever happens."""
+    """The time of the next round, in seconds, even without an event."""
     starts_at: Reals | None = None
-    """By claim: when it is planned to start; NaN: not known."""
+    """By claim: planned start in seconds; NaN: not known."""
     verdicts: Verdicts = NO_VERDICTS
     """``rows`` are rows of the claims' unit."""
     record: Record | None = None
@@ -95,12 +95,12 @@ class Allocation:
 
     @classmethod
     def to_jobs(cls, jobs: Rows, gpus: Ints, *, otherwise: Reason) -> Self:
-        """Grant whole GPUs to jobs in order of service: each its whole size from now on.
+        """Grant whole GPUs to jobs in order of service; each number is the job's whole new size.
 
         Args:
             jobs: job rows, first served first.
             gpus: by job; 0 turns the job down.
-            otherwise: why the jobs at 0 wait.
+            otherwise: the reason for the jobs at 0.
         """
         return cls(
             claims=Claims(unit=Unit.JOB, rows=jobs),

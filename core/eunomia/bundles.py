@@ -1,8 +1,8 @@
-"""Bids as counts on machines: the bundles a claim would take, and the finish-time fairness it expects of each.
+"""Bids as numbers of GPUs on machines: bundles that a claim would take, and the ρ that it expects with each.
 
-A bundle names machines by class where nobody needs to tell them apart: machines with GPUs of one type, in one rack,
-with equally many on offer, on which no bidder holds GPUs. A machine on which a bidder does hold some is a class of one.
-So a cluster of 512 equal machines is one class, and a table stays short whatever the size of the cluster.
+A bundle names machines by class. A class holds machines with GPUs of one type, in one rack, with equally many on offer,
+on which no bidder holds GPUs; a machine on which a bidder holds GPUs is a class of its own. A cluster of 512 equal
+machines is thus one class, and the length of a table does not depend on the size of the cluster.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +19,9 @@ from eunomia.units import Ints, Reals
 from eunomia.valuations import Scores
 
 MOST_ROWS = 256
-"""Rows that one claim may bid."""
+"""The most rows that one claim may bid."""
 MOST_PARTS = 32
-"""Parts that one row may have."""
+"""The most parts that one row may have."""
 
 
 def _ints(values: npt.ArrayLike) -> Ints:
@@ -29,7 +29,7 @@ def _ints(values: npt.ArrayLike) -> Ints:
 
 
 def _starts(lengths: Iterable[int]) -> Ints:
-    """Ragged offsets of pieces of the given lengths, a leading 0 included."""
+    """Return the offsets of consecutive pieces of these lengths, with a leading 0."""
     return np.concatenate(([0], np.cumsum(_ints(list(lengths))))).astype(np.int64)
 
 
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A row of a bid: the parts it asks for, and ρ if the claim holds its unexpired GPUs and these."""
+    """A row of a bid: the parts it asks for, and the claim's ρ with its unexpired GPUs and these."""
 
     rho: float
     parts: tuple[Part, ...]
@@ -84,7 +84,7 @@ class MachineClasses:
         """Group machines with GPUs on offer by GPU type, rack and free count.
 
         Args:
-            machine: rows of machines; columns ``free``, ``gpu_type`` and ``rack`` run beside it.
+            machine: rows of machines; columns ``free``, ``gpu_type`` and ``rack`` are parallel to it.
             free: GPUs on offer on each; a machine with none is left out.
             gpu_type: GPU type of each.
             rack: rack of each; one value for all where racks make no difference.
@@ -136,22 +136,22 @@ class MachineClasses:
         )
 
     def same(self, other: Self) -> bool:
-        """Do both group the same machines the same way."""
+        """Return whether both group the same machines in the same way."""
         names = ("start", "machine", "free", "gpu_type", "rack")
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
 
 @builds
 class ByBundle:
-    """A valuation as bid tables (Themis, Tables 2 and 3): what each claim would be worth with each bundle.
+    """A valuation as bid tables (Themis, Tables 2 and 3): the ρ of each claim with each bundle.
 
     Claim ``i`` has rows ``start[i]:start[i + 1]``; row ``r`` has parts ``part_start[r]:part_start[r + 1]``. A row
-    takes as few machines of a class as it can: no two of its parts in a class fit one machine together. So parts of
-    one row never meet on a machine, and what a row says about locality is true however it is placed.
+    uses as few machines of a class as possible: no two of its parts in a class fit one machine together. Parts of one
+    row therefore never share a machine, and the locality of a row is the same however it is placed.
 
     Attributes:
         classes: the machines on offer.
-        now: [claims] ρ of what the claim holds already, finite and positive (an app that holds nothing:
+        now: [claims] ρ with the GPUs that the claim holds already, finite and positive (an app without GPUs:
             docs/decisions/0020).
         start: [claims + 1] offsets into the rows.
         rho: [rows] ρ if the claim holds its unexpired GPUs and the row's, finite and positive; less is better.
@@ -172,7 +172,7 @@ class ByBundle:
 
     @classmethod
     def of(cls, classes: MachineClasses, now: npt.ArrayLike, bids: Sequence[Sequence[Bundle]]) -> Self:
-        """Table of one list of bundles a claim."""
+        """Build a table from one list of bundles for each claim."""
         rows = [row for bid in bids for row in bid]
         parts = [part for row in rows for part in row.parts]
         columns = _ints(parts).reshape(-1, 3)
@@ -189,9 +189,9 @@ class ByBundle:
 
     @classmethod
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
-        """One table of the claims of several, in their order.
+        """Join tables into one with all their claims, in their order.
 
-        Tables written for other classes are rewritten for these; rows whose machines are not there are void.
+        Tables with other classes are rewritten for these; rows with machines that these classes lack are dropped.
         """
         bids = [bid for table in tables for bid in table._written_for(classes)]
         return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
@@ -221,7 +221,7 @@ class ByBundle:
         return tuple(map(Part, *(column.tolist() for column in columns)))
 
     def bundles(self, claim: int) -> Iterator[Bundle]:
-        """Yield what a claim bids, row by row; ``of`` makes the same table of it again."""
+        """Yield the bundles that a claim bids, row by row; ``of`` builds the same table from them."""
         return (Bundle(float(self.rho[row]), self.parts(row)) for row in self.rows(claim))
 
     def select(self, claims: npt.ArrayLike) -> Self:
@@ -230,13 +230,13 @@ class ByBundle:
         return type(self).of(self.classes, self.now[chosen], [list(self.bundles(int(claim))) for claim in chosen])
 
     def without(self, machines: npt.ArrayLike) -> Self:
-        """Return the table once these machines are gone: rows that no longer fit their classes are void."""
+        """Return the table without these machines; rows that no longer fit their classes are dropped."""
         classes = self.classes.without(machines)
         bids = [[row for row in self.bundles(claim) if _fits(row.parts, classes)] for claim in range(len(self))]
         return type(self).of(classes, self.now, bids)
 
     def _written_for(self, classes: MachineClasses) -> list[list[Bundle]]:
-        """What each claim bids, in terms of other classes of the same machines."""
+        """Return the bids of each claim rewritten for other classes of the same machines."""
         bids = [list(self.bundles(claim)) for claim in range(len(self))]
         if self.classes.same(classes):
             return bids
@@ -254,22 +254,22 @@ class ByBundle:
         return [[row for row in bid if _fits(row.parts, classes)] for bid in rewritten]
 
     def replaced(self, claim: int, bid: Self) -> Self:
-        """Return the table with the one claim of ``bid`` in the place of this claim."""
+        """Return the table with this claim replaced by the only claim of ``bid``."""
         bids = [list(bid.bundles(0)) if one == claim else list(self.bundles(one)) for one in range(len(self))]
         now = self.now.copy()
         now[claim] = bid.now[0]
         return type(self).of(self.classes, now, bids)
 
     def derive(self, kind: type[object]) -> object | None:
-        """Derive an order: the worst off, whose ρ now is greatest, first."""
+        """Derive an order: the claim with the greatest current ρ is the worst off and comes first."""
         return Scores(score=-self.now) if kind is Scores else None
 
     def check(self, *, classes: MachineClasses | None = None, place: str | None = None) -> None:
-        """Refuse a table that does not fit its offer, whoever wrote it.
+        """Check that a table fits its offer.
 
         Args:
-            classes: the offer's; None: the table's own are taken for them.
-            place: who wrote it, for the error.
+            classes: the offer's; None: the table's own.
+            place: the table's author, for the error.
 
         Raises:
             InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a
@@ -284,7 +284,7 @@ class ByBundle:
 
 
 def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
-    """How bids for this offer group its machines: everybody who knows the offer finds the same."""
+    """Group the machines of an offer into classes; the arbiter and all bidders compute the same classes."""
     machine, free = np.unique(cluster.machine[offer.gpus], return_counts=True)
     return MachineClasses.of(
         machine=machine,
@@ -296,7 +296,7 @@ def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
 
 
 def _one_class(machines: Ints, home: dict[int, int]) -> int:
-    """The class to which all these machines belong; -1: there is none."""
+    """Return the class that contains all these machines; -1: no class does."""
     kinds = {home.get(int(machine), -1) for machine in machines}
     return kinds.pop() if len(kinds) == 1 else -1
 
@@ -313,7 +313,7 @@ def _refuse(rule: str, value: object, place: str | None) -> InputError:
 
 
 def _check_shape(table: ByBundle, place: str | None) -> None:
-    """Offsets ascend and end where their columns end, and no bid is longer than is allowed."""
+    """Check that offsets ascend to the end of their columns, and that no bid is too long."""
     ends = ((table.start, table.rho.size), (table.part_start, table.part_class.size))
     lengths = (table.now.size, table.rho.size)
     for (offsets, end), length in zip(ends, lengths, strict=True):
@@ -328,7 +328,7 @@ def _check_shape(table: ByBundle, place: str | None) -> None:
 
 
 def _check_values(table: ByBundle, place: str | None) -> None:
-    """Every ρ is a positive number."""
+    """Check that every ρ is a positive number."""
     for column in (table.now, table.rho):
         bad = column[~(np.isfinite(column) & (column > 0))]
         if bad.size:
@@ -336,7 +336,7 @@ def _check_values(table: ByBundle, place: str | None) -> None:
 
 
 def _check_parts(table: ByBundle, place: str | None) -> None:
-    """Every part is on offer, and no GPU can be claimed twice by one row."""
+    """Check that every part is on offer and that no row claims a GPU twice."""
     classes, kind = table.classes, table.part_class
     if ((kind < 0) | (kind >= len(classes))).any():
         raise _refuse(f"a bid must name one of the offer's {len(classes)} classes of machines", kind.tolist(), place)
@@ -358,7 +358,7 @@ def _check_parts(table: ByBundle, place: str | None) -> None:
 
 
 def _check_spread(table: ByBundle, group: Ints, place: str | None) -> None:
-    """Refuse a row whose two smallest parts in a class one machine."""
+    """Reject a row if its two smallest parts in a class fit on one machine."""
     order = np.lexsort((table.part_gpus, group))
     gpus, owner = table.part_gpus[order], group[order]
     head = np.ones(owner.size, dtype=bool)

@@ -1,4 +1,4 @@
-"""Who values, receives and is charged: the rows that valuations and allocations are columns over."""
+"""Claims: the jobs, apps, users or groups that a valuation or an allocation has one entry each for."""
 
 from eunomia.shapes import builds, lazy
 from eunomia.units import Reals, Rows, Unit
@@ -6,15 +6,15 @@ from eunomia.units import Reals, Rows, Unit
 
 @builds
 class Claims:
-    """Claims of one unit; app and user of a claim follow from the model."""
+    """Claims of one unit; the app and the user of a claim follow from its row."""
 
     unit: Unit
     rows: Rows
-    """Rows of jobs, apps or users; for GROUP rows of users, told apart by ``job_kind``."""
+    """Rows of jobs, apps or users; for GROUP rows of users, distinguished by ``job_kind``."""
     job_kind: Rows | None = None
-    """With GROUP: the kind of job of each claim."""
+    """With GROUP: each claim's kind of job."""
     weight: Reals | None = None
-    """None: each weighs 1."""
+    """None: every claim has weight 1."""
 
 
 lazy(Claims, "rows")

@@ -1,4 +1,4 @@
-"""A clock around each stage of a profile."""
+"""Measures the wall time of each call of a profile's stages."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from typing import Any
 from eunomia.stages import Stages
 
 Note = Callable[[str, int], None]
-"""Told a stage's name and the nanoseconds of wall time that a call of it took."""
+"""Receives a stage's name and the wall time of one call in nanoseconds."""
 
 
 def clocked(stages: Stages, note: Note) -> Stages:
-    """The same stages, each with a clock around it.
+    """Return the same stages, each call timed.
 
     Args:
         stages: of a profile.
-        note: told of each call, of one that raises too: ``elasticity``, ``valuation``, ``offer``, ``allocation``,
-            ``refine`` or ``placement``.
+        note: called after each call, also after one that raised, with ``elasticity``, ``valuation``, ``offer``,
+            ``allocation``, ``refine`` or ``placement``.
     """
 
     def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,11 +34,11 @@ def clocked(stages: Stages, note: Note) -> Stages:
 
 
 def summed(stages: Stages, spent: dict[str, int]) -> Stages:
-    """The same stages, each with a clock around it that adds what a call took to its name's sum.
+    """Return the same stages, with the wall time of each call added to the sum of its stage.
 
     Args:
         stages: of a profile.
-        spent: nanoseconds by name, as in ``clocked``; a name that is missing is entered.
+        spent: nanoseconds by name, as in ``clocked``; missing names are added.
     """
 
     def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a stage of a plugin needs, gives and promises; what is not declared is neither needed nor claimed."""
+"""What a stage of a plugin needs, gives and promises; an undeclared feature is neither needed nor given."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -8,7 +8,7 @@ from eunomia.units import ZERO, Cause, Seconds, Stage
 
 
 class Feature(Enum):
-    """What a stage can need of those before it, or give to those after it."""
+    """What a stage can need from the stages before it, or give to the stages after it."""
 
     MANY_SIZES = "rates or sizes at many numbers of GPUs"
     RATES = "rates by size"
@@ -22,8 +22,8 @@ class Feature(Enum):
     GRANTS = "whole GPUs"
     PINNED = "GPUs on particular machines"
     JOB_CLAIMS = "claims of jobs"
-    """A refiner that gives these and takes no shares divides grants of apps, users or groups: after claims of jobs it
-    is refused."""
+    """A refiner that gives these and needs no shares divides grants of apps, users or groups; a profile that puts it
+    after claims of jobs is rejected."""
     APP_CLAIMS = "claims of apps"
     ONE_GPU_TYPE = "a cluster of one GPU type"
     EQUAL_MACHINES = "machines of one size"
@@ -31,21 +31,21 @@ class Feature(Enum):
 
 
 CLUSTER_FEATURES = frozenset({Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES, Feature.CPUS_AND_MEMORY})
-"""Features that the cluster gives, not a stage."""
+"""Features that the cluster gives rather than a stage."""
 
 
 class Promise(Enum):
-    """What a stage claims of itself; audited, and nothing else is claimed."""
+    """Properties that a stage guarantees; the conformance suite audits them."""
 
     WORK_CONSERVING = "no claim with a feasible placement in what is left was left out"
     SEPARABLE = "the value of two apps' rows is the two apps' values"
     HONOURS_PINS = "pinned GPUs are placed on the machines named"
-    SHARING_INCENTIVE = "nobody is worse off than with an equal share of the cluster"
+    SHARING_INCENTIVE = "no app is worse off than with an equal share of the cluster"
 
 
 @value
 class Contract:
-    """Of one stage of a plugin."""
+    """The contract of one stage of a plugin."""
 
     needs: frozenset[Feature] = frozenset()
     gives: frozenset[Feature] = frozenset()
@@ -58,17 +58,17 @@ NO_CONTRACT = Contract()
 
 @value
 class Triggers:
-    """When an allocation wants rounds; a profile's ``[rounds]`` overrides them."""
+    """The events and times that start a round; a profile's ``[rounds]`` overrides them."""
 
     on: frozenset[Cause]
     every: Seconds | None = None
-    """A period in seconds: a round at each of its boundaries."""
+    """A period in seconds; a round starts at each multiple of it. None: no period."""
     settle: Seconds = ZERO
-    """Events within this many seconds are one round."""
+    """Seconds that a round waits after the first event, so that several events share one round."""
     all_on: frozenset[Cause] = frozenset()
-    """Causes whose rounds may touch every unprotected GPU."""
+    """Causes whose rounds may reassign every unprotected GPU, not only free ones."""
     when_served: bool = True
-    """Whether such a round asks the stages even if nobody waits, and everybody who runs has all that they could use;
-    a round that may only give out what is free never does."""
+    """Whether such a round calls the stages even if no job waits and every running job has its largest size. A round
+    that may only assign free GPUs never does."""
     when_full: bool = True
-    """Whether a round that may only give out what is free asks the stages even if nothing is."""
+    """Whether a round that may only assign free GPUs calls the stages even if no GPU is free."""

@@ -1,4 +1,4 @@
-"""Why a job waits, in words and numbers."""
+"""A plugin's explanation of why a job waits."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,11 @@ from eunomia.shapes import value
 
 @value
 class Explanation:
-    """Answer of a plugin to why a job waits."""
+    """Why a job waits, as a text and numbers; the answer to ``eunomia_explain``."""
 
     text: str
     numbers: Mapping[str, float]
     frees: tuple[str, ...] = ()
-    """What would free the job, one sentence each."""
+    """Events that would let the job start, one sentence each."""
     starts_in: tuple[float, float] | None = None
     """Seconds from now, earliest and latest; None: not known."""

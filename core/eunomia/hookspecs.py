@@ -1,10 +1,11 @@
-"""All hooks, in the order in which a round calls them: four stages with what serves them, then observers and makers.
+"""All hooks: first those of a stage, in the order in which a round calls them, then observers and lists of extensions.
 
-A stage is answered by the one plugin that the profile names for it. The arbiter calls it at most once a round (the
-valuation twice where ``eunomia_offer`` is implemented), on read-only views that are valid during the call; what is
-kept must be copied. A stage keeps nothing in itself that a decision depends on: it returns a memo. Raising,
-answering ``None`` or an answer of another type is a fault: the round changes nothing, and is journaled with the
-plugin's name. Implementations may take fewer arguments than a hook has.
+The profile names one plugin for each stage. The arbiter calls a stage at most once a round (the valuation twice where
+``eunomia_offer`` is implemented) and passes read-only views that are valid during the call: a plugin copies what it
+keeps. A plugin keeps nothing on itself that a decision depends on; it returns a memo instead. Unless a hook says
+otherwise, a plugin that raises, or returns ``None`` or another type than the hook's, commits a fault: the round
+changes nothing, and the journal records the fault with the plugin's name. An implementation may take fewer arguments
+than its hook has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
         return function
 
     def hookspec(function: F) -> F:
-        """Mark a specification that every plugin may answer."""
+        """Mark a specification that any number of plugins may implement."""
         return function
 
     def stage(function: F) -> F:
-        """Mark a specification that one plugin answers."""
+        """Mark a specification that one plugin of the profile implements."""
         return function
 
 else:
@@ -48,7 +49,7 @@ else:
     stage = hookspec(firstresult=True)
 
 API = 1
-"""The version of these hooks; a plugin says which it was written for."""
+"""The version of these hooks; a plugin states in ``api`` the version that it was written for."""
 
 
 class Hooks:
@@ -56,73 +57,84 @@ class Hooks:
 
     @stage
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Say which events make a round; asked of the allocation, once at load and again when the cluster changes.
+        """Declare which events start a round.
+
+        Called once when the profile is loaded and again when the cluster changes, on the plugin that answers the
+        allocation stage.
 
         Args:
-            cluster: what there is.
+            cluster: the machines and GPUs.
 
         Returns:
-            The triggers; the profile's ``[rounds]`` overrides them. Not implemented: a round at every arrival,
-            freed GPU, ended lease and change of the cluster.
+            The triggers; the profile's ``[rounds]`` overrides them. Without an implementation a round starts at every
+            arrival, freed GPU, ended lease and change of the cluster. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Say which sizes each job can run at now, how fast at each, and what changing costs.
+        """Return the sizes that each job can run at now, its speed at each, and the cost of changing its size.
+
+        Called first in every round.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
 
         Returns:
-            A menu for every active job; a job without a curve gets nothing.
+            A menu for every active job; a job without a curve gets no GPUs. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_offer(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
-        """Show the offer to some only; asked of the allocation. Not implemented: everything free, to everyone.
+        """Restrict the round's offer to some apps or some GPUs.
+
+        Called after the elasticity and before the valuation, on the plugin that answers the allocation stage.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             menus: the elasticity's answer.
-            offer: all that may be touched.
-            standings: the valuation of the empty offer: what each claim is worth as it stands.
+            offer: every GPU that this round may reassign, open to every app.
+            standings: the valuation of an offer without GPUs: the value to each claim of the GPUs that it holds.
 
         Returns:
-            The offer, narrowed: ``replace(offer, apps=worst)``. GPUs can be left out, not added.
+            The narrowed offer, such as ``replace(offer, apps=worst)``; it may leave GPUs out but not add any. Without
+            an implementation the offer stays as it is. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Say what the offer is worth to each claim.
+        """Return the value of the offer to each claim.
 
-        Called on the arbiter's snapshot, and by an app's agent on its own (``snapshot.only(app)``): a valuation that
-        promises ``SEPARABLE`` gives the same rows in both.
+        Called after the elasticity; before ``eunomia_offer`` as well where that is implemented, with an offer without
+        GPUs. An app's agent calls it too, on the part of the snapshot that the app may see (``snapshot.only(app)``):
+        a valuation that promises ``SEPARABLE`` returns the same rows in both calls.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             menus: the elasticity's answer.
-            offer: GPUs on offer; without GPUs, the standings are asked for.
+            offer: the GPUs on offer; without GPUs, the value of the GPUs that each claim holds is asked for.
 
         Returns:
-            Claims and one or more forms.
+            The claims, and their values in one or more forms. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Say who gets how much.
+        """Decide how many GPUs each claim gets.
+
+        Called after the valuation, or after the bids of the app masters where the profile sets a bid deadline.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             menus: the elasticity's answer.
-            offer: what may be touched, and who may claim.
-            valuations: the valuation's answer, with bids of app masters in the place of their apps' rows.
+            offer: the GPUs that may be reassigned, and the apps that may claim them.
+            valuations: the valuation's answer; the bid of an app master replaces the rows of its app.
 
         Returns:
-            Whole GPUs, or shares that the profile's refiners turn into whole GPUs.
+            Whole GPUs, or shares that the profile's refiners turn into whole GPUs. ``None`` is a fault.
         """
         raise NotImplementedError
 
@@ -130,88 +142,105 @@ class Hooks:
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
         """Turn an allocation into another: shares into whole GPUs, grants of users into grants of jobs.
 
-        Called of each refiner of the profile in its order. After the last one an allocation holds whole GPUs of
-        jobs or apps.
+        Called after the allocation, on each refiner of the profile in its order.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             menus: the elasticity's answer.
-            offer: what may be touched.
-            allocation: the answer of the stage before.
+            offer: the GPUs that may be reassigned.
+            allocation: the answer of the allocation, or of the previous refiner.
 
         Returns:
-            The refined allocation.
+            The refined allocation; the last refiner returns whole GPUs of jobs or apps. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Say on which GPUs, with which CPUs and memory.
+        """Choose the GPUs of each claim, with their CPUs and memory.
+
+        Called last in a round, after the refiners.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             menus: the elasticity's answer.
-            offer: what may be touched.
+            offer: the GPUs that may be reassigned.
             allocation: whole GPUs of jobs or apps.
 
         Returns:
-            GPUs of the offer for each claim served. The arbiter checks the plan and refuses it whole if it breaks
-            an invariant.
+            GPUs of the offer for each claim served. The arbiter checks the resulting plan and rejects all of it if it
+            breaks an invariant. ``None`` is a fault.
         """
         raise NotImplementedError
 
     @stage
     def eunomia_explain(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
-        """Explain why a job waits; asked of the plugin that turned it down, when a user asks.
+        """Explain why a job waits.
+
+        Called when a user asks, on the plugin that turned the job down, and on the valuation's plugin where the order
+        of service decided. An exception is logged and costs only this explanation.
 
         Args:
-            snapshot: the state of now.
+            snapshot: the current state, not that of the round.
             decision: the decision of the round that turned the job down.
-            job: whose start is asked for.
+            job: the waiting job.
 
         Returns:
-            Words and numbers; None: the reason alone is shown.
+            A text and numbers, shown after the reason. ``None``, or no implementation: the reason is shown alone.
         """
         raise NotImplementedError
 
     @hookspec
     def eunomia_round_finished(self, decision: Decision) -> None:
-        """Observe a decision, after it was journaled; called by the driver, once a round, never in a dry run.
+        """Observe the decision of a round.
+
+        Called once a round, after the decision is journaled, on each observer of the profile; never in a dry run.
+        An exception is recorded with the observer's name and affects neither the round nor other observers.
 
         Args:
-            decision: the decision, to be read only.
+            decision: the decision; read only.
         """
 
     @hookspec
     def eunomia_profiles(self) -> Mapping[str, Path]:  # type: ignore[empty-body]
-        """Name the presets that this package ships; asked when profiles are listed.
+        """List the presets that the plugin's package ships.
+
+        Called when presets are looked up, on a plugin made with its default options.
 
         Returns:
-            TOML files by name of preset.
+            Path of a TOML file by preset name. A plugin that raises or returns ``None`` adds no preset.
         """
 
     @hookspec
     def eunomia_tuners(self) -> Mapping[str, str]:  # type: ignore[empty-body]
-        """Name the tuners that this package ships; asked by app masters.
+        """List the tuners that the plugin's package ships.
+
+        Called by app masters, on a plugin made with its default options.
 
         Returns:
-            ``module:class`` by the kind that an app file names.
+            ``module:class`` by the kind that an app file names. A built-in kind cannot be replaced. A plugin that
+            raises or returns ``None`` adds no tuner, and a warning is logged.
         """
 
     @hookspec
     def eunomia_trace_readers(self) -> Mapping[str, str]:  # type: ignore[empty-body]
-        """Name the trace readers that this package ships; asked where no built-in reader knows a trace.
+        """List the trace readers that the plugin's package ships.
+
+        Called when trace formats are looked up, on a plugin made with its default options.
 
         Returns:
-            ``module:class`` by name of the format.
+            ``module:class`` by format name. A plugin that raises or returns ``None`` adds no reader, and a warning is
+            logged.
         """
 
     @hookspec
     def eunomia_runtimes(self) -> Mapping[str, str]:  # type: ignore[empty-body]
-        """Name the runtimes that this package ships; asked by app masters.
+        """List the runtimes that the plugin's package ships.
+
+        Reserved for app masters: no part of Eunomia calls it in this version.
 
         Returns:
-            ``module:class`` by name.
+            ``module:class`` by runtime name.
         """
 
 
@@ -225,7 +254,7 @@ STAGE_HOOKS: Sequence[str] = (
     "eunomia_placement",
     "eunomia_explain",
 )
-"""Hooks that the plugin named by the profile answers alone."""
+"""Hooks that one plugin of the profile answers, as opposed to hooks that any number of plugins implement."""
 
 Implementation = Any
-"""A plugin: any object with a name, whose marked methods implement hooks."""
+"""A plugin: any object with a name; its methods marked ``@hookimpl`` implement hooks."""

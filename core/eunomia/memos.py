@@ -1,4 +1,4 @@
-"""A plugin's memory from round to round: a value that the arbiter keeps, journals and hands back."""
+"""A plugin's memory from round to round: a value that the arbiter keeps, journals and returns to the plugin."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self, runtime_checkable
@@ -8,7 +8,7 @@ from eunomia.units import Stage
 
 @runtime_checkable
 class Memo(Protocol):
-    """What a stage must remember: frozen, with a version, readable from its own bytes; it names jobs by id."""
+    """The memory of a stage: a frozen value with a version, restored from its own bytes. It refers to jobs by id."""
 
     version: ClassVar[int]
 
@@ -18,12 +18,12 @@ class Memo(Protocol):
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """The memo from its bytes; ``version`` is the one that wrote them."""
+        """Restore the memo from bytes that version ``version`` of its type wrote."""
         ...
 
 
 def read_memo(kind: type[Memo], version: int, data: bytes) -> Memo | None:
-    """Read a memo; one that its own plugin cannot read is dropped, and the stage starts anew."""
+    """Restore a memo; None if its type cannot read the bytes: the stage then starts without a memo."""
     try:
         memo = kind.from_bytes(version, data)
     except Exception:
@@ -32,7 +32,7 @@ def read_memo(kind: type[Memo], version: int, data: bytes) -> Memo | None:
 
 
 class Memos:
-    """The memos of one moment by plugin and stage; a stage finds its own under its name."""
+    """The current memos by plugin and stage; a stage looks up its own by its plugin's name."""
 
     def __init__(self, memos: Mapping[tuple[str, Stage], Memo]) -> None:
         self._memos = memos
@@ -42,5 +42,5 @@ class Memos:
         return self._memos.get((plugin, stage))
 
     def items(self) -> tuple[tuple[tuple[str, Stage], Memo], ...]:
-        """All of them, by plugin and stage."""
+        """All memos with their plugin and stage."""
         return tuple(self._memos.items())

@@ -1,4 +1,4 @@
-"""Which sizes each job can run at, and how fast: curves that jobs of a kind share."""
+"""Menus: the sizes that each job can run at and its speed at each, as curves that jobs of a kind share."""
 
 import math
 from typing import Final
@@ -32,19 +32,19 @@ class CurvePoints:
 
 @builds
 class ChangeCosts:
-    """What changing a running job costs, in seconds."""
+    """The cost of changing the size of a running job, in seconds."""
 
     pause: Seconds = Seconds(0.0)
-    """No step is made."""
+    """How long the job makes no progress."""
     join: Seconds = Seconds(0.0)
-    """The job runs at its old size until newcomers are ready."""
+    """How long the job still runs at its old size, until its new workers are ready."""
     release: Seconds = Seconds(0.0)
-    """Until the GPUs are back."""
+    """How long until the released GPUs are free."""
 
 
 @builds
 class Probes:
-    """Points to be measured while a job runs: job rows and numbers of GPUs."""
+    """Sizes to measure while a job runs: job rows and numbers of GPUs."""
 
     jobs: Rows
     gpus: Ints
@@ -52,7 +52,7 @@ class Probes:
 
 @builds
 class Regimes:
-    """What a job will do, as far as it is known: by job row, iterations and rate of each coming regime."""
+    """Known future regimes of jobs: the job row, iterations and rate of each."""
 
     job: Rows
     iterations: Reals
@@ -60,13 +60,13 @@ class Regimes:
 
 
 FEW: Final = 8
-"""Jobs for which columns cost more than they save."""
+"""Up to this many jobs, a loop is faster than column operations."""
 NO_CHANGE_COSTS: Final = ChangeCosts()
 
 
 @builds
 class Menus:
-    """Each job points to a curve. A menu's sizes are its curve's numbers of GPUs."""
+    """The curve of each job; the sizes on a job's menu are its curve's numbers of GPUs."""
 
     curve: Rows
     """By job row; -1: not on a menu."""
@@ -77,10 +77,10 @@ class Menus:
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
     one_size: bool = False
-    """True: every job runs at its most GPUs or not at all, and whatever changes that touches its row."""
+    """True: every job runs at its most GPUs or not at all, and its size changes only when its row changes."""
 
     def sizes(self, job: int) -> Ints:
-        """Numbers of GPUs that the job can run at, ascending."""
+        """Return the numbers of GPUs that the job can run at, ascending."""
         curve = int(self.curve[job])
         if curve < 0:
             return np.empty(0, np.int64)
@@ -89,9 +89,10 @@ class Menus:
         return gpus if end <= start + 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
 
     def only(self, job: int) -> tuple[int, float] | None:
-        """The only size on the job's menu, and iterations a second at it, 0 and NaN: it has none; None: look it up.
+        """Return the only size on the job's menu and its iterations a second; 0 and NaN if the menu is empty.
 
-        It says what ``span`` and ``full_rate`` say, where menus are of one size.
+        Returns None where menus may have several sizes; otherwise the values equal those of ``span`` and
+        ``full_rate``.
         """
         points = self.points
         if not self.one_size or points.gpus.size == 0:
@@ -103,7 +104,7 @@ class Menus:
         return (points.gpus.item(at), points.rate.item(at)) if at < end else None
 
     def has(self, job: int, gpus: int) -> bool:
-        """Say whether the job can run at that size."""
+        """Return whether the job can run at that size."""
         curve, points = int(self.curve[job]), self.points
         if curve < 0:
             return False
@@ -113,18 +114,18 @@ class Menus:
         return gpus in points.gpus[start:end]
 
     def have(self, jobs: list[int], gpus: list[int]) -> bool:
-        """Say whether every job can run at its size."""
+        """Return whether every job can run at its size."""
         if len(jobs) <= FEW:
             return all(map(self.has, jobs, gpus))
         curve, points = self.curve[jobs], self.points
         if curve.min() >= 0:
             start = points.start[curve]
             if (points.start[curve + 1] > start).all() and (points.gpus[start] == gpus).all():
-                return True  # all at their smallest
+                return True  # every job is at its smallest size
         return all(map(self.has, jobs, gpus))
 
     def largest_at_most(self, job: int, gpus: int) -> int:
-        """The largest size on the job's menu that is at most ``gpus``; 0: none fits."""
+        """Return the largest size on the job's menu that is at most ``gpus``; 0: none is."""
         curve, points = int(self.curve[job]), self.points
         if curve < 0:
             return 0
@@ -133,7 +134,7 @@ class Menus:
         return int(points.gpus[start + fit - 1]) if fit else 0
 
     def span(self, jobs: Rows) -> tuple[Ints, Ints]:
-        """The smallest and the largest size on each job's menu; 0 where it has none."""
+        """Return the smallest and the largest size on each job's menu; 0 for an empty menu."""
         curve = self.curve[jobs]
         if self.points.gpus.size == 0:
             return np.zeros(jobs.size, np.int64), np.zeros(jobs.size, np.int64)
@@ -144,15 +145,15 @@ class Menus:
         return least, most
 
     def full_rate(self, jobs: Rows) -> Reals:
-        """Iterations a second of each job at the largest size on its menu, GPUs side by side; NaN: not known."""
+        """Return each job's iterations a second at the largest size on its menu, GPUs in one island; NaN: not known."""
         points, curve = self.points, self.curve[jobs]
         if points.gpus.size == 0:
             return np.full(jobs.size, np.nan)
         if self.one_size:
             only: Reals = np.where(curve < 0, np.nan, points.rate[points.start[curve]])
             return only
-        # Where a size has several points, the one that holds for any locality or for an island comes first, and those
-        # of types on which it does not run come last.
+        # Where a size has several points, the point for any locality or for an island comes first, and points of GPU
+        # types that the job cannot run on come last.
         far = (points.locality != -1) & (points.locality != int(Locality.ISLAND))
         order = np.lexsort((far, points.rate <= 0.0, points.gpus, points.curve))
         size = (points.curve[order].astype(np.int64) << 32) + points.gpus[order]
@@ -164,7 +165,7 @@ class Menus:
         return found
 
     def rate(self, job: int, gpus: int, locality: Locality = Locality.ISLAND) -> float:
-        """Iterations a second at that size, at the nearest locality that the curve tells; NaN: not known."""
+        """Return iterations a second at a size and the nearest locality on the curve; NaN: not known."""
         curve = int(self.curve[job])
         if curve < 0:
             return float("nan")
@@ -186,7 +187,7 @@ def curve_points(
     locality: Rows | None = None,
     basis: Rows | None = None,
 ) -> CurvePoints:
-    """Build points from columns sorted by curve and GPUs; what is not given holds for any, at no known rate."""
+    """Build points from columns sorted by curve and GPUs; an omitted one holds for any value, or is unknown."""
     size = curve.size
     curves = int(curve.max()) + 1 if size else 0
     nothing = np.full(size, -1, np.int32)

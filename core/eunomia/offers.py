@@ -1,4 +1,4 @@
-"""What may be touched this round, and who may claim it."""
+"""The offer of a round: the GPUs that it may reassign, and the apps that may claim them."""
 
 from eunomia.shapes import builds, lazy
 from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
@@ -6,34 +6,34 @@ from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
 
 @builds
 class Offer:
-    """GPUs on offer. It carries all that a bid needs and an app does not know."""
+    """The GPUs on offer, with all that a bid needs and an app does not know itself."""
 
     id: OfferId
     scope: Scope
     made_at: Seconds
     gpus: Ints
-    """GPU numbers, ascending, and so grouped by machine."""
+    """GPU numbers, ascending, and therefore grouped by machine."""
     apps: Rows | None = None
-    """App rows that may claim; None: everyone."""
+    """Rows of the apps that may claim; None: every app."""
     candidates: Rows
-    """Job rows that may be granted something now: waiting, or holding only GPUs that are on offer."""
+    """Rows of the jobs that may get GPUs: jobs that wait, and jobs that hold only GPUs on offer."""
     free_gpus: int
-    """How many GPUs are on offer to the candidates."""
+    """Number of GPUs on offer to the candidates."""
     contended: bool = True
-    """False: all that waits fits, and no ranking is needed."""
+    """False: all waiting jobs fit, and no ranking is needed."""
     retune: bool = False
-    """May the CPUs and memory of other holders change?"""
+    """Whether the CPUs and memory of other holders may change."""
     closes_at: Seconds | None = None
-    """None: valued in process, in this step."""
+    """When bidding ends, in seconds; None: the arbiter values the offer itself, in this step."""
     lease: Seconds
     capacity: Ints
-    """The cluster's GPUs by type, those that are down left out."""
+    """Number of the cluster's GPUs by type, without GPUs that are down."""
     contention: Reals
-    """N_avg by app row: what rho needs."""
+    """N_avg, the average number of contending apps, by app row; ρ is computed from it."""
     whole: bool = False
-    """True: nothing was left out of what may be touched, and nobody."""
+    """True: the offer leaves out neither a GPU that may be reassigned nor an app."""
     named: Ints
-    """Machines on which apps hold GPUs that are not on offer: bids tell these machines apart from their like."""
+    """Machines on which apps hold GPUs that are not on offer: bids name these machines one by one, not by class."""
 
 
 lazy(Offer, "gpus", "candidates", "free_gpus", "contention", "named")

@@ -1,4 +1,4 @@
-"""Options of plugins: typed, described by their docstrings, checked when a profile is loaded."""
+"""Options of plugins: typed, documented by their docstrings, and checked when a profile is loaded."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -14,13 +14,13 @@ from eunomia.words import did_you_mean, exact_duration, shown
 
 
 class PluginOptions(BaseModel):
-    """Base of a plugin's options: frozen, nothing extra; the docstring under an option is its description."""
+    """Base class of a plugin's options: frozen, unknown options rejected; an option's docstring is its description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, arbitrary_types_allowed=True)
 
 
 def _duration(given: object) -> object:
-    """Read a duration with its unit; a number of seconds is taken from code, never from text."""
+    """Read a duration: text needs a unit, a number from code is in seconds."""
     if isinstance(given, str):
         try:
             return float(parse_duration(given, name="it", zero=True))
@@ -39,21 +39,21 @@ Duration = Annotated[
     PlainSerializer(exact_duration, return_type=str, when_used="json"),
     Field(ge=0.0),
 ]
-"""Seconds in code, ``"10m"`` in a profile."""
+"""A duration: seconds in code, text such as ``"10m"`` in a profile."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-"""A part of a whole: 0 to 1."""
+"""A fraction from 0 to 1."""
 
 
 def _solver(given: str) -> str:
-    """Refuse the specification where its module is missing: a fault in a round would say so too late."""
+    """Reject ``reference`` at load where cvxpy is missing, rather than by a fault in a round."""
     if given == "reference" and not is_installed("cvxpy"):
         raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
     return given
 
 
 SolverChoice = Annotated[Literal["fast", "reference"], AfterValidator(_solver)]
-"""``reference``: the programme as the paper states it, in cvxpy; it needs the extra ``solvers``."""
+"""``reference`` solves the programme as the paper states it, in cvxpy; it needs the extra ``solvers``."""
 
 
 class NoOptions(PluginOptions):
@@ -63,15 +63,15 @@ class NoOptions(PluginOptions):
 def make_options(
     kind: type[PluginOptions], given: Mapping[str, object], *, place: Callable[[tuple[str, ...]], str]
 ) -> PluginOptions:
-    """Check what a profile gives for a plugin.
+    """Check the options that a profile gives to a plugin.
 
     Args:
-        kind: the plugin's options.
+        kind: the type of the plugin's options.
         given: option to value, as read from TOML.
         place: file and key of an option, by its path within the options.
 
     Raises:
-        InputErrors: every option that is unknown or out of bounds.
+        InputErrors: options are unknown, missing or out of bounds; all of them are listed.
     """
     try:
         return kind.model_validate(dict(given))
@@ -83,7 +83,7 @@ def make_options(
 def _translated(
     item: ErrorDetails, kind: type[PluginOptions], names: list[str], place: Callable[[tuple[str, ...]], str]
 ) -> InputError:
-    # Positions in a list are no keys of the profile: the place ends at the list.
+    # Positions in a list are not keys of the profile: the place ends at the list.
     location = tuple(part for part in item["loc"] if isinstance(part, str))
     where, path = place(location), ".".join(location)
     if item["type"] == "extra_forbidden":
@@ -92,7 +92,7 @@ def _translated(
         return InputError("an option must be one that the plugin has", value=f'"{path}"{hint}{known}', place=where)
     if item["type"] == "missing":
         return InputError(f"{path} must be given", place=where)
-    # A check of all options together has no place: its sentence says which options it is about.
+    # A check of several options has no place of its own: its message names the options.
     return InputError(f"{path} {_rule(item, kind)}".strip(), value=shown(item["input"]) if path else None, place=where)
 
 
@@ -128,7 +128,7 @@ def _rule(item: ErrorDetails, kind: type[PluginOptions]) -> str:
 
 
 def _bounds(kind: type[PluginOptions], item: ErrorDetails) -> str:
-    """The bounds of an option in words: ``between 0 and 1``, ``at least 1``."""
+    """Return an option's bounds in words, such as ``between 0 and 1`` or ``at least 1``."""
     import annotated_types as at
 
     field = kind.model_fields.get(str(item["loc"][0])) if len(item["loc"]) == 1 else None
@@ -144,7 +144,7 @@ def _bounds(kind: type[PluginOptions], item: ErrorDetails) -> str:
 
 
 def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
-    """Options by name with type or choices, bounds, default and description, as plain values for ``--json``."""
+    """Return type or choices, bounds, default and description of each option, as plain values for ``--json``."""
     schema = kind.model_json_schema(mode="serialization")
     properties: dict[str, dict[str, object]] = schema.get("properties", {})
     said = descriptions(kind)
@@ -156,7 +156,7 @@ def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
 
 
 def descriptions(kind: type[BaseModel]) -> dict[str, str]:
-    """What the docstring under each option says, by name; read when it is asked for, since a source file is read."""
+    """Return the docstring of each option by name; reads the source file at each call."""
     import ast
     import inspect
     import textwrap
@@ -167,7 +167,7 @@ def descriptions(kind: type[BaseModel]) -> dict[str, str]:
             continue
         try:
             (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError, SyntaxError):  # its source is not at hand, such as in an interactive session
+        except (OSError, TypeError, SyntaxError):  # the source is not available, such as in an interactive session
             continue
         lines = body.body if isinstance(body, ast.ClassDef) else []
         for line, after in itertools.pairwise(lines):

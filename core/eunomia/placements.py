@@ -1,4 +1,4 @@
-"""On which GPUs, with which CPUs and memory."""
+"""The answer of a placement: the GPUs of each claim, with their CPUs and memory."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from eunomia.verdicts import NO_VERDICTS, Verdicts
 
 @builds
 class Placement:
-    """Claims and the GPUs of the offer that each gets; who is named without GPUs loses those on offer.
+    """Claims and the GPUs of the offer that each gets; a claim named without GPUs loses its GPUs of the offer.
 
     ``start[i]`` to ``start[i + 1]`` are the entries of ``gpus`` that belong to claim ``claim[i]``.
     """
@@ -27,6 +27,6 @@ class Placement:
     memo: Memo | None = None
 
     def of(self, index: int) -> Ints:
-        """GPUs of the ``index``-th claim named, ascending."""
+        """GPUs of the claim in position ``index`` of ``claim``, ascending."""
         gpus = self.gpus[self.start[index] : self.start[index + 1]]
         return np.sort(gpus) if gpus.size > 1 else gpus

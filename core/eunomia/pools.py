@@ -13,9 +13,10 @@ _LEAVING = int(GpuState.LEAVING)
 
 
 def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
-    """By GPU, the row of the job, app or user to whom it belongs from now on; -1: nobody.
+    """Return the row of the job, app or user that owns each GPU from now on; -1: no owner.
 
-    Who is promised a GPU owns it before its last holder has left; who leaves owns it no more.
+    A GPU belongs to the job that it is promised to, even before its last holder leaves; a leaving holder no longer
+    owns it.
     """
     held = snapshot.holdings
     promised = held.successor[gpus] != NONE
@@ -29,7 +30,7 @@ def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
 
 
 def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
-    """By GPU, the index of the claim that owns it; -1: nobody does, or nobody among these claims."""
+    """Return the index of the claim that owns each GPU; -1: none of these claims does."""
     row = owners(snapshot, gpus, claims.unit)
     rows = claims.rows
     index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
@@ -39,7 +40,7 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
 
 
 def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
-    """GPUs of the offer that nobody owns but, if anybody, one of these claims."""
+    """Return the GPUs of the offer that have no owner or are owned by one of these claims."""
     if claims.unit is Unit.JOB and snapshot.sets is not None and snapshot.sets.plain:
         return _usable_by_jobs(snapshot, offer.gpus, claims.rows)
     owned: Bools = owners(snapshot, offer.gpus, Unit.APP) != NONE
@@ -49,24 +50,24 @@ def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
 
 
 def _usable_by_jobs(snapshot: Snapshot, gpus: Ints, rows: Rows) -> Ints:
-    """The same where whoever has a GPU is a job that keeps it: nobody leaves one, or was promised one."""
+    """Return the usable GPUs where no GPU is being released or is promised to another job."""
     job = snapshot.holdings.job[gpus]
-    theirs: Bools = np.zeros(2 + max(int(job.max(initial=NONE)), int(rows.max(initial=NONE))), dtype=bool)
-    theirs[rows] = theirs[NONE] = True  # job -1, nobody, reads the last entry
-    return gpus[theirs[job]]
+    allowed: Bools = np.zeros(2 + max(int(job.max(initial=NONE)), int(rows.max(initial=NONE))), dtype=bool)
+    allowed[rows] = allowed[NONE] = True  # job -1 (a free GPU) reads the last entry
+    return gpus[allowed[job]]
 
 
 def available(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Ints:
-    """GPUs of the offer that a placement may use: with ``Rest.KEEP`` those not named keep what they hold of it."""
+    """Return the GPUs of the offer that a placement may use; with ``Rest.KEEP``, claims not named keep theirs."""
     return offer.gpus if allocation.rest is Rest.RELEASE else usable(snapshot, offer, allocation.claims)
 
 
 class Pool:
-    """A working copy of free GPUs, and of the CPUs and memory beside them, by machine.
+    """A working copy of free GPUs, and of the CPUs and memory available with them, by machine.
 
     Attributes:
         free: [machine] GPUs left.
-        cpus: [machine] CPUs left beside those GPUs; inf: unknown, and so not checked.
+        cpus: [machine] CPUs left; inf: unknown, and therefore not checked.
         memory_gib: [machine] memory left; inf: unknown.
     """
 
@@ -84,11 +85,11 @@ class Pool:
 
     @property
     def gpus(self) -> int:
-        """GPUs left in all."""
+        """Number of GPUs left on all machines."""
         return int(self.free.sum())
 
     def room(self, gpu_type: int = NONE, cpus: float = np.nan, memory_gib: float = np.nan) -> Ints:
-        """[machine] how many GPUs of a type fit, with so many CPUs and so much memory each (NaN: none asked)."""
+        """Return [machine] how many GPUs of a type fit, with these CPUs and memory for each (NaN: no request)."""
         room = self.free
         if gpu_type != NONE:
             room = np.where(self._cluster.machine_type == gpu_type, room, 0)
@@ -98,14 +99,14 @@ class Pool:
         return room
 
     def fair(self, machine: int, left: Reals, total: Reals) -> float:
-        """What a GPU of this machine gets of ``left`` where its job names no amount: in proportion to GPUs."""
+        """Return the default amount of ``left`` for one GPU of a machine, in proportion to its GPUs."""
         whole = int(self._cluster.machine_start[machine + 1] - self._cluster.machine_start[machine])
         if np.isnan(total[machine]):
             return 0.0
         return max(0.0, min(float(total[machine]) / whole, float(left[machine]) / max(1, int(self.free[machine]))))
 
     def holds(self, gpus: Ints) -> Bools:
-        """Say of each GPU whether it is still there."""
+        """Return for each GPU whether it is still in the pool."""
         return self._mask[gpus]
 
     def on(self, machine: int) -> Ints:
@@ -114,7 +115,7 @@ class Pool:
         return np.flatnonzero(self._mask[start : int(self._cluster.machine_start[machine + 1])]) + start
 
     def choose(self, machine: int, count: int) -> Ints:
-        """``count`` GPUs of a machine that sit in as few islands as can be; they are not taken yet."""
+        """Choose ``count`` GPUs of a machine in as few islands as possible, without taking them."""
         here = self.on(machine)
         if self._whole_islands or count >= here.size or count == 0:
             return here[:count]
@@ -143,13 +144,13 @@ class Pool:
         np.add.at(self.free, self._cluster.machine[gpus], 1)
 
     def spend(self, gpus: Ints, cpus: Reals, memory_gib: Reals) -> None:
-        """Take the CPUs and memory that stand beside these GPUs."""
+        """Take CPUs and memory on the machines of these GPUs."""
         machines = self._cluster.machine[gpus]
         np.subtract.at(self.cpus, machines, cpus)
         np.subtract.at(self.memory_gib, machines, memory_gib)
 
 
 def _left(total: Reals, machines: Rows, used: Reals) -> Reals:
-    """[machine] what is left of ``total`` beside what others use; inf where the total is unknown."""
+    """Return [machine] ``total`` minus what GPUs outside the pool use; inf where the total is unknown."""
     spent = np.bincount(machines, weights=np.nan_to_num(used), minlength=total.size)
     return np.where(np.isnan(total), np.inf, total - spent)

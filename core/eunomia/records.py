@@ -1,4 +1,4 @@
-"""What an auction, a plan or a trade leaves behind: a table of plain values that journal and report read as it is."""
+"""Records: what an auction, a plan or a trade journals, as a table of plain values that reports read directly."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -8,7 +8,7 @@ PlainColumn = list[float | None] | list[int | None] | list[str | None] | list[bo
 
 @runtime_checkable
 class Record(Protocol):
-    """A plugin's own frozen type, readable without the plugin."""
+    """A frozen type of a plugin whose table can be read without the plugin."""
 
     @property
     def table(self) -> str:

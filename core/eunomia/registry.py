@@ -58,13 +58,13 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "gandiva_fair": "eunomia_plugins.gavel.gandiva_fair:GandivaFair",
     "gavel_rounds": "eunomia_plugins.gavel.rounds:GavelRounds",
 }
-"""Built-in plugins: loaded by name, like a stranger's; nobody imports them."""
+"""Built-in plugins: loaded by name like third-party plugins, never imported directly."""
 
 DEFAULT_PRESETS: Final = "eunomia_plugins.presets"
 """The package whose TOML files are the built-in presets."""
 
 GROUP: Final = "eunomia"
-"""The entry-point group of strangers' plugins."""
+"""The entry-point group of third-party plugins."""
 
 STAGE_OF_HOOK: Final[Mapping[str, Stage]] = {
     "eunomia_elasticity": Stage.ELASTICITY,
@@ -85,13 +85,13 @@ class Status(Enum):
 
 @value
 class Found:
-    """A plugin that was found, not yet loaded."""
+    """A plugin that was found but not loaded yet."""
 
     name: str
     target: str
     """``module:Class``, or ``file.py:Class``."""
     origin: str = "eunomia"
-    """The distribution that brought it, or its file."""
+    """The distribution or the file that it comes from."""
     version: str = ""
 
 
@@ -107,11 +107,11 @@ class Listed:
 
 
 class Registry:
-    """The plugins that were found. Loading one never touches another; what is broken is listed with its error.
+    """The plugins that were found. A plugin that fails to load does not affect others and is listed with its error.
 
     Args:
         found: plugins by name.
-        failed: files and entry points that could not even be looked into, with the error of each.
+        failed: files and entry points that could not be read, with the error of each.
     """
 
     def __init__(self, found: Mapping[str, Found], failed: Iterable[tuple[Found, str]] = ()) -> None:
@@ -121,11 +121,11 @@ class Registry:
 
     @classmethod
     def find(cls, *, paths: Sequence[Path | str] = (), installed: bool = True) -> "Registry":
-        """Look for plugins: built-in, installed, and in files.
+        """Find plugins: built-in, installed, and in files.
 
         Args:
-            paths: Python files, each with one or more plugin classes; they win over plugins of the same name.
-            installed: whether to look at installed distributions too (``--no-plugins``: not).
+            paths: Python files, each with one or more plugin classes; they replace plugins of the same name.
+            installed: whether to search installed distributions (``--no-plugins`` turns it off).
         """
         found = {name: Found(name=name, target=target, version=__version__) for name, target in DEFAULT_PLUGINS.items()}
         failed: list[tuple[Found, str]] = []
@@ -140,7 +140,7 @@ class Registry:
         return cls(found, failed)
 
     def adding(self, *kinds: type[Any]) -> "Registry":
-        """The same plugins, and classes of this process that need no file: for tests of a policy."""
+        """Return a registry with these plugins and further classes of this process, for tests of a policy."""
         made = Registry(self._found)
         made._failed, made._listed = dict(self._failed), dict(self._listed)
         for kind in kinds:
@@ -152,7 +152,7 @@ class Registry:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave loaded classes behind: another process loads them anew."""
+        """Leave loaded classes out of a pickle: the other process loads them itself."""
         return {**self.__dict__, "_listed": {}}
 
     @property
@@ -172,7 +172,7 @@ class Registry:
         return self._listed[name]
 
     def all(self) -> tuple[Listed, ...]:
-        """Every plugin, loaded and checked, by name; the clashing ones too."""
+        """Load and check every plugin, by name; plugins with a name already taken come last."""
         clashing = [self._failed[name] for name in sorted(self._failed) if name in self._found]
         return (*(self.listed(name) for name in self.names), *clashing)
 
@@ -188,7 +188,7 @@ class Registry:
                 raise PluginError(f'plugin "{name}" must load, but it is {listed.status.value}: {error}')
 
     def load(self, name: str) -> type[Any]:
-        """The checked class of a plugin.
+        """Return the checked class of a plugin.
 
         Raises:
             PluginError: it is broken, or of another api.
@@ -199,19 +199,19 @@ class Registry:
         return entry.plugin
 
     def stages(self, name: str) -> tuple[Stage, ...]:
-        """The stages that a plugin answers; none if it does not load."""
+        """Return the stages that a plugin answers; empty if it does not load."""
         return self.listed(name).stages
 
     def answering(self, stage: Stage) -> tuple[str, ...]:
-        """Names of the plugins that answer a stage; loads all."""
+        """Return the names of the plugins that answer a stage; loads every plugin."""
         return tuple(name for name in self.names if stage in self.stages(name))
 
     def make(self, name: str, options: Mapping[str, object], *, alias: str, place: "Places") -> Any:
-        """Make a plugin with its options, under the name that the profile gives it.
+        """Create a plugin with its options, under the name that the profile gives it.
 
         Raises:
             InputErrors: bad options.
-            PluginError: it does not load, or raises when it is made.
+            PluginError: it does not load, or its constructor raises.
         """
         kind = self.load(name)
         options_type = getattr(kind, "options_type", None)
@@ -235,7 +235,7 @@ class Registry:
         return made
 
     def presets(self) -> dict[str, Path]:
-        """TOML files of presets by name: built-in ones, and those that installed plugins name."""
+        """Return the TOML files of presets by name: built-in presets and those of installed plugins."""
         folder = importlib.util.find_spec(DEFAULT_PRESETS)
         shipped: dict[str, Path] = {}
         for place in folder.submodule_search_locations or () if folder else ():
@@ -257,12 +257,12 @@ class Registry:
 
 
 Places = Callable[[tuple[str, ...]], str]
-"""Where an option stands, by its path within the plugin's options."""
+"""Returns the file and key of an option, by its path within the plugin's options."""
 
 
 @lru_cache(maxsize=1)
 def default_registry() -> Registry:
-    """What ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS`` ask for; found once a process."""
+    """Return the registry that ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS`` select; built once in a process."""
     paths = [part for part in os.environ.get("EUNOMIA_PLUGIN_PATH", "").split(os.pathsep) if part]
     found = Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
     if is_strict():
@@ -296,13 +296,13 @@ def _load(target: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _file_module(path: Path) -> Any:
-    """A module read from a file, under a name that does not hide an installed one; read once."""
+    """Import a file once as a module, under a name that does not shadow an installed module."""
     name = f"eunomia_plugin_path_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError("a plugin path must be a Python file", value=f'"{path}"', place="--plugin-path")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where the sources of its classes are looked for
+    sys.modules[name] = module  # inspect looks up the sources of its classes here
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -312,10 +312,10 @@ def _file_module(path: Path) -> Any:
 
 
 def _in_file(path: Path) -> list[Found]:
-    """The plugins that a file defines: classes with a name and an api.
+    """Return the plugins that a file defines: classes with a name and an api.
 
     Raises:
-        InputError: no such file, it does not load, or it holds no plugin.
+        InputError: the file is missing, does not load, or defines no plugin.
     """
     if not path.is_file():
         raise InputError("a plugin path must name a file", value=f'"{path}"', place="--plugin-path")
@@ -346,7 +346,7 @@ def _entry_points() -> Iterable[Found]:
 
 
 def _last_line(error: BaseException) -> str:
-    """An exception in one line, with the innermost file and line of its traceback."""
+    """Return an exception as one line, with the innermost file and line of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     text = str(error) or type(error).__name__
     outside = [frame for frame in frames if "importlib" not in frame.filename]

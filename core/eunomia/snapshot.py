@@ -1,4 +1,4 @@
-"""What a stage sees: read-only columns that the core keeps up to date, valid during the call."""
+"""The state that a stage reads: read-only columns that the core keeps up to date, valid during the call."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Set
@@ -30,7 +30,7 @@ class Measured:
 
 
 class FindService(Protocol):
-    """Counts what jobs have attained, as ``Snapshot.service`` gives it."""
+    """Computes the service that jobs have attained; see ``Snapshot.service``."""
 
     def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
         """See ``Snapshot.service``."""
@@ -38,26 +38,26 @@ class FindService(Protocol):
 
 
 class LiveIndex(Protocol):
-    """Sets and sums that the arbiter keeps up to date, so that a stage need not search the columns. Read only."""
+    """Sets and sums that the arbiter keeps up to date, so that a stage need not scan the columns. Read only."""
 
     @property
     def space(self) -> Space:
-        """Free GPUs; to be copied before any is taken."""
+        """Free GPUs; a stage copies them before it takes any."""
         ...
 
     @property
     def plain(self) -> bool:
-        """True: no GPU has to be given back, and every lease names its job."""
+        """True: no job has to release a GPU, and every lease names its job."""
         ...
 
     @property
     def proportional(self) -> bool:
-        """True: no job asks for, or holds, other CPUs or memory than its GPUs' part of a machine."""
+        """True: every job asks for and holds CPUs and memory in proportion to its GPUs."""
         ...
 
     @property
     def waiting(self) -> Set[int]:
-        """Rows of jobs that wait."""
+        """Rows of waiting jobs."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class LiveIndex(Protocol):
 
     @property
     def overdue(self) -> list[int]:
-        """Rows of jobs whose lease ended, is not protected and was not renewed."""
+        """Rows of jobs with a lease that ended, is not protected and was not renewed."""
         ...
 
     def gpus_of(self, job: int) -> Ints:
@@ -75,7 +75,7 @@ class LiveIndex(Protocol):
         ...
 
     def protected_until(self, job: int) -> float:
-        """Until when no round may take the job's lease; -inf: a round may."""
+        """The time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
         ...
 
     def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
@@ -85,7 +85,7 @@ class LiveIndex(Protocol):
 
 @reads
 class Snapshot:
-    """The state of one moment. Columns have a row for each job, app, user or GPU; rows not in use hold the fill."""
+    """The state at ``now``. Columns have a row for each job, app, user or GPU; unused rows hold fill values."""
 
     now: Seconds
     round: int
@@ -96,15 +96,15 @@ class Snapshot:
     apps: Apps
     jobs: Jobs
     active: Rows
-    """Rows of jobs that are not paused and not over, by arrival."""
+    """Rows of jobs that are neither paused nor finished, by arrival."""
     active_apps: Rows
     """Rows of apps, by arrival."""
     holdings: Holdings
-    """A row a GPU."""
+    """One row for each GPU."""
     forecasts: Mapping[int, Forecast]
-    """By app row, where the app reported one."""
+    """By app row; only apps that reported one."""
     measured: Mapping[int, tuple[Measured, ...]]
-    """By job row, where rates were measured."""
+    """By job row; only jobs with measured rates."""
     ledger: Ledger
     memos: Memos
     kinds: tuple[str, ...]
@@ -113,29 +113,29 @@ class Snapshot:
     find_changes: Callable[[Version], Changes | None]
     narrow: "Callable[[int], Snapshot]"
     arrivals: Ints | None = None
-    """By job row: counts arrivals, and so breaks ties of time; None: only times are known."""
+    """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
     find_service: "FindService | None" = None
-    """What jobs have attained, as the arbiter counts it; None: as the ledger's columns say."""
+    """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
     sets: "LiveIndex | None" = None
-    """What the core keeps up to date so that no stage has to look for it; None: only the columns are there."""
+    """The live index of the arbiter; None: only the columns are available."""
 
     def changed(self, since: Version) -> Changes | None:
-        """Rows touched since a version that this plugin saw; None: too long ago, build anew."""
+        """Rows changed since a version that the plugin saw; None: too long ago, the plugin rebuilds what it caches."""
         return self.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:
-        """Iterations that these jobs still have to do at ``now``; NaN where the work is not known."""
+        """Iterations left for each of these jobs at ``now``; NaN where the total is not known."""
         table = self.jobs
         since = table.since[jobs]
         ran = np.where(np.isnan(since), 0.0, (self.now - since) * table.rate[jobs])
         return np.maximum(table.iterations[jobs] - table.done[jobs] - ran, 0.0)
 
     def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """What jobs have attained, as lines of time: what it would be at time 0, and what each second adds.
+        """Return the attained service of jobs as linear functions of time: the value at time 0, and the gain a second.
 
         Args:
-            jobs: rows.
-            by_gpus: GPU-seconds; else seconds.
+            jobs: job rows.
+            by_gpus: whether service is in GPU-seconds rather than seconds.
         """
         if self.find_service is not None:
             return self.find_service(jobs, by_gpus=by_gpus)
@@ -144,19 +144,19 @@ class Snapshot:
         return attained, np.zeros(jobs.size)
 
     def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
-        """The same of one job."""
+        """Return the attained service of one job; see ``service``."""
         if self.sets is not None:
             return self.sets.service_of(job, by_gpus=by_gpus)
         at_zero, each = self.service(np.array([job]), by_gpus=by_gpus)
         return at_zero.item(), each.item()
 
     def rng(self, plugin: str) -> np.random.Generator:
-        """A generator from seed, round and name: the same snapshot gives the same draws, after a restart too."""
+        """Return a generator seeded by seed, round and plugin: the same snapshot gives the same draws."""
         text = f"{self.seed}/{self.round}/{plugin}".encode()
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
 
     def only(self, app: int) -> "Snapshot":
-        """What the app master of this app may see: its own app as row 0 and its own jobs; no other holders."""
+        """Return what this app's master may see: its app as row 0 and its jobs; other holders are hidden."""
         return self.narrow(app)
 
 

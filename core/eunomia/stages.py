@@ -1,4 +1,4 @@
-"""The stages of a profile, bound: one typed callable each, looked up once and called straight."""
+"""The stages of a profile as typed callables, looked up once and called without pluggy."""
 
 from typing import Protocol
 
@@ -50,7 +50,7 @@ class AllocationStage(Protocol):
 
 
 class RefineStage(Protocol):
-    """A bound ``eunomia_refine``; placements look the same but for what they return."""
+    """A bound ``eunomia_refine``."""
 
     def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
         """See the hook."""
@@ -86,7 +86,7 @@ DEFAULT_TRIGGERS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEAS
 
 @builds
 class Rounds:
-    """The profile's ``[rounds]``; None: as the allocation declares."""
+    """The profile's ``[rounds]``; None: the value that the allocation declares."""
 
     on: frozenset[Cause] | None = None
     every: Seconds | None = None
@@ -96,14 +96,14 @@ class Rounds:
     """Length of a lease; None: unlimited."""
     protected: Seconds | None = None
     bid_deadline: Seconds | None = None
-    """None: valued in process."""
+    """Seconds that app masters have to bid; None: the arbiter values every app itself."""
     suspend_grace: Seconds = Seconds(30.0)
-    """From the warning to the kill."""
+    """Seconds from the warning to a suspended job until it is killed."""
     faults_allowed: int = 3
-    """Faulty rounds in a row before the fallback serves."""
+    """Consecutive faulty rounds before the fallback profile takes over."""
 
     def triggers(self, declared: Triggers) -> Triggers:
-        """The allocation's triggers with what the profile overrides."""
+        """Return the allocation's triggers with the profile's overrides."""
         on = self.on if self.on is not None else declared.on
         if self.on is None and self.every is not None:
             on = frozenset()
@@ -121,7 +121,7 @@ class Rounds:
 
 @builds
 class Stages:
-    """What a profile makes: callables, the plugin behind each, contracts, and the rounds."""
+    """A loaded profile: its stages as callables, the plugin of each, their contracts, and the rounds."""
 
     profile: str
     elasticity: ElasticityStage
@@ -132,16 +132,16 @@ class Stages:
     offer: OfferStage | None = None
     triggers: TriggersHook | None = None
     names: dict[Stage, str]
-    """Plugin by stage; the refiners' are in ``refiner_names``."""
+    """Plugin name by stage; those of refiners are in ``refiner_names``."""
     refiner_names: tuple[str, ...] = ()
     contracts: dict[Stage, Contracts]
-    """By stage, the contracts of the plugin behind it."""
+    """By stage, all contracts of its plugin."""
     explain: dict[str, ExplainStage]
-    """By plugin."""
+    """By plugin name."""
     rounds: Rounds
     memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
-    """Types of memos by plugin and stage, to read them back from a journal."""
+    """Memo types by plugin and stage, to restore memos from a journal."""
 
     def contract(self, stage: Stage) -> Contract:
-        """The contract of the plugin behind a stage."""
+        """Return the contract of a stage."""
         return self.contracts.get(stage, {}).get(stage, NO_CONTRACT)

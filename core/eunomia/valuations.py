@@ -15,10 +15,10 @@ from eunomia.verdicts import NO_VERDICTS, Verdicts
 
 @runtime_checkable
 class Form(Protocol):
-    """One way to say what an offer is worth; a plugin may add its own."""
+    """A form of values, such as an order or bids; a plugin may add its own."""
 
     def derive(self, kind: type[object]) -> object | None:
-        """The same valuation in a coarser form, or None where no rule leads there."""
+        """Return the same values in a coarser form; None: they cannot be converted to ``kind``."""
         ...
 
 
@@ -26,16 +26,16 @@ F = TypeVar("F")
 
 
 class Lines(NamedTuple):
-    """Keys of jobs as lines of time: at ``now`` a key is ``at_zero + each_second * now``."""
+    """Keys of jobs as linear functions of time: at ``now`` a key is ``at_zero + each_second * now``."""
 
     at_zero: Reals
     each_second: Reals
     until: Reals
-    """When the line ends, and the key has to be asked for again; inf: it goes on while its row is not touched."""
+    """Time in seconds until which the function is valid; inf: until the job's row changes."""
 
 
 Line = tuple[float, float, float]
-"""The same of one job."""
+"""The entries of ``Lines`` for one job."""
 
 
 def still(keys: Reals) -> Lines:
@@ -45,28 +45,28 @@ def still(keys: Reals) -> Lines:
 
 @builds
 class Keys:
-    """An order of jobs as a key a row, lower first, ties by arrival; for an allocation that keeps jobs sorted.
+    """An order of jobs as one key for each row, lower first, ties by arrival; for allocations that keep jobs sorted.
 
-    The key of a job that waits stands still. That of a job that runs may change as time passes, along a line that
-    follows from its row alone: it is another one only after the row was touched, or the line has ended.
+    The key of a waiting job is constant. The key of a running job is a linear function of time that follows from the
+    job's row alone; it is replaced only when the row changes or the function's validity ends.
     """
 
     owner: object
-    """The plugin whose keys they are: what was kept of another's keys is void."""
+    """The plugin that computes the keys; sorted jobs kept for the keys of another plugin are discarded."""
     of: Callable[[Rows], Lines]
-    """Lines of these job rows."""
+    """Computes the keys of these job rows as functions of time."""
     holds: Callable[[Rows], Reals] | None = None
-    """By waiting job: seconds that its rank stands once it starts; None: while its row is not touched."""
+    """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
     line: Callable[[int], Line] | None = None
-    """The line of one row, to the last bit as ``of`` has it: columns of one row cost more than they save."""
+    """The key of one row, equal bit for bit to that of ``of``; faster than columns for a single row."""
 
 
 FEW = 8
-"""Rows that are gone through one by one where an order can."""
+"""Up to this many rows, keys are computed one by one where ``Keys.line`` is given."""
 
 
 def lines_of(keys: Keys, rows: list[int]) -> list[Line]:
-    """Lines of these job rows, each by itself."""
+    """Return the keys of these job rows as a list with one entry for each row."""
     if keys.line is not None and len(rows) <= FEW:
         return [keys.line(row) for row in rows]
     return list(zip(*[column.tolist() for column in keys.of(np.array(rows, np.int32))], strict=True))
@@ -78,10 +78,10 @@ class Scores:
 
     score: Reals
     keys: Keys | None = None
-    """The same order as a key a row, where claims are jobs."""
+    """The same order as one key for each job, where claims are jobs."""
 
     def derive(self, kind: type[object]) -> object | None:
-        """No form is coarser."""
+        """Return None: no form is coarser."""
         return None
 
     def ranking(self) -> Rows:
@@ -100,20 +100,20 @@ class ByType:
     speedup: Reals
 
     def derive(self, kind: type[object]) -> object | None:
-        """No rule leads from speedups to an order."""
+        """Return None: speedups give no order."""
         return None
 
 
 @builds
 class BySize:
-    """Value by number of GPUs: row i says what ``gpus[i]`` GPUs are worth to claim ``claim[i]``; higher is better."""
+    """Value by number of GPUs: ``value[i]`` is that of ``gpus[i]`` GPUs to claim ``claim[i]``; higher is better."""
 
     claim: Rows
     gpus: Ints
     value: Reals
 
     def derive(self, kind: type[object]) -> object | None:
-        """No rule leads from sizes to an order."""
+        """Return None: values by size give no order."""
         return None
 
 
@@ -125,30 +125,30 @@ class OverTime:
     round_seconds: Seconds
 
     def derive(self, kind: type[object]) -> object | None:
-        """No rule leads from plans to an order."""
+        """Return None: utilities over a window give no order."""
         return None
 
 
 @builds
 class Valuations:
-    """Answer of a valuation."""
+    """The answer of a valuation: the value of the offer to each claim."""
 
     claims: Claims
     forms: tuple[Form, ...]
     rest: Rest = Rest.KEEP
-    """KEEP: claims that it does not name are worth what they were."""
+    """KEEP: claims that it does not name keep their previous values."""
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
     wake_at: Seconds = NEVER
-    """When the rank of a running claim changes next without news."""
+    """The time in seconds at which the rank of a running claim changes next without an event."""
     holds: Reals | None = None
-    """By claim: seconds that its rank stands once it starts."""
+    """By claim: seconds that its rank stays valid once it starts."""
 
     def form(self, kind: type[F]) -> F:
-        """The valuation in that form: as it was given, else derived from a finer one.
+        """Return the values in a form: as the plugin gave it, else derived from a finer form.
 
         Raises:
-            EunomiaError: no form leads there.
+            EunomiaError: the valuation has neither that form nor one that it derives from.
         """
         for form in self.forms:
             if isinstance(form, kind):

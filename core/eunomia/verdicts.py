@@ -1,4 +1,4 @@
-"""Why a job does not run: one reason of a closed set for each claim that a stage turned down."""
+"""Verdicts: one reason of a closed set for each claim that a stage turned down."""
 
 from enum import IntEnum
 from typing import Final
@@ -20,20 +20,20 @@ class Reason(IntEnum):
     CPUS_SHORT = 4
     MEMORY_SHORT = 5
     OUTRANKED = 6
-    """Others came first in the order of service."""
+    """Other jobs come first in the order of service."""
     NOT_OFFERED = 7
-    """Outside the filter of an auction: others are treated worse."""
+    """Left out of an auction, since other apps are treated worse."""
     OUTBID = 8
     HELD_BACK = 9
-    """Won, and taken as a payment."""
+    """The app won GPUs that the auction kept back as its payment."""
     SHARE_USED_UP = 10
     PLANNED_LATER = 11
     AWAITING_RELEASE = 12
-    """Granted GPUs that their last holder has not given back yet."""
+    """Granted GPUs that their last holder has not released yet."""
     PAUSED_BY_APP = 13
     NOT_PROFILED = 14
     BACKING_OFF = 15
-    """Failed a moment ago and is tried again after a pause."""
+    """Failed recently and restarts after a pause."""
     AWAITING_ROUND = 16
     """Arrived since the last round, or an offer is open."""
     PLUGIN_FAULT = 17
@@ -59,5 +59,5 @@ NO_VERDICTS: Final = Verdicts(rows=np.empty(0, np.int32), reasons=np.empty(0, np
 
 
 def turned_down(rows: Rows, reason: Reason) -> Verdicts:
-    """The same reason for all these claims."""
+    """Return verdicts that give all these claims the same reason."""
     return Verdicts(rows=rows, reasons=np.full(rows.size, int(reason), dtype=np.int32))
