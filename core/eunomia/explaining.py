@@ -204,14 +204,14 @@ class _Case:
         asked = [plugin] if plugin else []
         if self.reason is Reason.OUTRANKED and facts.place is not None:
             asked.append(self.arbiter.serving.names.get(Stage.VALUATION, ""))
-        told = [said for name in dict.fromkeys(asked) if (said := self._asked(name)) is not None]
-        if not told:
+        answers = [said for name in dict.fromkeys(asked) if (said := self._asked(name)) is not None]
+        if not answers:
             return None
         return Explanation(
-            text=" ".join(said.text for said in told),
-            numbers={name: number for said in told for name, number in said.numbers.items()},
-            frees=tuple(way for said in told for way in said.frees),
-            starts_in=next((said.starts_in for said in told if said.starts_in is not None), None),
+            text=" ".join(said.text for said in answers),
+            numbers={name: number for said in answers for name, number in said.numbers.items()},
+            frees=tuple(way for said in answers for way in said.frees),
+            starts_in=next((said.starts_in for said in answers if said.starts_in is not None), None),
         )
 
     def _asked(self, plugin: str) -> Explanation | None:

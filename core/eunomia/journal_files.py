@@ -179,7 +179,7 @@ def locked(path: Path) -> IO[str]:
         owner = _owner(lock.read())
         lock.close()
         raise InputError(f"a journal must have one arbiter, but {owner}", place=path.name) from error
-    with contextlib.suppress(OSError):  # on a full disk the lock is held all the same; nobody can read whose it is
+    with contextlib.suppress(OSError):  # on a full disk the lock is held even if its owner cannot be written
         lock.seek(0)
         lock.truncate()
         json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}, lock)

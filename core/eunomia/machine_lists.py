@@ -134,10 +134,10 @@ class _Row:
         )
 
     def gpu_type(self) -> str:
-        """What the list calls it; by its memory, such as ``GPU-24GB``, where that is all that is told."""
-        told, memory = self.field(TYPES), self.field(GPU_MEMORY)
-        if told and told.lower() != "nan":
-            return told
+        """Return the type that the list gives, or a name by GPU memory, such as ``GPU-24GB``, if it gives only that."""
+        listed_type, memory = self.field(TYPES), self.field(GPU_MEMORY)
+        if listed_type and listed_type.lower() != "nan":
+            return listed_type
         return f"{NO_TYPE}-{memory}" if memory else NO_TYPE
 
     def scaled(self, columns: Mapping[str, float]) -> float | None:

@@ -45,7 +45,7 @@ class Salvaged:
 
 
 def salvage(path: Path) -> Salvaged:
-    """Write a journal anew from its newest whole checkpoint and the good steps around it.
+    """Rewrite a journal from its newest whole checkpoint and the good steps around it.
 
     Raises:
         InputError: an arbiter holds it, or there is nothing to go on from; nothing was changed.

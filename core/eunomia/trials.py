@@ -157,7 +157,7 @@ class Trials:
     # --- rounds to come --------------------------------------------------------------------------------------------
 
     def ahead(self, job: JobId) -> Start | None:
-        """Let time pass: leases end, jobs that are known to end do, nobody comes, everybody obeys at once."""
+        """Simulate the time ahead without arrivals: leases and jobs end as known, and apps carry out orders at once."""
         arbiter = self.copy()
         state = arbiter.state
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
@@ -183,7 +183,7 @@ class Trials:
 
 
 def _in_process(stages: Stages) -> Stages:
-    """Nobody is there to bid: every app is valued in process."""
+    """Return the stages without bidding: the arbiter values every app itself."""
     return dataclasses.replace(stages, rounds=dataclasses.replace(stages.rounds, bid_deadline=None))
 
 
@@ -260,7 +260,7 @@ def finishes_at(state: State, row: int) -> float:
 
 
 def _obeyed(state: State) -> list[Event]:
-    """What everybody who obeys at once reports: GPUs given back, leases started, wins divided."""
+    """Return the reports of apps that carry out orders at once: GPUs released, leases started, wins divided."""
     events = coming_back(state)
     if events:
         return events

@@ -1,4 +1,4 @@
-"""The walk over a profile's stages in calling order: is each given what it needs, and does the cluster suit them."""
+"""The contract check: each stage of a profile gets what it needs from the stages before it and from the cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 Others = Callable[[Stage, Callable[[Contract], bool]], Iterable[str]]
-"""Names of plugins that answer a stage with a contract that suits; asked only when something is wrong."""
+"""Returns names of plugins that answer a stage with a suitable contract; called only for error messages."""
 
 _GIVERS: Mapping[Feature, Stage] = {
     Feature.MANY_SIZES: Stage.ELASTICITY,
@@ -41,21 +41,21 @@ _GIVERS: Mapping[Feature, Stage] = {
 _FORMS = frozenset(feature for feature, stage in _GIVERS.items() if stage is Stage.VALUATION)
 _WORDS: Mapping[Feature, str] = {Feature.MANY_SIZES: "rates at many sizes"}
 _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
-"""What a refiner that needs it leaves nothing of."""
+"""Features that a refiner that needs them replaces, so that later stages do not get them."""
 
 
 def check_walk(
     steps: list[Step], *, bids: bool, others: Others, unread: str, place: str, bids_place: str
 ) -> list[InputError]:
-    """Check needs, pins and bids, and that nothing was chosen in vain.
+    """Check needs, pins and bids, and reject stages that nothing uses.
 
     Args:
         steps: the stages in calling order.
         bids: whether app masters bid.
-        others: plugins that would suit instead.
-        unread: the valuation that stands where none was chosen; it alone may go unread.
+        others: finds plugins that would suit instead.
+        unread: the default valuation, the only one that may stay unused.
         place: of the stages in the profile.
-        bids_place: of what asks app masters to bid.
+        bids_place: of the key that turns bidding on.
     """
     errors: list[InputError] = []
     given: dict[Feature, Step] = {}
@@ -68,9 +68,9 @@ def check_walk(
                 given.pop(feature, None)
         given |= dict.fromkeys(_gives(step), step)
     errors += _pins(steps, given, others, place)
-    errors += _nobody_chooses(steps, others, place)
+    errors += _sizes_not_chosen(steps, others, place)
     valuation = next(step for step in steps if step.stage is Stage.VALUATION)
-    errors += _nobody_reads(valuation, steps, unread, place)
+    errors += _unused_valuation(valuation, steps, unread, place)
     if bids and Promise.SEPARABLE not in valuation.contract.promises:
         way_out = _way_out(others(Stage.VALUATION, lambda contract: Promise.SEPARABLE in contract.promises))
         rule = f"{valuation} must value each app by itself where app masters bid"
@@ -79,7 +79,7 @@ def check_walk(
 
 
 def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluster") -> list[InputError]:
-    """Check what the stages need of the cluster."""
+    """Check that the cluster has the features that the stages need."""
     return [
         error
         for step in steps
@@ -89,7 +89,7 @@ def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluste
 
 
 def _gives(step: Step) -> frozenset[Feature]:
-    """What a step gives: whole GPUs too, where an allocation or refiner does not say that it gives shares."""
+    """Return what a step gives; an allocation or refiner that declares no shares gives whole GPUs."""
     gives = step.contract.gives
     makes = step.stage in (Stage.ALLOCATION, Stage.REFINE)
     return gives | {Feature.GRANTS} if makes and not gives & _USED_UP else gives
@@ -107,7 +107,7 @@ def _missing(step: Step, feature: Feature, before: list[Step], others: Others, p
 
 
 def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> InputError:
-    """Shares reached a placement: name the refiner that makes whole GPUs of them."""
+    """Report shares that reach a placement, and name refiners that turn them into whole GPUs."""
     giver = before[-1]
     shares = giver.contract.gives & _USED_UP
     takes = others(Stage.REFINE, lambda contract: bool(shares & contract.needs) and Feature.GRANTS in contract.gives)
@@ -116,7 +116,7 @@ def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> In
 
 
 def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]:
-    """Refuse a refiner that divides grants among jobs where they are grants of jobs already."""
+    """Reject a refiner that divides grants among jobs if they are grants of jobs already."""
     if step.stage is not Stage.REFINE or step.contract.needs & _USED_UP:
         return []
     if Feature.JOB_CLAIMS not in step.contract.gives or Feature.JOB_CLAIMS not in before.contract.gives:
@@ -125,8 +125,8 @@ def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]
     return [InputError(rule, place=place)]
 
 
-def _nobody_chooses(steps: list[Step], others: Others, place: str) -> Iterator[InputError]:
-    """Refuse many sizes where time is shared out at each job's own size, and nothing says that it chooses one."""
+def _sizes_not_chosen(steps: list[Step], others: Others, place: str) -> Iterator[InputError]:
+    """Reject menus of many sizes if shares of time assume one size a job and no stage chooses it."""
     elasticity, *rest = steps
     sharing = next((step for step in rest if Feature.TIME_SHARES in step.contract.gives), None)
     if sharing is None or Feature.MANY_SIZES not in elasticity.contract.gives:
@@ -138,8 +138,8 @@ def _nobody_chooses(steps: list[Step], others: Others, place: str) -> Iterator[I
     yield InputError(f"{rule}{_way_out(takes)}", place=place)
 
 
-def _nobody_reads(valuation: Step, steps: list[Step], unread: str, place: str) -> Iterator[InputError]:
-    """Refuse a valuation that was chosen in vain; a plugin that answers the allocation too knows what it reads."""
+def _unused_valuation(valuation: Step, steps: list[Step], unread: str, place: str) -> Iterator[InputError]:
+    """Reject a valuation that nothing uses, unless the same plugin answers the allocation as well."""
     allocation = next(step for step in steps if step.stage is Stage.ALLOCATION)
     readers = [step for step in steps if step.contract.needs & _FORMS]
     if not readers and valuation.plugin not in (unread, allocation.plugin):
@@ -150,8 +150,10 @@ def _nobody_reads(valuation: Step, steps: list[Step], unread: str, place: str) -
 def _gifts(step: Step) -> str:
     if step.stage is Stage.ELASTICITY and Feature.MANY_SIZES not in step.contract.gives:
         return "one size a job"
-    told = [_WORDS.get(feature, feature.value) for feature in sorted(step.contract.gives, key=lambda item: item.name)]
-    return " and ".join(told) or "nothing that it declares"
+    features = [
+        _WORDS.get(feature, feature.value) for feature in sorted(step.contract.gives, key=lambda item: item.name)
+    ]
+    return " and ".join(features) or "nothing that it declares"
 
 
 def _way_out(names: Iterable[str], *, verb: str = "take") -> str:

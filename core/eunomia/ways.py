@@ -82,7 +82,7 @@ class Ways:
 
     @cached_property
     def ahead(self) -> Start | None:
-        """How it starts if time passes and nobody comes."""
+        """The job's start if time passes without arrivals; None: it does not start."""
         return self.trials.ahead(self.job)
 
     @property
@@ -293,7 +293,7 @@ class Ways:
             yield Way(what="offer_end", text="the open offer is decided", in_seconds=seconds)
 
     def _timely(self, tried: Sequence[Way]) -> Iterable[Way]:
-        """What frees it as time passes and nobody comes."""
+        """Remedies that come with time, without arrivals."""
         ahead = None if _SETTLED & {way.what for way in tried} else self.ahead
         if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
             return

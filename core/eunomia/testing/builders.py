@@ -211,7 +211,7 @@ class World:
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
             seed=self.seed,
-            find_changes=_built_anew,
+            find_changes=_too_old,
             narrow=lambda app: self._only(app).snapshot(now, causes=causes, round=round),
         )
 
@@ -272,6 +272,6 @@ class World:
         return own
 
 
-def _built_anew(since: Version) -> Changes | None:
-    """Tell every cache that its version is too old."""
+def _too_old(since: Version) -> Changes | None:
+    """Return None for every version: every cache is too old and is rebuilt."""
     return None

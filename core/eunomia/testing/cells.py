@@ -257,6 +257,13 @@ class _Run:
     def _watch(self, drive: Drive, decision: Decision) -> None:
         self.faults += [f"{fault.plugin}: {fault.what}" for fault in decision.faults]
         for order in decision.transitions:
-            told = (decision.now, order.kind.value, order.app, order.job, order.gpus.tolist(), order.leaving.tolist())
-            self.digest.update(repr(told).encode())
+            summary = (
+                decision.now,
+                order.kind.value,
+                order.app,
+                order.job,
+                order.gpus.tolist(),
+                order.leaving.tolist(),
+            )
+            self.digest.update(repr(summary).encode())
             self.started.add(f"{order.app} {order.job}")

@@ -37,9 +37,9 @@ from eunomia.units import AppId, JobId, Seconds, Stage, UserId, Version
 SHOWN = 3
 """Findings shown of one rule."""
 IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
-"""What nobody has to declare: whole GPUs, and whose the claims are."""
+"""Features that a contract need not declare: whole GPUs and the unit of claims."""
 AUDITED = frozenset({Promise.SHARING_INCENTIVE})
-"""Promises that only long runs can tell of: the auditor's, not this suite's."""
+"""Promises that only long runs can check: the auditor checks them, not this suite."""
 
 
 class PolicyConformance:
@@ -131,11 +131,11 @@ class PolicyConformance:
         self._hold(self._town(), Rule.INPUTS)
 
     def test_it_explains_its_verdicts(self) -> None:
-        """Where ``eunomia_explain`` is implemented: it answers for each job that the plugin turned down."""
+        """Where ``eunomia_explain`` is implemented, it answers for each job that the plugin turned down."""
         self._hold(self._town(), Rule.EXPLAINS)
 
     def test_it_serves_two_gpu_types(self) -> None:
-        """The same on two GPU types, unless a stage says that it needs one."""
+        """All rules hold with two GPU types, unless a stage declares that it needs one type."""
         try:
             self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
         except InputErrors:
@@ -145,17 +145,17 @@ class PolicyConformance:
     # --- what decisions may follow from -----------------------------------------------------------------------------
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
-        """A second run decides what the first did."""
+        """A second run with the same seed makes the same decisions."""
         again = self._bench().once(scenes.town(), "again")
         self._same(again, "the same seed must give the same decisions")
 
     def test_cold_and_warm_caches_are_equal(self) -> None:
-        """Plugins made anew for every round decide what those do that remember."""
+        """Plugins created for every round make the same decisions as plugins kept between rounds."""
 
-        def anew(arbiter: Arbiter, scene: Scene) -> None:
+        def recreate(arbiter: Arbiter, scene: Scene) -> None:
             arbiter.use(self._bench().stages(arbiter.state.cluster, scene))
 
-        cold = self._bench().once(scenes.town(), "cold", after=anew)
+        cold = self._bench().once(scenes.town(), "cold", after=recreate)
         self._same(cold, "a plugin made anew must decide like one that was asked before: it keeps something on itself")
 
     def test_nothing_is_kept_between_arbiters(self) -> None:
@@ -218,7 +218,7 @@ class PolicyConformance:
                     self._broken(f"{promise.name} must be promised by its stage", stage.value)
 
     def test_work_conserving_leaves_nobody_out(self) -> None:
-        """Where it is promised: by trying every claim that got nothing in what is left."""
+        """Where it is promised: tries to place every claim without GPUs on the GPUs left."""
         self._hold(self._town(), Rule.WORK_CONSERVING)
         for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):
             self._hold(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
@@ -244,12 +244,12 @@ class PolicyConformance:
         self._hold_all(self._bench().once(scenes.one_gpu()))
 
     def test_no_jobs(self) -> None:
-        """Nobody is there, and then an app without a job."""
+        """A cluster without apps, and one with an app without jobs."""
         for world in (World("2x4 V100 16cpu 64GB"), World("2x4 V100 16cpu 64GB").app("ana")):
             self._ask(world)
 
     def test_all_gangs_are_too_large(self) -> None:
-        """Nobody can run: nobody is started, and nothing else happens."""
+        """Every gang is larger than the cluster: no job starts, and all rules hold."""
         run = self._bench().once(scenes.too_large())
         self._hold_all(run)
         if run.started:
@@ -397,7 +397,7 @@ def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
 
 
 def _other(stages: Stages, bench: Bench) -> Arbiter:
-    """A second arbiter with the same plugins; its versions are far off, so that caches are built anew."""
+    """A second arbiter with the same plugins; its versions are far off, so that plugins rebuild their caches."""
     cluster = Cluster.parse("1x4 V100 16cpu 64GB")
     fallback = Profile.fallback(registry=bench.registry).stages(cluster)
     made = Arbiter(cluster, stages, fallback, seed=3)

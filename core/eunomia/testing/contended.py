@@ -82,12 +82,12 @@ def _added(name: JobId, least: int, most: int, seconds: float, cpus: float) -> J
 
 
 def _forecast(jobs: list[tuple[str, int, int, float, float]]) -> Forecast:
-    told = tuple(
+    jobs_reported = tuple(
         JobForecast(iterations_left=10.0 * seconds, seconds_per_iteration=0.1, least=least, most=most)
         for _, least, most, seconds, _ in jobs
     )
-    most = sum(job.most for job in told)
-    return Forecast(phases=(Phase(jobs=told),), total_gpu_seconds=sum(job[3] for job in jobs), most=most)
+    most = sum(job.most for job in jobs_reported)
+    return Forecast(phases=(Phase(jobs=jobs_reported),), total_gpu_seconds=sum(job[3] for job in jobs), most=most)
 
 
 def _measured(job: JobId, gpus: int, speed: float, gpu_type: str) -> RateMeasured:

@@ -171,7 +171,7 @@ class Drive:
                 self._later(now + self._some(self.delays.order), lambda then, s=start: self._begin(s, then))  # type: ignore[misc]
 
     def _leave(self, order: Transition, now: float) -> None:
-        """Processes are told to stop; the GPUs come back after a while."""
+        """Stop the processes of a lease; its GPUs become free after a delay."""
         for gpu in order.leaving.tolist():
             self._fence[gpu] = max(self._fence.get(gpu, 0), order.fence)
         run = None if order.job is None else self._runs.get(order.job)

@@ -51,9 +51,9 @@ class Guard:
     """Watches the calls of one run.
 
     Args:
-        plugin: whose inputs are held against what they were, call by call.
-        twice: whether to ask that plugin twice each time; its answers have to be equal.
-        seen: told of each call, before the arbiter acts on its answer.
+        plugin: the plugin whose inputs are compared before and after each call.
+        twice: whether to call that plugin twice each time and compare its answers.
+        seen: called after each call of a stage, before the arbiter acts on its answer.
     """
 
     def __init__(self, plugin: str, *, twice: bool = False, seen: Callable[[Call], None] | None = None) -> None:

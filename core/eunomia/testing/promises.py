@@ -35,7 +35,7 @@ def left_out(
         placement: of the round.
 
     Returns:
-        What was left out, in words; None: nobody.
+        A description of the claim left out; None: no claim was.
     """
     grants = allocation.amount
     if not isinstance(grants, Grants):

@@ -34,7 +34,7 @@ class Scene:
         work: by job, the seconds that it runs on one GPU.
         until: when it is looked away.
         lease: length of leases in seconds; None: the profile's.
-        deadline: seconds that app masters have to bid, where the valuation lets them; None: nobody is asked.
+        deadline: seconds that app masters have to bid, where the valuation lets them; None: no bids are collected.
         delays: of the executor.
     """
 
@@ -121,7 +121,7 @@ def two_kinds() -> Scene:
 
 
 def one_gpu() -> Scene:
-    """Everybody wants the one GPU that there is."""
+    """Four apps compete for the only GPU."""
     made = _Script()
     for number in range(4):
         made.app(f"app{number}", 0.2 * number)
