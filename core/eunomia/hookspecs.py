@@ -226,11 +226,11 @@ class Hooks:
     def eunomia_trace_readers(self) -> Mapping[str, str]:  # type: ignore[empty-body]
         """List the trace readers that the plugin's package ships.
 
-        Called when trace formats are looked up, on a plugin made with its default options.
+        Called when a trace is of no built-in format, on a plugin made with its default options.
 
         Returns:
-            ``module:class`` by format name. A plugin that raises or returns ``None`` adds no reader, and a warning is
-            logged.
+            ``module:class`` by format name. A built-in format cannot be replaced. A plugin that raises or returns
+            ``None`` adds no reader, and a warning is logged.
         """
 
     @hookspec
