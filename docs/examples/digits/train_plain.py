@@ -1,4 +1,4 @@
-"""Needs nothing of Eunomia: scalars in --logdir, a checkpoint on SIGTERM and now and then, a start from --ckpt."""
+"""Imports nothing of Eunomia: logs to --logdir, saves on SIGTERM and every 500 steps, starts from --ckpt."""
 
 import argparse
 import signal
@@ -29,7 +29,7 @@ def save(step: int) -> None:
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     beside = args.ckpt.with_suffix(".new")
     torch.save(state, beside)
-    beside.replace(args.ckpt)  # whoever reads finds the old one or the new one, whole
+    beside.replace(args.ckpt)  # a reader finds the old file or the new one, never a part
 
 
 def restore() -> int:
@@ -40,7 +40,7 @@ def restore() -> int:
 
 
 def train_one_step(step: int) -> float:
-    generator = torch.Generator().manual_seed(step)  # the batch follows from the step, so a resume needs no more
+    generator = torch.Generator().manual_seed(step)  # the batch follows from the step, so a checkpoint holds no random state
     rows = training_rows[torch.randint(len(training_rows), (64,), generator=generator)]
     optimizer.zero_grad()
     loss = nn.functional.cross_entropy(model(images[rows]), labels[rows])

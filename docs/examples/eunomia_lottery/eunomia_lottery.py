@@ -1,4 +1,4 @@
-"""Lottery scheduling: what is free goes to jobs drawn at random, each holding its app's weight in tickets."""
+"""Lottery scheduling: free GPUs go to jobs drawn at random; a job has as many tickets as its app has weight."""
 
 from typing import Literal
 
@@ -12,11 +12,11 @@ class LotteryOptions(PluginOptions):
     """Options of the lottery."""
 
     tickets: Literal["weight", "equal"] = "weight"
-    """What a job draws with: its app's weight, or one ticket each."""
+    """The tickets of a job: its app's weight, or one."""
 
 
 class Lottery:
-    """Draws without replacement until nothing that is free suits anyone still waiting."""
+    """Draws jobs without replacement until the free GPUs suit no waiting job."""
 
     name = "lottery"
     api = 1
