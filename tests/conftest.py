@@ -1,6 +1,6 @@
-"""What holds for all tests: nobody is judged by how long an example took, and logs go where they went before.
+"""Settings of all tests: examples of Hypothesis have no deadline, and each test starts with the default logging.
 
-Files whose tests wait for live processes come first, so that no long one is begun last, when nothing runs beside it.
+Tests that wait for live processes run first, so that no long test starts last, when no other runs in parallel.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ LIVE_FIRST = ("end_to_end", "appmaster")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put folders of live tests before the others; within a folder nothing changes."""
+    """Puts folders of live tests before the others and keeps the order within a folder."""
     places = {name: place for place, name in enumerate(LIVE_FIRST)}
     items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
 
 
 @pytest.fixture(autouse=True)
-def _logs_as_they_were() -> Iterator[None]:
-    """A test that configures logging leaves its stream behind, which is closed by then."""
+def _default_logging() -> Iterator[None]:
+    """Resets logging: a test that configures it leaves a closed stream behind."""
     yield
     structlog.reset_defaults()

@@ -1,4 +1,4 @@
-"""Makes hooks.md, api.md and the list in stability.md of the reference: `python tests/make_reference.py`."""
+"""Writes hooks.md, api.md and the list in stability.md of the reference: `python tests/make_reference.py`."""
 
 import ast
 import importlib
@@ -16,22 +16,23 @@ WIDTH = 116
 Definition = ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign
 HOOKS = """# The hooks
 
-In the order in which a round calls them. Made from `eunomia.hookspecs` by `tests/make_reference.py`, and held to it by
-a test. A stage is answered by the one plugin that the profile names; all others are observers and makers.
-Implementations are marked `@hookimpl` and may take fewer arguments than the hook has. What strangers may rely on is in
-[stability](stability.md); how the answers are made is in [the public names](api.md).
+The hooks, in the order in which a round calls them. `tests/make_reference.py` writes this page from
+`eunomia.hookspecs`, and a test compares the two. The plugin that the profile names answers a stage; the other hooks
+are for observers, and for plugins that bring profiles, tuners and the like. Implementations are marked `@hookimpl`
+and may take fewer arguments than the hook has. [Stability](stability.md) lists what does not change; [the public
+names](api.md) has the types of arguments and answers.
 """
 API = """# The public names
 
-Everything in `eunomia.__all__`, by the module that it comes from. Made from the sources by `tests/make_reference.py`,
-and held to them by a test. Types that a plugin builds take keywords only; `Ints`, `Reals`, `Bools` and `Rows` are numpy
-arrays of int64, float64, bool and int32 (rows).
+Everything in `eunomia.__all__`, by module. `tests/make_reference.py` writes this page from the sources, and a test
+compares the two. Types that a plugin builds take keywords only; `Ints`, `Reals`, `Bools` and `Rows` are numpy arrays
+of int64, float64, bool and int32 (rows).
 """
 STABILITY = """# What you can rely on
 
-Hooks, their arguments and the public names with their fields, methods and members: what stands here is not renamed and
-not removed. More may come: arguments of hooks, fields with a default that means what was meant before, members of
-closed sets. A test holds this list against the code. A change that has to break it makes another `api`: a plugin of
+Hooks with their arguments, and public names with their fields, methods and members: a name on this list is neither
+renamed nor removed. Names may be added: arguments of hooks, fields whose default keeps the earlier behaviour, members
+of closed sets. A test compares this list with the code. A change that breaks it raises the number `api`: a plugin of
 another `api` than the one served is listed, and not loaded.
 
 """
@@ -61,7 +62,7 @@ def api_page() -> str:
 
 
 def stable() -> dict[str, tuple[str, ...]]:
-    """What strangers depend on: by hook its arguments, by public name its fields, methods and members."""
+    """Names that third-party plugins depend on: arguments of hooks; fields, methods and members of public names."""
     found = {name: tuple(inspect.signature(spec).parameters)[1:] for name, spec in _hooks().items()}
     for module, names in eunomia._MODULES.items():
         for name in names:
@@ -71,7 +72,7 @@ def stable() -> dict[str, tuple[str, ...]]:
 
 
 def stability_page(promised: dict[str, tuple[str, ...]]) -> str:
-    """The list, with everything that was promised before."""
+    """The list, including everything promised earlier."""
     now = stable()
     lines = []
     for name in sorted({*promised, *now}):
@@ -83,7 +84,7 @@ def stability_page(promised: dict[str, tuple[str, ...]]) -> str:
 
 
 def promised(text: str) -> dict[str, tuple[str, ...]]:
-    """Read the list back."""
+    """Parses the list."""
     found: dict[str, tuple[str, ...]] = {}
     for line in text.partition("```text\n")[2].partition("```")[0].replace("\n    ", " ").splitlines():
         name, _, members = line.partition(":")
@@ -92,7 +93,7 @@ def promised(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def signature(node: ast.FunctionDef) -> str:
-    """As in the source, on one line or an argument a line."""
+    """The signature, on one line, or with one argument on each line."""
     answer = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     line = f"def {node.name}({ast.unparse(node.args)}){answer}"
     if len(line) <= WIDTH:
@@ -115,7 +116,7 @@ def _entry(module: str, name: str) -> str:
 
 
 def _class(node: ast.ClassDef) -> Iterator[str]:
-    """A class without its bodies."""
+    """A class with its fields and signatures, without the bodies."""
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     marks = [ast.unparse(mark) for mark in node.decorator_list]
     yield from (f"@{mark}" for mark in marks)

@@ -1,4 +1,4 @@
-"""Examples of the documents: Python blocks run, page by page from top to bottom; TOML blocks are read as what they are.
+"""Examples of the documents: Python blocks run, page by page; TOML blocks parse as profiles or app files.
 
 A block whose fence says `python sketch` shows a shape only.
 """
@@ -43,7 +43,7 @@ def ids(page: Path) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], dict[str, Any]]:
-    """Run the Python of a page in an empty folder, and return its names."""
+    """Runs the Python of a page in an empty folder and returns its names."""
     monkeypatch.chdir(tmp_path)
     for package in PACKAGES:
         monkeypatch.syspath_prepend(package)
@@ -63,7 +63,7 @@ def test_python_of_a_page_runs(page: Path, run: Callable[[Path], dict[str, Any]]
 
 
 @pytest.mark.parametrize("page", STAGE_PAGES, ids=ids)
-def test_plugins_that_a_page_writes_serve_a_town(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
+def test_plugins_that_a_page_writes_serve_a_cluster(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
     (kind,) = (item for item in run(page).values() if getattr(item, "__module__", "") == "example" and item.api == 1)
     registry = Registry.find(installed=False).adding(kind)
     ran = Bench(kind, profile=companions(kind.name, registry), registry=registry).run(scenes.town())

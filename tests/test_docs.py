@@ -1,4 +1,4 @@
-"""Documents against the code: links lead somewhere, commands and modules that they name exist."""
+"""Documents against the code: link targets, commands and modules that pages name exist."""
 
 import importlib.util
 import re
@@ -21,7 +21,7 @@ def ids(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for link in LINK.findall(FENCE.sub("", page.read_text())):
         if "://" in link or link.startswith(("#", "mailto:")):
             continue

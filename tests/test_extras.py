@@ -1,4 +1,4 @@
-"""The smallest installation: what the lists of packages say, and what runs where none of the extras is there."""
+"""The smallest installation: the lists of packages agree with the imports, and simulations run without any extra."""
 
 import ast
 import os
@@ -36,7 +36,7 @@ MODULE_OF = {
     "protobuf": "google",
     "scikit-learn": "sklearn",
 }
-"""Where the module is not named like its package."""
+"""Modules whose names differ from their packages'."""
 
 BLOCKED = sorted(module for modules in EXTRAS.values() for module in modules)
 SITE = f"""
@@ -51,7 +51,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 """
-"""Imported by every Python process below, those that a simulation starts as well."""
+"""Imported by every Python process below, including those that a simulation starts."""
 
 
 SIMULATE = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=5", "--cluster", "1x4 V100", "--until", "30m"]
@@ -67,7 +67,7 @@ BY_EXTRA = {extra: modules_of(names) for extra, names in PROJECT["optional-depen
 
 
 def imported(folder: Path) -> dict[str, list[str]]:
-    """What a package imports from outside, wherever in a file it stands, and where."""
+    """Third-party modules that a package imports, at the top of a file or inside functions, with file and line."""
     found: dict[str, list[str]] = {}
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -90,13 +90,13 @@ def names_in(node: ast.AST) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", FLOORS)
-def test_a_package_imports_what_its_lists_name(folder: str) -> None:
+def test_a_package_imports_only_packages_on_its_lists(folder: str) -> None:
     allowed = SMALLEST.union(*(BY_EXTRA[extra] for extra in FLOORS[folder]))
     beyond = {module: places for module, places in imported(ROOT / folder).items() if module not in allowed}
     assert not beyond
 
 
-def test_nothing_is_listed_that_no_package_imports() -> None:
+def test_every_listed_package_is_imported() -> None:
     used = set().union(*(imported(ROOT / folder) for folder in FLOORS))
     # torch.utils.tensorboard imports tensorboard; `make test` runs pytest for the conformance suite.
     behind = {"tensorboard", "pytest"}
@@ -104,7 +104,7 @@ def test_nothing_is_listed_that_no_package_imports() -> None:
     assert listed - used - behind == set()
 
 
-def test_the_table_of_extras_is_that_of_the_project() -> None:
+def test_the_table_of_extras_equals_that_of_pyproject() -> None:
     assert {extra: {module.partition(".")[0] for module in EXTRAS[extra]} for extra in EXTRAS} == {
         extra: BY_EXTRA[extra] for extra in EXTRAS
     }
@@ -113,7 +113,7 @@ def test_the_table_of_extras_is_that_of_the_project() -> None:
     assert not SMALLEST & set().union(*BY_EXTRA.values())
 
 
-def test_every_package_that_is_listed_is_pinned() -> None:
+def test_every_listed_package_is_pinned() -> None:
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split()}
     listed = [
         *PROJECT["dependencies"],
@@ -123,7 +123,7 @@ def test_every_package_that_is_listed_is_pinned() -> None:
     assert names <= {name.replace("-", "_") for name in pinned}
 
 
-def test_modules_know_their_extra() -> None:
+def test_a_module_maps_to_its_extra() -> None:
     assert extra_of("torch.utils.tensorboard") == extra_of("google") == "live"
     assert extra_of("numpy") is None
     assert extra_of("grpcx") is None
@@ -240,8 +240,8 @@ def test_an_author_s_policy_is_loaded_and_simulated_from_the_smallest_installati
     assert done.stdout == "True lottery\n", done.stderr
 
 
-def test_the_installed_packages_are_named_as_the_table_says() -> None:
-    """The names of modules above are those that the installed packages bring."""
+def test_the_table_names_the_modules_of_installed_packages() -> None:
+    """MODULE_OF agrees with the metadata of the installed packages."""
     brought = metadata.packages_distributions()
     for package, module in MODULE_OF.items():
         assert package.lower() in {name.lower().replace("_", "-") for name in brought[module]}

@@ -1,4 +1,4 @@
-"""The house: the lists of packages that several tools keep must agree, and every package says that it is typed."""
+"""The lists of packages that several tools keep agree, and every package is marked as typed."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ ROOTS = [package.parts[0] for package in PACKAGES]
 CHAOS = ROOT / "tests" / "chaos"
 
 
-def test_five_roots_stand_in_every_list() -> None:
+def test_every_list_has_the_five_roots() -> None:
     tool = PYPROJECT["tool"]
     assert len(ROOTS) == 5
     checked = [*ROOTS, CHAOS.parent.name]

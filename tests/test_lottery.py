@@ -1,4 +1,4 @@
-"""The policy of the how-to: loaded from its file, driven to the end, the same for the same seed."""
+"""The lottery of the tutorial: loaded from its file, run to the end, equal for equal seeds."""
 
 from pathlib import Path
 
@@ -39,14 +39,14 @@ def driven(seed: int) -> Outcome:
     return Drive(arbiter, work=work, seed=1, watch=watch).run(script)
 
 
-def test_everyone_wins_in_the_end_in_an_order_that_the_seed_decides() -> None:
+def test_every_job_wins_in_an_order_that_the_seed_decides() -> None:
     first, again, other = driven(1), driven(1), driven(2)
     assert len(first.finished) == 20
     assert first.finished == again.finished
     assert first.finished != other.finished
 
 
-def test_it_is_refused_where_it_cannot_serve() -> None:
+def test_a_cluster_of_two_gpu_types_is_refused() -> None:
     mixed = Cluster.parse("1x4 V100, 1x4 P100")
     with pytest.raises(InputErrors, match="lottery"):
         profile().stages(mixed)

@@ -40,7 +40,7 @@ def restore() -> int:
 
 
 def train_one_step(step: int) -> float:
-    generator = torch.Generator().manual_seed(step)  # the batch follows from the step, so a checkpoint holds no random state
+    generator = torch.Generator().manual_seed(step)  # the batch follows from the step alone
     rows = training_rows[torch.randint(len(training_rows), (64,), generator=generator)]
     optimizer.zero_grad()
     loss = nn.functional.cross_entropy(model(images[rows]), labels[rows])
