@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
 from eunomia.testing import scenes
 from eunomia.testing.bench import Bench
 from eunomia.testing.companions import companions

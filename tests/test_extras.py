@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eunomia.extras import EXTRAS, cure, extra_of
-from eunomia.registry import default_registry
+from eunomia.platform.registry import default_registry
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from eunomia import Profile
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.errors import InputErrors
-from eunomia.events import AppArrived, Event, JobAdded
-from eunomia.invariants import check_state
-from eunomia.registry import Registry
+from eunomia.model.cluster import Cluster
+from eunomia.platform.registry import Registry
+from eunomia.round.arbiter import Arbiter
+from eunomia.round.invariants import check_state
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.units import AppId, JobId, UserId
 

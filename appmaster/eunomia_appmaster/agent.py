@@ -11,18 +11,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from eunomia.bundles import ByBundle
-from eunomia.checking import bind
-from eunomia.cluster import Cluster
-from eunomia.events import JobAdded
-from eunomia.forecasts import Forecast
-from eunomia.offers import Offer
-from eunomia.registry import Registry
-from eunomia.shapes import builds
-from eunomia.showing import show
-from eunomia.snapshot import Measured, Snapshot
-from eunomia.stages import ElasticityStage, ValuationStage
-from eunomia.state import State
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.events import JobAdded
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.contract.stages import ElasticityStage, ValuationStage
+from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import Forecast
+from eunomia.model.shapes import builds
+from eunomia.platform.checking import bind
+from eunomia.platform.registry import Registry
+from eunomia.state.show import show
+from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
 from eunomia_appmaster.bidding import AgentError, bid_of
 from eunomia_appmaster.master.outbox import RateReport

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from eunomia.errors import InputError, InputErrors
-from eunomia.toml_bounds import parse_toml
+from eunomia.platform.toml_bounds import parse_toml
 from eunomia_appmaster.app_tables import (
     DISTRIBUTIONS,
     MOST_TRIALS,

@@ -1,10 +1,10 @@
 """A bid: what an offer is worth to one app, by the profile's elasticity and valuation. No clock, no protocol."""
 
-from eunomia.bundles import ByBundle
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import ElasticityStage, ValuationStage
 from eunomia.errors import EunomiaError
-from eunomia.offers import Offer
-from eunomia.snapshot import Snapshot
-from eunomia.stages import ElasticityStage, ValuationStage
 
 
 class AgentError(EunomiaError):

@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableError
-from eunomia.shapes import value
-from eunomia.toml_bounds import check_size
+from eunomia.model.shapes import value
+from eunomia.platform.toml_bounds import check_size
 from eunomia.units import parse_duration
 from eunomia_appmaster.failures import failure_text
 from eunomia_appmaster.names import no_such_app

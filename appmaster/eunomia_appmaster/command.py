@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from eunomia.errors import InputError, InputErrors
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.space import Parameters, arguments, text_of
 
 PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")

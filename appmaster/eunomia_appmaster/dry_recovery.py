@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from eunomia.arbiter import Arbiter
 from eunomia.errors import InputError
-from eunomia.journal import read_journal
-from eunomia.profiles import Profile
-from eunomia.recovery import recover
-from eunomia.shapes import value
+from eunomia.journal.journal import read_journal
+from eunomia.journal.recovery import recover
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, said_of, without_note
 
 

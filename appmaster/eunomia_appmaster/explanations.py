@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from eunomia.explaining import Explainer, Why
-from eunomia.state import State
+from eunomia.explain.explaining import Explainer, Why
+from eunomia.explain.remedies import Way
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
 from eunomia.units import JobId
-from eunomia.ways import Way
-from eunomia.workload import JobState
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 

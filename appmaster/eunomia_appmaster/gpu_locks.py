@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.submission import login_name
 
 BASES: Final = (Path("/run/lock"), Path("/tmp"))

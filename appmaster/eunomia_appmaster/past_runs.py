@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived
 from eunomia.errors import InputError
-from eunomia.events import AppArrived
-from eunomia.explaining import Explainer
-from eunomia.journal import SavedState, Step, read_journal
-from eunomia.leases import LeaseState
-from eunomia.profiles import Profile
-from eunomia.state import State
+from eunomia.explain.explaining import Explainer
+from eunomia.journal.journal import SavedState, Step, read_journal
+from eunomia.model.leases import LeaseState
+from eunomia.model.workload import JobState
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.state import State
 from eunomia.units import NONE, JobId, Seconds
-from eunomia.workload import JobState
 from eunomia_appmaster.explanations import add_reasons, describe
 from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 Parameter = float | int | str | bool
 """A value of a hyperparameter."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from eunomia.errors import EunomiaError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 APP_FILE = "app.toml"
 SUBMISSION = "submission.json"

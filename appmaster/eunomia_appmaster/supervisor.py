@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Self
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia.journal import Journal
+from eunomia.journal.journal import Journal
 from eunomia_appmaster import local_machine
 from eunomia_appmaster.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.parent_death import with_death_signal

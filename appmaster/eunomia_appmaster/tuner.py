@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import structlog
 
-from eunomia.checking import hooks_of
 from eunomia.errors import InputError
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.registry import Registry, default_registry
-from eunomia.shapes import value
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.shapes import value
+from eunomia.platform.checking import hooks_of
+from eunomia.platform.registry import Registry, default_registry
 from eunomia_appmaster.space import (
     OPTUNA_SAMPLERS,
     Parameters,

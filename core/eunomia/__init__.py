@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from eunomia.allocations import Allocation, AmountRange, DeviceShares, Grants, Pins, TimeShares
-    from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
-    from eunomia.claims import Claims
-    from eunomia.cluster import Cluster, Machine
-    from eunomia.contracts import Contract, Feature, Promise, Triggers
-    from eunomia.decisions import Decision
+    from eunomia.contract.allocations import Allocation, AmountRange, DeviceShares, Grants, Pins, TimeShares
+    from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+    from eunomia.contract.claims import Claims
+    from eunomia.contract.contracts import Contract, Feature, Promise, Triggers
+    from eunomia.contract.decisions import Decision
+    from eunomia.contract.explanations import Explanation
+    from eunomia.contract.memos import Memo
+    from eunomia.contract.menus import ChangeCosts, CurvePoints, Menus, Probes, Regimes, curve_points
+    from eunomia.contract.offers import Offer
+    from eunomia.contract.options import Duration, PluginOptions, Share
+    from eunomia.contract.placements import Placement
+    from eunomia.contract.pools import Pool, available
+    from eunomia.contract.records import Record
+    from eunomia.contract.snapshot import Snapshot
+    from eunomia.contract.valuations import BySize, ByType, Form, OverTime, Scores, Valuations
+    from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
     from eunomia.errors import EunomiaError, InputError, InputErrors, PluginError, UnreachableError
-    from eunomia.explanations import Explanation
-    from eunomia.forecasts import Forecast, JobForecast, Phase
     from eunomia.hookspecs import hookimpl
-    from eunomia.leases import GpuState, Holdings
-    from eunomia.memos import Memo
-    from eunomia.menus import ChangeCosts, CurvePoints, Menus, Probes, Regimes, curve_points
-    from eunomia.offers import Offer
-    from eunomia.options import Duration, PluginOptions, Share
-    from eunomia.placements import Placement
-    from eunomia.pools import Pool, available
-    from eunomia.profiles import Profile
-    from eunomia.records import Record
-    from eunomia.snapshot import Snapshot
+    from eunomia.model.cluster import Cluster, Machine
+    from eunomia.model.forecasts import Forecast, JobForecast, Phase
+    from eunomia.model.leases import GpuState, Holdings
+    from eunomia.model.workload import JobState
+    from eunomia.platform.profiles import Profile
     from eunomia.units import (
         NEVER,
         Basis,
@@ -42,35 +45,32 @@ if TYPE_CHECKING:
         Stage,
         Unit,
     )
-    from eunomia.valuations import BySize, ByType, Form, OverTime, Scores, Valuations
-    from eunomia.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
-    from eunomia.workload import JobState
 
 _MODULES = {
-    "allocations": ("Allocation", "AmountRange", "DeviceShares", "Grants", "Pins", "TimeShares"),
-    "bundles": ("Bundle", "ByBundle", "MachineClasses", "Part"),
-    "claims": ("Claims",),
-    "cluster": ("Cluster", "Machine"),
-    "contracts": ("Contract", "Feature", "Promise", "Triggers"),
-    "decisions": ("Decision",),
+    "contract.allocations": ("Allocation", "AmountRange", "DeviceShares", "Grants", "Pins", "TimeShares"),
+    "contract.bundles": ("Bundle", "ByBundle", "MachineClasses", "Part"),
+    "contract.claims": ("Claims",),
+    "model.cluster": ("Cluster", "Machine"),
+    "contract.contracts": ("Contract", "Feature", "Promise", "Triggers"),
+    "contract.decisions": ("Decision",),
     "errors": ("EunomiaError", "InputError", "InputErrors", "PluginError", "UnreachableError"),
-    "explanations": ("Explanation",),
-    "forecasts": ("Forecast", "JobForecast", "Phase"),
+    "contract.explanations": ("Explanation",),
+    "model.forecasts": ("Forecast", "JobForecast", "Phase"),
     "hookspecs": ("hookimpl",),
-    "leases": ("GpuState", "Holdings"),
-    "memos": ("Memo",),
-    "menus": ("ChangeCosts", "CurvePoints", "Menus", "Probes", "Regimes", "curve_points"),
-    "offers": ("Offer",),
-    "options": ("Duration", "PluginOptions", "Share"),
-    "placements": ("Placement",),
-    "pools": ("Pool", "available"),
-    "profiles": ("Profile",),
-    "records": ("Record",),
-    "snapshot": ("Snapshot",),
+    "model.leases": ("GpuState", "Holdings"),
+    "contract.memos": ("Memo",),
+    "contract.menus": ("ChangeCosts", "CurvePoints", "Menus", "Probes", "Regimes", "curve_points"),
+    "contract.offers": ("Offer",),
+    "contract.options": ("Duration", "PluginOptions", "Share"),
+    "contract.placements": ("Placement",),
+    "contract.pools": ("Pool", "available"),
+    "platform.profiles": ("Profile",),
+    "contract.records": ("Record",),
+    "contract.snapshot": ("Snapshot",),
     "units": ("NEVER", "Basis", "Cause", "Locality", "Misfit", "Rest", "Scope", "Seconds", "Stage", "Unit"),
-    "valuations": ("ByType", "BySize", "Form", "OverTime", "Scores", "Valuations"),
-    "verdicts": ("NO_VERDICTS", "Reason", "Verdicts", "turned_down"),
-    "workload": ("JobState",),
+    "contract.valuations": ("ByType", "BySize", "Form", "OverTime", "Scores", "Valuations"),
+    "contract.verdicts": ("NO_VERDICTS", "Reason", "Verdicts", "turned_down"),
+    "model.workload": ("JobState",),
 }
 _HOME = {name: f"eunomia.{module}" for module, names in _MODULES.items() for name in names}
 

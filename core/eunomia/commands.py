@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from eunomia.errors import PluginError
 from eunomia.extras import lacking, require
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 GROUP: Final = "eunomia.commands"
 """The entry-point group of strangers' commands; an entry is named after its command."""
@@ -124,7 +124,7 @@ BUILT_IN: Final = (
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",
-        target="eunomia.listing:plugins",
+        target="eunomia.platform.listing:plugins",
     ),
 )
 

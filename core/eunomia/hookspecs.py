@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from eunomia.allocations import Allocation
-from eunomia.cluster import Cluster
-from eunomia.contracts import Triggers
-from eunomia.decisions import Decision
-from eunomia.explanations import Explanation
-from eunomia.menus import Menus
-from eunomia.offers import Offer
-from eunomia.placements import Placement
-from eunomia.snapshot import Snapshot
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.contracts import Triggers
+from eunomia.contract.decisions import Decision
+from eunomia.contract.explanations import Explanation
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.valuations import Valuations
+from eunomia.model.cluster import Cluster
 from eunomia.units import JobId
-from eunomia.valuations import Valuations
 
 if TYPE_CHECKING:
     from typing import TypeVar

@@ -23,7 +23,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.placement.planning import Ask, place, types_of
 

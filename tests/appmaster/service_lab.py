@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from eunomia.journal import Journal
-from eunomia.profiles import Profile
+from eunomia.journal.journal import Journal
+from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc

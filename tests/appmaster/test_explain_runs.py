@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from eunomia import Cluster, Machine, Profile
-from eunomia.arbiter import Arbiter
 from eunomia.cli import run
-from eunomia.errors import InputError
-from eunomia.events import (
+from eunomia.contract.events import (
     AppArrived,
     AppFinished,
     Event,
@@ -22,8 +20,10 @@ from eunomia.events import (
     Released,
     Started,
 )
-from eunomia.journal import Journal, Note
-from eunomia.leases import LeaseState
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal, Note
+from eunomia.model.leases import LeaseState
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_appmaster.past_runs import PastRun
 from eunomia_appmaster.service.layout import Layout, Place

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.decisions import Fault
+from eunomia.contract.decisions import Fault
 from eunomia.errors import UnreachableError
-from eunomia.journal import read_journal
+from eunomia.journal.journal import read_journal
 from eunomia.units import Stage
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.service.watchdog import HUNG_FILE, Watchdog

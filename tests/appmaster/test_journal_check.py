@@ -17,8 +17,8 @@ import pytest
 
 from eunomia.cli import run as eunomia
 from eunomia.errors import InputError
-from eunomia.journal import Journal
-from eunomia.journal_files import Keep, Retention
+from eunomia.journal.files import Keep, Retention
+from eunomia.journal.journal import Journal
 from eunomia_appmaster.journal_check import Rule, check_folder, reading
 
 _spec = importlib.util.spec_from_file_location("journal_lab", Path(__file__).parent / "journal_lab.py")
@@ -302,7 +302,7 @@ def test_a_look_at_the_lock_of_a_journal_keeps_no_arbiter_from_it(
 ) -> None:
     with (doctored.folder / "journal.sqlite.lock").open("rb") as asked:
         fcntl.flock(asked, fcntl.LOCK_SH)
-        monkeypatch.setattr("eunomia.journal_files.time.sleep", lambda _: fcntl.flock(asked, fcntl.LOCK_UN))
+        monkeypatch.setattr("eunomia.journal.files.time.sleep", lambda _: fcntl.flock(asked, fcntl.LOCK_UN))
         with Journal.open(doctored.folder / "journal.sqlite"):
             fcntl.flock(asked, fcntl.LOCK_UN)
 
@@ -361,4 +361,10 @@ def test_it_shares_no_code_with_the_arbiter() -> None:
         if line.startswith(("from eunomia", "import eunomia"))
     }
     assert {name for name in imported if not name.startswith("eunomia_appmaster.journal_check")} == {"eunomia.errors"}
-    assert not loaded & {"eunomia.journal", "eunomia.codec", "eunomia.events", "eunomia.arbiter", "eunomia.state"}
+    assert not loaded & {
+        "eunomia.journal.journal",
+        "eunomia.state.codec",
+        "eunomia.contract.events",
+        "eunomia.round.arbiter",
+        "eunomia.state.state",
+    }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eunomia.errors import EunomiaError
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_appmaster.master.endings import Outcome, judge
 from eunomia_appmaster.master.files import ActivityLog, StateError, read_state, write_state, write_trials

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.appmaster.service_lab import PATIENCE_SECONDS, Lab, eventually
 
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision, Fault, RecordTable
+from eunomia.contract.decisions import Decision, Fault, RecordTable
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia.units import Cause, Seconds, Stage, Version
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.metrics import Meters

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eunomia.bundles import ByBundle
-from eunomia.codec import encode
-from eunomia.events import JobAdded
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.registry import default_registry
-from eunomia.valuations import Scores
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.events import JobAdded
+from eunomia.contract.valuations import Scores
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.platform.registry import default_registry
+from eunomia.state.codec import encode
 from eunomia_appmaster.agent import Agent, Known, Standing, plugins_here
 from eunomia_appmaster.master.wire import cluster_of, forecast_message, table_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
-from eunomia.decisions import Decision
-from eunomia.errors import InputError
-from eunomia.events import (
+from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
     Adapted,
     AppArrived,
     ForecastReported,
@@ -25,8 +24,9 @@ from eunomia.events import (
     JobsDivided,
     RateMeasured,
 )
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.journal import Journal
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_appmaster.master.outbox import BidReport, Life, Progress, RateReport, Reports
 from eunomia_appmaster.master.wire import cluster_of, request_of

@@ -17,7 +17,7 @@ import pytest
 
 from eunomia import cli
 from eunomia.errors import InputError, InputErrors, UnreachableError
-from eunomia.journal import read_journal
+from eunomia.journal.journal import read_journal
 from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -39,7 +39,7 @@ while not os.path.exists("end"):
 SLOW = """
 import time
 from eunomia import hookimpl
-from eunomia.contracts import Contract
+from eunomia.contract.contracts import Contract
 from eunomia.units import Stage
 
 class Slow:

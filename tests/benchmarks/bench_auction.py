@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eunomia.bundles import ByBundle, MachineClasses
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.contract.bundles import ByBundle, MachineClasses
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_plugins.themis.auction import Method, run_auction
 from eunomia_plugins.themis.reference import Specification

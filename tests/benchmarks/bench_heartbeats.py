@@ -31,8 +31,8 @@ import grpc
 import numpy as np
 import psutil
 
-from eunomia.bundles import MachineClasses
-from eunomia.profiles import Profile
+from eunomia.contract.bundles import MachineClasses
+from eunomia.platform.profiles import Profile
 from eunomia.units import Stage
 from eunomia_appmaster.master.wire import cluster_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -144,7 +144,7 @@ class Town:
             self.process.wait()
 
     def _tokens(self) -> Tokens:
-        from eunomia.journal import read_journal
+        from eunomia.journal.journal import read_journal
 
         with read_journal(self.folder / "state" / "journal.sqlite") as journal:
             return Tokens(bytes.fromhex(str(journal.meta["secret"])))

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import structlog
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.profiles import Profile
+from eunomia.contract.decisions import Decision
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
 from eunomia.testing.contended import contended
 from eunomia.testing.drive import Drive
 from eunomia.units import Seconds

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from eunomia import Cluster, Profile
-from eunomia.decisions import TransitionKind
-from eunomia.events import Event, JobAdded, Released
+from eunomia.contract.decisions import TransitionKind
+from eunomia.contract.events import Event, JobAdded, Released
 from eunomia.units import NEVER, Cause
 from eunomia_testbed.simulator import Engine, SimulationOptions
 from eunomia_testbed.workload import Workload

@@ -3,10 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.events import (
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
     AppArrived,
     Event,
     GpusReturned,
@@ -21,12 +19,14 @@ from eunomia.events import (
     Released,
     Started,
 )
-from eunomia.explaining import Why, explain
-from eunomia.leases import LeaseState
-from eunomia.stages import Stages
+from eunomia.contract.stages import Stages
+from eunomia.explain.explaining import Why, explain
+from eunomia.explain.remedies import Way
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import LeaseState
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Locality, Seconds, UserId
-from eunomia.ways import Way
-from eunomia.workload import JobState
 
 Make = Callable[[Cluster], Stages]
 

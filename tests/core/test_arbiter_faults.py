@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Menus, Offer, Reason, Snapshot, Stage, hookimpl
-from eunomia.allocations import DeviceShares, Grants
-from eunomia.arbiter import Arbiter
-from eunomia.claims import Claims
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
+from eunomia.contract.allocations import DeviceShares, Grants
+from eunomia.contract.claims import Claims
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, ProfileChanged, Started
+from eunomia.contract.placements import Placement
+from eunomia.contract.stages import Rounds, Stages
 from eunomia.errors import EunomiaError
-from eunomia.events import AppArrived, Event, JobAdded, JobReported, ProfileChanged, Started
-from eunomia.placements import Placement
-from eunomia.registry import default_registry
-from eunomia.stages import Rounds, Stages
+from eunomia.model.cluster import Cluster
+from eunomia.platform.registry import default_registry
+from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, Seconds, Unit, UserId

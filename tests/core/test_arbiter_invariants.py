@@ -8,23 +8,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.allocations import Grants
-from eunomia.arbiter import Arbiter
-from eunomia.bundles import ByBundle
-from eunomia.claims import Claims
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded
-from eunomia.invariants import check_state
-from eunomia.registry import default_registry
-from eunomia.saving import save_state
-from eunomia.showing import show
-from eunomia.stages import Rounds, Stages
+from eunomia.contract.allocations import Grants
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.claims import Claims
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded
+from eunomia.contract.stages import Rounds, Stages
+from eunomia.contract.verdicts import NO_VERDICTS
+from eunomia.model.cluster import Cluster
+from eunomia.platform.registry import default_registry
+from eunomia.round.arbiter import Arbiter
+from eunomia.round.invariants import check_state
+from eunomia.state.saving import save_state
+from eunomia.state.show import show
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
-from eunomia.verdicts import NO_VERDICTS
 
 
 class Chaos:

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eunomia.bundles import MOST_ROWS, Bundle, ByBundle, MachineClasses, Part, offer_classes
-from eunomia.claims import Claims
-from eunomia.cluster import Cluster
+from eunomia.contract.bundles import MOST_ROWS, Bundle, ByBundle, MachineClasses, Part, offer_classes
+from eunomia.contract.claims import Claims
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import Scores, Valuations
 from eunomia.errors import InputError
-from eunomia.offers import Offer
+from eunomia.model.cluster import Cluster
 from eunomia.units import OfferId, Scope, Seconds, Unit
-from eunomia.valuations import Scores, Valuations
 
 
 def four_classes() -> MachineClasses:

@@ -12,7 +12,7 @@ from eunomia import cli, commands
 from eunomia.cli import run, take_plugin_flags
 from eunomia.commands import Command, all_commands
 from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableError
-from eunomia.registry import default_registry
+from eunomia.platform.registry import default_registry
 
 HEAVY = ("torch", "tensorboard", "cvxpy", "gurobipy", "pydantic", "polars", "scipy", "structlog", "rich", "grpc")
 
@@ -216,7 +216,7 @@ def test_an_installed_command_is_named_and_replaces_no_built_in_one(monkeypatch:
     entries = [EntryPoint("plugins", "evil:call", commands.GROUP), EntryPoint("extra", "more:call", commands.GROUP)]
     monkeypatch.setattr(commands.importlib.metadata, "entry_points", lambda group: entries)
     table = all_commands()
-    assert table["plugins"].target == "eunomia.listing:plugins"
+    assert table["plugins"].target == "eunomia.platform.listing:plugins"
     assert table["extra"].target == "more:call"
     assert "extra" not in all_commands(installed=False)
 

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from eunomia import Cluster, Locality
-from eunomia.cluster_file import ClusterFile, cluster_toml, expand_hosts, load_cluster, parse_cluster, read_cluster
 from eunomia.errors import InputError, InputErrors
+from eunomia.platform.cluster_file import (
+    ClusterFile,
+    cluster_toml,
+    expand_hosts,
+    load_cluster,
+    parse_cluster,
+    read_cluster,
+)
 
 EXAMPLE = """
 bandwidth = { island = "300GB/s", machine = "32GB/s", rack = "12GB/s", cluster = "3GB/s" }

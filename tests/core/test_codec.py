@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
-from eunomia.codec import decode, encode
-from eunomia.decisions import (
+from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.contract.decisions import (
     Decision,
     Fault,
     MemoChange,
@@ -24,13 +23,14 @@ from eunomia.decisions import (
     TransitionKind,
     Waiting,
 )
+from eunomia.contract.events import ORDER, AppArrived, BidReceived, Event, ForecastReported, JobAdded, RateMeasured
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import BySize, Scores
+from eunomia.contract.verdicts import Reason
 from eunomia.errors import EunomiaError, InputError
-from eunomia.events import ORDER, AppArrived, BidReceived, Event, ForecastReported, JobAdded, RateMeasured
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.offers import Offer
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.state.codec import decode, encode
 from eunomia.units import Cause, Locality, Scope, Stage
-from eunomia.valuations import BySize, Scores
-from eunomia.verdicts import Reason
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 IDS = st.text(max_size=12)

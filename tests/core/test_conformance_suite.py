@@ -30,10 +30,10 @@ from eunomia import (
     curve_points,
     hookimpl,
 )
-from eunomia.allocations import Grants, Pins
-from eunomia.pools import available
+from eunomia.contract.allocations import Grants, Pins
+from eunomia.contract.pools import available
+from eunomia.contract.verdicts import Verdicts
 from eunomia.testing.conformance import PolicyConformance
-from eunomia.verdicts import Verdicts
 
 
 class Greedy:

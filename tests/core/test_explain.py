@@ -29,11 +29,11 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost
-from eunomia.explaining import past_waits
+from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost
+from eunomia.explain.explaining import past_waits
+from eunomia.explain.remedies import WAYS
 from eunomia.testing.assemble import assemble
 from eunomia.units import JobId, Seconds
-from eunomia.ways import WAYS
 
 _spec = importlib.util.spec_from_file_location("explain_lab", Path(__file__).parent / "explain_lab.py")
 assert _spec is not None

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Menus, Offer, Profile, Reason, Snapshot, Stage, Triggers, hookimpl
-from eunomia.allocations import Grants
-from eunomia.arbiter import Arbiter
-from eunomia.claims import Claims
 from eunomia.cli import take_plugin_flags
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision, Fault
+from eunomia.contract.allocations import Grants
+from eunomia.contract.claims import Claims
+from eunomia.contract.decisions import Decision, Fault
+from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.contract.verdicts import Verdicts
 from eunomia.errors import InputErrors, PluginError
-from eunomia.events import AppArrived, Event, JobAdded
-from eunomia.invariants import check_state
-from eunomia.registry import DEFAULT_PLUGINS, Found, Registry, Status
-from eunomia.strictness import freeze, is_strict
+from eunomia.model.cluster import Cluster
+from eunomia.platform.registry import DEFAULT_PLUGINS, Found, Registry, Status
+from eunomia.round.arbiter import Arbiter
+from eunomia.round.invariants import check_state
+from eunomia.round.strictness import freeze, is_strict
 from eunomia.testing.conformance import PolicyConformance
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.units import AppId, JobId, Seconds, Unit, UserId
-from eunomia.verdicts import Verdicts
 
 CLUSTER = Cluster.parse("1x2 V100 8cpu 32GB")
 WORK = {JobId("ana/0"): 20.0, JobId("ben/0"): 20.0}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia.gpu_sets import joined, within, without
+from eunomia.model.gpu_sets import joined, within, without
 
 _SETS = st.frozensets(st.integers(0, 12), max_size=6).map(lambda gpus: np.array(sorted(gpus), dtype=np.int64))
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eunomia.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import AppArrived, JobAdded, Started
 from eunomia.errors import InputError
-from eunomia.events import AppArrived, JobAdded, Started
-from eunomia.journal import Journal, read_journal
-from eunomia.journal_files import Keep, Retention
-from eunomia.journal_values import Note
+from eunomia.journal.files import Keep, Retention
+from eunomia.journal.journal import Journal, read_journal
+from eunomia.journal.values import Note
 from eunomia.units import Cause
 
 ROOT = Path(__file__).parent.parent.parent
@@ -144,8 +144,8 @@ def test_files_are_the_owners_alone(path: Path) -> None:
 
 HOLDER = """
 import sys, time
-from eunomia.journal import Journal
-from eunomia.decisions import Decision
+from eunomia.journal.journal import Journal
+from eunomia.contract.decisions import Decision
 journal = Journal.open(sys.argv[1])
 number = 0
 while True:

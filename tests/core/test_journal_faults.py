@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster, Machine
-from eunomia.decisions import Decision
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, JobAdded, Started
 from eunomia.errors import InputError
-from eunomia.events import AppArrived, JobAdded, Started
-from eunomia.journal import Journal, read_journal
-from eunomia.journal_files import JournalWriteError, Keep, Retention
-from eunomia.journal_values import Note
-from eunomia.profiles import Profile
-from eunomia.recovery import recover
-from eunomia.salvage import salvage
+from eunomia.journal.files import JournalWriteError, Keep, Retention
+from eunomia.journal.journal import Journal, read_journal
+from eunomia.journal.recovery import recover
+from eunomia.journal.salvage import salvage
+from eunomia.journal.values import Note
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTER = Cluster.build([Machine(name="a", gpu_type="cpu", gpus=4)], place="test")
@@ -254,9 +254,9 @@ def test_a_full_disk_leaves_nothing_half_done_and_the_same_write_goes_through_la
 
 LIMITED = """
 import resource, signal, sys
-from eunomia.decisions import Decision
-from eunomia.journal import Journal
-from eunomia.journal_files import JournalWriteError
+from eunomia.contract.decisions import Decision
+from eunomia.journal.journal import Journal
+from eunomia.journal.files import JournalWriteError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 journal = Journal.open(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
@@ -297,7 +297,7 @@ def read_only() -> Iterator[Path]:
 ORDINARY = """
 import os, sys
 from eunomia.errors import InputError
-from eunomia.journal import Journal, read_journal
+from eunomia.journal.journal import Journal, read_journal
 if os.geteuid() == 0:
     os.setuid(65534)
 with read_journal(sys.argv[1] + "/journal.sqlite") as reader:

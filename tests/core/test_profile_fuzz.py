@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia import Profile
-from eunomia.cluster_file import KEYS as MACHINE_KEYS
-from eunomia.cluster_file import parse_cluster
 from eunomia.errors import InputError
-from eunomia.registry import Registry
-from eunomia.rounds import KEYS as ROUND_KEYS
-from eunomia.toml_text import toml_value
+from eunomia.platform.cluster_file import KEYS as MACHINE_KEYS
+from eunomia.platform.cluster_file import parse_cluster
+from eunomia.platform.registry import Registry
+from eunomia.platform.rounds import KEYS as ROUND_KEYS
+from eunomia.platform.toml_text import toml_value
 
 REGISTRY = Registry.find(installed=False)
 WORDS = [

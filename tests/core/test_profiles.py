@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Cluster, Profile, Stage
-from eunomia.casting import FALLBACK
+from eunomia.contract.stages import DEFAULT_TRIGGERS
 from eunomia.errors import InputErrors
-from eunomia.layers import NOTHING, merge, parse_setting
-from eunomia.registry import Registry
-from eunomia.stages import DEFAULT_TRIGGERS
+from eunomia.platform.layers import NOTHING, merge, parse_setting
+from eunomia.platform.profile_resolver import FALLBACK
+from eunomia.platform.registry import Registry
 from eunomia.units import Cause, Scope
 
 CLUSTER = Cluster.parse("2x4 V100")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.facts import Facts
-from eunomia.reasons import SENTENCES
-from eunomia.verdicts import Reason
-from eunomia.ways import WAYS
+from eunomia.contract.verdicts import Reason
+from eunomia.explain.facts import Facts
+from eunomia.explain.reasons import SENTENCES
+from eunomia.explain.remedies import WAYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
 

@@ -10,10 +10,10 @@ import pluggy
 import pytest
 
 from eunomia import Contract, Stage, hookimpl
-from eunomia.checking import SPECS, bind, check_plugin
 from eunomia.errors import InputError, PluginError
 from eunomia.hookspecs import STAGE_HOOKS, Hooks
-from eunomia.registry import DEFAULT_PLUGINS, Found, Registry, Status
+from eunomia.platform.checking import SPECS, bind, check_plugin
+from eunomia.platform.registry import DEFAULT_PLUGINS, Found, Registry, Status
 
 Write = Callable[..., Path]
 
@@ -49,7 +49,7 @@ def test_built_in_plugins_load_and_are_checked_like_a_strangers() -> None:
 
 
 def test_finding_plugins_imports_none_of_them() -> None:
-    script = "import sys; from eunomia.registry import Registry; r = Registry.find(); r.names; r.presets();"
+    script = "import sys; from eunomia.platform.registry import Registry; r = Registry.find(); r.names; r.presets();"
     script += "print([name for name in sys.modules if name.startswith('eunomia_plugins.')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_env())
     assert done.stdout.strip() == "[]"
@@ -126,7 +126,7 @@ def test_an_object_in_the_place_of_a_class_is_refused() -> None:
 
 def test_an_installed_plugin_cannot_take_a_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "eunomia.registry._entry_points", lambda: [Found(name="fifo", target="evil:Fifo", origin="evil")]
+        "eunomia.platform.registry._entry_points", lambda: [Found(name="fifo", target="evil:Fifo", origin="evil")]
     )
     rows = Registry.find().all()
     assert [row.status for row in rows if row.found.origin == "evil"] == [Status.BROKEN]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 
 
 @value

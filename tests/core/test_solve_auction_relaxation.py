@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
 from eunomia.solve import LinearProgram, Solver, solve_linear
 from eunomia_plugins.themis.auction import gains, useful_rows
 from eunomia_plugins.themis.counting import count

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from eunomia.cluster_file import parse_cluster
 from eunomia.errors import InputError
-from eunomia.layers import parse_setting, read_setting, read_toml
-from eunomia.toml_bounds import LARGE, parse_toml
+from eunomia.platform.cluster_file import parse_cluster
+from eunomia.platform.layers import parse_setting, read_setting, read_toml
+from eunomia.platform.toml_bounds import LARGE, parse_toml
 
 MANY = 120_000
 DOTS = ".".join("a" * MANY)
@@ -47,7 +47,7 @@ def test_an_attack_costs_no_more_than_reading_it() -> None:
     """In a process of its own with a limit on its CPU time: the parser alone takes minutes."""
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
-        "from eunomia.layers import read_toml\n"
+        "from eunomia.platform.layers import read_toml\n"
         f"read_toml('.'.join('a' * {MANY}) + '=1', place='p.toml')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from tests.appmaster.test_profiler_bars import event, framed
 
-from eunomia.journal import read_journal
+from eunomia.journal.journal import read_journal
 from eunomia_appmaster import Client
 from eunomia_appmaster.supervisor import Supervisor
 

@@ -1,7 +1,7 @@
 import pytest
 
 from eunomia import Scores
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.themis_baselines.app_order import AppOrder, AppOrderOptions

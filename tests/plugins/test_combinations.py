@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputErrors
-from eunomia.registry import Registry
+from eunomia.platform.registry import Registry
 from eunomia.testing.cells import PLACE, Cell, Combinations
 from eunomia.testing.combinations import page
 from eunomia.units import Stage

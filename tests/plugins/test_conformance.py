@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from eunomia.registry import Registry
+from eunomia.platform.registry import Registry
 from eunomia.testing.companions import companions
 from eunomia.testing.conformance import PolicyConformance
 

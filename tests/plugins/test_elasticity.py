@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Locality, Menus, Snapshot
-from eunomia.cluster import Cluster
-from eunomia.events import (
+from eunomia.contract.events import (
     AppArrived,
     Event,
     JobAdded,
@@ -18,10 +17,11 @@ from eunomia.events import (
     JobResumed,
     RateMeasured,
 )
-from eunomia.fold import fold
-from eunomia.menus import CurvePoints
-from eunomia.showing import show
-from eunomia.state import State
+from eunomia.contract.menus import CurvePoints
+from eunomia.model.cluster import Cluster
+from eunomia.state.fold import fold
+from eunomia.state.show import show
+from eunomia.state.state import State
 from eunomia.testing.builders import World
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of

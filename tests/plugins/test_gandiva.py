@@ -3,7 +3,7 @@
 import numpy as np
 
 from eunomia import Allocation, Grants, Locality, Reason, Scope
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
 from eunomia_plugins.allocations.gandiva import Gandiva, GandivaOptions
 from eunomia_plugins.elasticity.fixed import Fixed

@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eunomia import Allocation, Menus, Offer, Placement, Scores, Snapshot, Valuations, hookimpl
-from eunomia.accounts import Books
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.events import AppArrived, Event, JobAdded
-from eunomia.registry import default_registry
-from eunomia.space import Space
-from eunomia.stages import Rounds
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.contract.stages import Rounds
+from eunomia.contract.valuations import Keys, Line
+from eunomia.model.cluster import Cluster
+from eunomia.model.space import Space
+from eunomia.platform.registry import default_registry
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.accounts import Books
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia.valuations import Keys, Line
 from eunomia_plugins.allocations import queue, ranking, slope_buckets
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.orders import remaining

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Claims, Grants, Reason, Scope, Unit, Valuations
-from eunomia.forecasts import Forecast, LossCurve
+from eunomia.contract.valuations import BySize
+from eunomia.model.forecasts import Forecast, LossCurve
 from eunomia.testing.builders import World
-from eunomia.valuations import BySize
 from eunomia_plugins.allocations.marginal_gain import MarginalGain
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.themis_baselines.optimus import Optimus

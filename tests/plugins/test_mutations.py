@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, ByBundle, Grants, Menus, Offer, Placement, Profile, Scores, Snapshot, Stage, Valuations
-from eunomia.allocations import DeviceShares, TimeShares
-from eunomia.registry import DEFAULT_PLUGINS, STAGE_OF_HOOK, Registry
-from eunomia.stages import Stages
+from eunomia.contract.allocations import DeviceShares, TimeShares
+from eunomia.contract.stages import Stages
+from eunomia.contract.verdicts import Verdicts
+from eunomia.platform.registry import DEFAULT_PLUGINS, STAGE_OF_HOOK, Registry
 from eunomia.testing.builders import World
 from eunomia.testing.companions import companions
-from eunomia.verdicts import Verdicts
 
 REGISTRY = Registry.find(installed=False)
 HOOK_OF = {stage: hook for hook, stage in STAGE_OF_HOOK.items()}

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Allocation, Claims, Grants, Misfit, Pins, Placement, Pool, Reason, Rest, Scope, Unit
-from eunomia.allocations import AmountRange, TimeShares
+from eunomia.contract.allocations import AmountRange, TimeShares
 from eunomia.errors import PluginError
-from eunomia.leases import GpuState
+from eunomia.model.leases import GpuState
 from eunomia.testing.builders import World
 from eunomia.units import Seconds
 from eunomia_plugins.elasticity.range import Range, RangeOptions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.registry import DEFAULT_PLUGINS, Registry
+from eunomia.platform.registry import DEFAULT_PLUGINS, Registry
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "policies"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eunomia.contract.valuations import Keys, Line
 from eunomia.units import NONE
-from eunomia.valuations import Keys, Line
 from eunomia_plugins.allocations import slope_buckets
 from eunomia_plugins.allocations.preemption import Capacity, ColumnScan, Grant
 from eunomia_plugins.allocations.queue import Fits, Queue, ScanResult, scan_all, scan_with

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.profiles import Profile
-from eunomia.shapes import value
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_testbed.simulator import SimulationOptions, simulate_one
 from eunomia_testbed.simulator.options import Keep

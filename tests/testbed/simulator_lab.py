@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.invariants import check_state
-from eunomia.profiles import Profile
+from eunomia.contract.decisions import Decision
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.round.invariants import check_state
 from eunomia_testbed.simulator import Engine, SimulatedRun, SimulationOptions
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 

@@ -11,7 +11,7 @@ import pytest
 from chaos.damage.__main__ import BAD, run
 from chaos.damage.outcome import End, begin, judge
 from chaos.damage.world import build
-from eunomia.journal import Journal, read_journal
+from eunomia.journal.journal import Journal, read_journal
 
 
 @pytest.mark.parametrize("damages,seed", [(40, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])

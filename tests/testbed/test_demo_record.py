@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from eunomia import Profile
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.codec import encode
-from eunomia.decisions import Decision
-from eunomia.events import AppArrived, Event, ForecastReported, JobAdded
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.journal import Journal, Step
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded
+from eunomia.journal.journal import Journal, Step
+from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.codec import encode
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.demo.activity import ActivityLog, segments

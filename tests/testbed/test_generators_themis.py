@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia.units import Locality
 from eunomia_hpo_adapters.successive_halving import SuccessiveHalvingOptions
 from eunomia_testbed.generators import generate_workload, generated_speeds

@@ -14,9 +14,18 @@ import pytest
 from chaos.kills.losses import Life, lost
 from chaos.kills.runs import small_apps
 from chaos.kills.victims import end_those_left, started
-from eunomia.decisions import Decision, Transition, TransitionKind
-from eunomia.events import AppCancelled, AppFinished, Event, GpusReturned, JobFailed, JobFinished, JobPaused, Released
-from eunomia.journal import Step
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import (
+    AppCancelled,
+    AppFinished,
+    Event,
+    GpusReturned,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    Released,
+)
+from eunomia.journal.journal import Step
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, Version
 from eunomia_testbed.demo.holdings import Holdings
 

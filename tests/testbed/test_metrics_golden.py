@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia_testbed.metrics import fairness, queueing
 from eunomia_testbed.metrics.activity import merged_runs
 from eunomia_testbed.metrics.frames import frames_of

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia.verdicts import Reason
+from eunomia.contract.verdicts import Reason
 from eunomia_testbed.report import render, write_report
 from eunomia_testbed.report.page import SCRIPTS, embed
 from eunomia_testbed.report.thin import thin

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from eunomia.cluster import Cluster
 from eunomia.errors import EunomiaError, InputError
-from eunomia.profiles import Profile
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia_testbed import simulate
 from eunomia_testbed.metrics.intervals import interval, t_quantile
 from eunomia_testbed.results import RunData

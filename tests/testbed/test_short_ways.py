@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from simulator_lab import runs
 
-import eunomia.arbiter
-import eunomia.fold
-import eunomia.invariants
-import eunomia.plan
-import eunomia.pools
-import eunomia.verdict_changes
+import eunomia.contract.pools
+import eunomia.round.arbiter
+import eunomia.round.invariants
+import eunomia.round.plan
+import eunomia.round.verdict_changes
+import eunomia.state.fold
 from eunomia import Claims, Cluster, Placement, Profile, Unit
-from eunomia.columns import Table, drop_row, take_row
-from eunomia.menus import Menus, curve_points
-from eunomia.pools import holders, owners
+from eunomia.contract.menus import Menus, curve_points
+from eunomia.contract.pools import holders, owners
+from eunomia.model.columns import Table, drop_row, take_row
+from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE
-from eunomia.workload import Jobs, JobState
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
@@ -95,7 +95,7 @@ def test_who_stays_leaves_or_starts_is_placed_as_by_the_rule_on_columns(
 
 @pytest.mark.parametrize(("policy", "cluster"), TURNS[:2])
 def test_what_jobs_may_use_is_what_nobody_else_owns(policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    short: Callable[..., Any] = eunomia.pools._usable_by_jobs
+    short: Callable[..., Any] = eunomia.contract.pools._usable_by_jobs
     seen = []
 
     def both(snapshot: Any, gpus: Any, rows: Any) -> Any:
@@ -106,7 +106,7 @@ def test_what_jobs_may_use_is_what_nobody_else_owns(policy: str, cluster: str, m
             seen.append(bool(owned.any() and (owned & ~mine).any()))
         return short(snapshot, gpus, rows)
 
-    monkeypatch.setattr(eunomia.pools, "_usable_by_jobs", both)
+    monkeypatch.setattr(eunomia.contract.pools, "_usable_by_jobs", both)
     in_turns(policy, cluster)
     assert sum(seen) > 10
 
@@ -119,7 +119,7 @@ def places(placement: Placement) -> dict[int, list[int]]:
 def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
     policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some, all_on = eunomia.verdict_changes.anything, eunomia.invariants._on_offer
+    some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.invariants._on_offer
     taken = []
 
     def anything(state: Any, offer: Any) -> bool:
@@ -133,8 +133,8 @@ def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
             assert all_on(state, offer, asked, asked.tolist()) == np.isin(asked, offer.gpus).all()
         return all_on(state, offer, gpus, numbers)
 
-    monkeypatch.setattr(eunomia.verdict_changes, "anything", anything)
-    monkeypatch.setattr(eunomia.invariants, "_on_offer", on_offer)
+    monkeypatch.setattr(eunomia.round.verdict_changes, "anything", anything)
+    monkeypatch.setattr(eunomia.round.invariants, "_on_offer", on_offer)
     simulated(policy, cluster, gap, costs)
     assert taken
 

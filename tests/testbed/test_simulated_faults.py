@@ -14,8 +14,8 @@ import pytest
 
 from eunomia.cli import run
 from eunomia.errors import EunomiaError
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.results import RunData
 from eunomia_testbed.running.result import simulate

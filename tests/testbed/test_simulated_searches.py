@@ -31,7 +31,7 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.errors import InputError
-from eunomia.registry import Found, Registry
+from eunomia.platform.registry import Found, Registry
 from eunomia_testbed.reproduce.table3 import bid_table, example
 from eunomia_testbed.simulator import Costs, Engine, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload

@@ -9,11 +9,11 @@ import pytest
 from tests.testbed.simulator_lab import runs, several, watched
 
 from eunomia import Allocation, Menus, Offer, Reason, Seconds, Snapshot, Valuations, hookimpl
-from eunomia.cluster import Cluster
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.errors import EunomiaError, InputError
-from eunomia.profiles import Profile
-from eunomia.registry import default_registry
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import default_registry
 from eunomia_testbed.simulator import Costs, SimulationOptions, simulate_one
 
 THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])

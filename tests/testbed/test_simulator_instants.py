@@ -8,8 +8,7 @@ import pytest
 from simulator_lab import runs, several, watched
 
 from eunomia import Profile
-from eunomia.cluster import Cluster
-from eunomia.events import (
+from eunomia.contract.events import (
     Adapted,
     AppCancelled,
     AppFinished,
@@ -21,7 +20,8 @@ from eunomia.events import (
     JobReported,
     JobResumed,
 )
-from eunomia.forecasts import Forecast
+from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_testbed.simulator import Costs, Delays, Engine, Failures, Reports, SimulationOptions
 from eunomia_testbed.simulator.late_events import without_late_events

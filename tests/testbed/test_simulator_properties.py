@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.testbed.simulator_lab import check, several
 
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision
-from eunomia.profiles import Profile
+from eunomia.contract.decisions import Decision
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia_testbed.simulator import (
     Costs,
     Delays,

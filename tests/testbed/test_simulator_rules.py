@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 from tests.testbed.simulator_lab import runs, watched
 
-from eunomia.profiles import Profile
+from eunomia.platform.profiles import Profile
 from eunomia.units import Ints
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.simulator.gavel_rules import GavelRules

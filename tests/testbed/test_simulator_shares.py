@@ -8,7 +8,7 @@ import pytest
 from real_data import shared_data
 from simulator_lab import runs, several, watched
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting, SynergyProfiles
 from eunomia_testbed.performance.synergy import Demand, Grid

@@ -10,8 +10,8 @@ import pytest
 from real_data import shared_data
 from simulator_lab import runs
 
-from eunomia.cluster import Cluster
 from eunomia.errors import EunomiaError
+from eunomia.model.cluster import Cluster
 from eunomia.units import Seconds
 from eunomia_testbed.performance import AnalyticModel, GavelThroughputs, PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda

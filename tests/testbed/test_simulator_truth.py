@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tests.testbed.simulator_lab import runs, watched
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError, PluginError
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
-from eunomia.showing import show
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
+from eunomia.state.show import show
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import Engine, Failures, Outage, Reports, SimulationOptions, simulate_one

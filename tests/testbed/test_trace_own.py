@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eunomia.errors import InputError
 from eunomia.hookspecs import hookimpl
-from eunomia.registry import Registry
+from eunomia.platform.registry import Registry
 from eunomia_testbed.traces import ReadOptions, TraceSource, read_trace, write_trace
 from eunomia_testbed.traces.building import Jobs, build
 from eunomia_testbed.traces.rows import Rows

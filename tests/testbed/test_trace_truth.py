@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia_testbed.performance import GavelThroughputs
 from eunomia_testbed.simulator.truth import Speeds
 from eunomia_testbed.traces import read_trace

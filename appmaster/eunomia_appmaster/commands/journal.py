@@ -54,8 +54,8 @@ def salvage(
 
     Whether an arbiter begins with the new file is tried dry. Exit code 1 where it does not.
     """
-    from eunomia.salvage import lines as words
-    from eunomia.salvage import salvage as save
+    from eunomia.journal.salvage import lines as words
+    from eunomia.journal.salvage import salvage as save
     from eunomia_appmaster.dry_recovery import try_recovery
 
     path = journal_of(folder)

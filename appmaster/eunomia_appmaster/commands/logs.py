@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
 from eunomia_appmaster.names import in_order, no_such_job

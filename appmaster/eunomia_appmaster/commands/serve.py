@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
+from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import AsJson, missing, missing_facts
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
@@ -61,7 +61,7 @@ def serve(
     as_json: AsJson = False,
 ) -> int:
     """Run the arbiter and this machine's launcher."""
-    from eunomia.profiles import Profile
+    from eunomia.platform.profiles import Profile
     from eunomia_appmaster import local_machine
     from eunomia_appmaster.service.certificates import Certificates
     from eunomia_appmaster.service.ports import check_free

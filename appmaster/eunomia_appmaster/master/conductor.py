@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia.units import JobId
 from eunomia_appmaster.master.division import Wish, divide, unused
 from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line

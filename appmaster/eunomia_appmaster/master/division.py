@@ -8,7 +8,7 @@ and is decided separately (``extra_slots``).
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import Enum
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
 
 

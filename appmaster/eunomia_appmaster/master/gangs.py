@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from eunomia.cluster import Cluster
-from eunomia.shapes import builds
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
 from eunomia_appmaster.app_file import AppFile
 from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.command import Filling

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.units import Locality
 from eunomia.words import did_you_mean
 from eunomia_appmaster.profiler.log_folder import LogFolder

@@ -5,10 +5,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eunomia.bundles import ByBundle
-from eunomia.events import JobAdded
-from eunomia.forecasts import Forecast
-from eunomia.shapes import builds, value
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.events import JobAdded
+from eunomia.model.forecasts import Forecast
+from eunomia.model.shapes import builds, value
 from eunomia.units import Locality
 
 

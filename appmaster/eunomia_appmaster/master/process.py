@@ -14,8 +14,8 @@ from typing import Self
 import structlog
 
 from eunomia.errors import EunomiaError
-from eunomia.registry import default_registry
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
+from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.app_file import AppFile

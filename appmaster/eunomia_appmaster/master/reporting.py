@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eunomia import workload
-from eunomia.events import JobAdded
-from eunomia.forecasts import Forecast
+from eunomia.contract.events import JobAdded
+from eunomia.model import workload
+from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, Locality
 from eunomia_appmaster.agent import Known
 from eunomia_appmaster.master.conductor import Conductor

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

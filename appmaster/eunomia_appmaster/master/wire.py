@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable
 
-from eunomia.bundles import ByBundle
-from eunomia.cluster import Cluster, Machine
-from eunomia.events import JobAdded
-from eunomia.forecasts import Forecast, Phase
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.events import JobAdded
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.forecasts import Forecast, Phase
 from eunomia_appmaster.master.outbox import BidReport, Life, Reports, StandingReport
 from eunomia_appmaster.master.slots import HeldLease, Slot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

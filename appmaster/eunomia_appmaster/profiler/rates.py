@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eunomia.errors import InputError
-from eunomia.forecasts import ASSUMED_SLOWDOWN
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.units import Locality
 from eunomia_appmaster.profiler.log_folder import LogFolder, Series
 

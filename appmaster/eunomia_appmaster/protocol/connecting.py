@@ -12,7 +12,7 @@ from typing import Final, Self
 import grpc
 
 from eunomia.errors import InputError, UnreachableError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 ADDRESS_FILE: Final = "address"
 CA_VARIABLE: Final = "EUNOMIA_CA_FILE"

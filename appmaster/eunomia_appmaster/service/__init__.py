@@ -1,1 +1,1 @@
-"""The arbiter's process: a gRPC server and a driver in real time around ``eunomia.arbiter.Arbiter``."""
+"""The arbiter's process: a gRPC server and a driver in real time around ``eunomia.round.arbiter.Arbiter``."""

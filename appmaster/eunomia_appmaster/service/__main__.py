@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia.journal import Journal
-from eunomia.journal_files import DEFAULT_RETENTION, Keep, Retention
+from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
+from eunomia.journal.journal import Journal
 from eunomia.logs import configure_logs
-from eunomia.profiles import Profile
+from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.server import check_address, publish, publish_ca, start_server

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eunomia.errors import InputError
-from eunomia.journal_values import Note
+from eunomia.journal.values import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import KEPT_APPS
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission

@@ -1,7 +1,7 @@
 """Bounds of requests: letters, items and numbers of every field, checked before a request is used.
 
 The table names what differs from the defaults; a field that it does not name is bounded too. Tables of bids are checked
-as a whole against their offer (``eunomia.bundles``), so only their lengths are bounded here.
+as a whole against their offer (``eunomia.contract.bundles``), so only their lengths are bounded here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import Message
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.local_machine import MOST_SLOTS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024

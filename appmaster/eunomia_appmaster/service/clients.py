@@ -10,9 +10,9 @@ import structlog
 from google.protobuf.message import Message
 
 from eunomia import __version__
+from eunomia.contract.events import AppArrived, ProfileChanged
 from eunomia.errors import InputError, InputErrors
-from eunomia.events import AppArrived, ProfileChanged
-from eunomia.leases import GpuState
+from eunomia.model.leases import GpuState
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.explanations import WAITING, add_reasons
 from eunomia_appmaster.names import in_order as by_number

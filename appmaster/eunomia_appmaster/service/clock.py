@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from eunomia.journal import Journal, Step, uptime
+from eunomia.journal.journal import Journal, Step, uptime
 from eunomia.units import ZERO, Seconds
 
 BOOT: Final = "boot"

@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision
-from eunomia.events import (
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
     ORDER,
     Event,
     ForecastReported,
@@ -28,9 +27,10 @@ from eunomia.events import (
     JobsDivided,
     RateMeasured,
 )
-from eunomia.journal import Journal
-from eunomia.journal_files import JournalWriteError
-from eunomia.journal_values import Note
+from eunomia.journal.files import JournalWriteError
+from eunomia.journal.journal import Journal
+from eunomia.journal.values import Note
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog

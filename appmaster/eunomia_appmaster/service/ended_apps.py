@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from eunomia.journal import read_journal
+from eunomia.journal.journal import read_journal
 from eunomia_appmaster.service.apps import NOTE, App, read_app
 
 MOST_LISTED = 5000

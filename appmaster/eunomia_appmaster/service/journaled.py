@@ -10,12 +10,12 @@ from typing import Any, Final
 import structlog
 
 from eunomia.errors import InputError
-from eunomia.journal import Journal, JournalReader
-from eunomia.journal_files import BEGIN_ANEW
-from eunomia.journal_sums import UNREADABLE
-from eunomia.salvage import NOWHERE_ELSE
-from eunomia.shapes import value
-from eunomia.state import State
+from eunomia.journal.files import BEGIN_ANEW
+from eunomia.journal.journal import Journal, JournalReader
+from eunomia.journal.salvage import NOWHERE_ELSE
+from eunomia.journal.sums import UNREADABLE
+from eunomia.model.shapes import value
+from eunomia.state.state import State
 from eunomia.units import UserId
 from eunomia_appmaster.service.apps import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout

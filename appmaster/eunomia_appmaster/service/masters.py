@@ -8,10 +8,9 @@ import grpc
 import numpy as np
 import structlog
 
-from eunomia.bundles import ByBundle, offer_classes
-from eunomia.decisions import Decision
-from eunomia.errors import InputError
-from eunomia.events import (
+from eunomia.contract.bundles import ByBundle, offer_classes
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
     Adapted,
     BidReceived,
     Event,
@@ -24,8 +23,9 @@ from eunomia.events import (
     JobResumed,
     RateMeasured,
 )
-from eunomia.leases import GpuState
-from eunomia.state import State
+from eunomia.errors import InputError
+from eunomia.model.leases import GpuState
+from eunomia.state.state import State
 from eunomia.units import NONE, AppId, JobId, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc

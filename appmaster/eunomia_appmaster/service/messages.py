@@ -8,11 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from eunomia.bundles import ByBundle, MachineClasses
-from eunomia.cluster import Cluster, Machine
-from eunomia.codec import decode
-from eunomia.errors import EunomiaError, InputError
-from eunomia.events import (
+from eunomia.contract.bundles import ByBundle, MachineClasses
+from eunomia.contract.events import (
     Adapted,
     BidReceived,
     Event,
@@ -26,11 +23,14 @@ from eunomia.events import (
     JobsDivided,
     RateMeasured,
 )
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.offers import Offer
-from eunomia.state import State
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import Form
+from eunomia.errors import EunomiaError, InputError
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.state.codec import decode
+from eunomia.state.state import State
 from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
-from eunomia.valuations import Form
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_LENGTH = 64
@@ -169,9 +169,9 @@ def _decoded(encoded: str, app: str) -> Form:
     try:
         form = decode(json.loads(encoded))
     except (*_UNREADABLE, EunomiaError) as error:
-        raise InputError("a bid must be JSON of eunomia.codec", value=str(error)[:200], place=app) from error
+        raise InputError("a bid must be JSON of eunomia.state.codec", value=str(error)[:200], place=app) from error
     if isinstance(form, type) or not isinstance(form, Form) or not dataclasses.is_dataclass(form):
-        raise InputError("a bid must be a form of eunomia.valuations", value=type(form).__name__, place=app)
+        raise InputError("a bid must be a form of eunomia.contract.valuations", value=type(form).__name__, place=app)
     _check_columns(form, app)
     return form
 

@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from eunomia import __version__
-from eunomia.clocked import clocked
-from eunomia.decisions import Decision
-from eunomia.leases import GpuState
-from eunomia.stages import Stages
-from eunomia.state import State
+from eunomia.contract.clocked import clocked
+from eunomia.contract.decisions import Decision
+from eunomia.contract.stages import Stages
+from eunomia.contract.verdicts import Reason
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
 from eunomia.units import AppId
-from eunomia.verdicts import Reason
-from eunomia.workload import JobState
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.service import Service

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 import structlog
 
-from eunomia.events import MachineBack, MachineLost, Released
-from eunomia.leases import GpuState
-from eunomia.state import State
+from eunomia.contract.events import MachineBack, MachineLost, Released
+from eunomia.model.leases import GpuState
+from eunomia.state.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout

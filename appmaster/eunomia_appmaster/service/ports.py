@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from eunomia.errors import InputError
-from eunomia.journal import Journal
+from eunomia.journal.journal import Journal
 
 
 def check_free(state_dir: Path, address: str, metrics: str | None) -> None:

@@ -5,8 +5,8 @@ from typing import NoReturn
 
 import structlog
 
+from eunomia.contract.events import AppArrived
 from eunomia.errors import EunomiaError, InputError
-from eunomia.events import AppArrived
 from eunomia.units import NONE, AppId, UserId
 from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.master.files import read_state

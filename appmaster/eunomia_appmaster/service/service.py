@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import AppCancelled, AppFinished, Event, MachineLost, ProfileChanged
 from eunomia.errors import InputError
-from eunomia.events import AppCancelled, AppFinished, Event, MachineLost, ProfileChanged
-from eunomia.journal import Journal, Step
-from eunomia.profiles import Profile
-from eunomia.recovery import recover
-from eunomia.state import State
+from eunomia.journal.journal import Journal, Step
+from eunomia.journal.recovery import recover
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.state import State
 from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher

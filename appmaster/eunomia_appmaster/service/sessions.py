@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from eunomia.events import Started
-from eunomia.leases import GpuState, Lease, LeaseState
-from eunomia.state import State
+from eunomia.contract.events import Started
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token

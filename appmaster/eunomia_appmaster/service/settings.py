@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from eunomia.journal_files import DEFAULT_RETENTION, Retention
-from eunomia.shapes import value
+from eunomia.journal.files import DEFAULT_RETENTION, Retention
+from eunomia.model.shapes import value
 from eunomia.units import Seconds
 from eunomia_appmaster.service.certificates import Certificates
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import structlog
 
-from eunomia.arbiter import Arbiter
-from eunomia.bundles import ByBundle
+from eunomia.contract.bundles import ByBundle
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Unit
 from eunomia_appmaster.service.apps import App
 

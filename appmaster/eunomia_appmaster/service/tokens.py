@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 class Role(Enum):

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from eunomia.explaining import Explainer
-from eunomia.leases import GpuState
-from eunomia.profiles import Profile
-from eunomia.state import State
+from eunomia.explain.explaining import Explainer
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.platform.profiles import Profile
+from eunomia.state.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds
-from eunomia.workload import JobState
 from eunomia_appmaster.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.apps import App

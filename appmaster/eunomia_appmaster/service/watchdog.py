@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from eunomia.decisions import Fault
+from eunomia.contract.decisions import Fault
 from eunomia.units import Stage
 
 HUNG_FILE: Final = "hung.txt"

@@ -3,7 +3,7 @@
 from enum import Enum
 
 from eunomia.errors import EunomiaError
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia.units import Reals
 
 

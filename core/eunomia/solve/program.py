@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eunomia.errors import InputError
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 
 

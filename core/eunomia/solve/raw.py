@@ -2,7 +2,7 @@
 
 import math
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.solve.outcome import Status
 from eunomia.units import Reals
 

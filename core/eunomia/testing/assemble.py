@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from eunomia.checking import bind
-from eunomia.stages import Rounds, Stages
+from eunomia.contract.stages import Rounds, Stages
+from eunomia.platform.checking import bind
 from eunomia.units import Stage
 
 _HOOKS = {

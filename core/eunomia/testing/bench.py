@@ -12,30 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.allocations import Allocation, DeviceShares, Grants, TimeShares
-from eunomia.arbiter import Arbiter
-from eunomia.bundles import ByBundle
-from eunomia.cluster import Cluster
-from eunomia.codec import encode
-from eunomia.contracts import Contract, Feature, Promise
-from eunomia.decisions import Decision, TransitionKind
+from eunomia.contract.allocations import Allocation, DeviceShares, Grants, TimeShares
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.contracts import Contract, Feature, Promise
+from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.explanations import Explanation
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import BySize, ByType, OverTime, Scores, Valuations
 from eunomia.errors import EunomiaError
-from eunomia.explanations import Explanation
-from eunomia.invariants import StateError, check_state
-from eunomia.menus import Menus
-from eunomia.offers import Offer
-from eunomia.placements import Placement
-from eunomia.profiles import Profile
-from eunomia.registry import Registry, default_registry
-from eunomia.snapshot import Snapshot
-from eunomia.stages import Stages
+from eunomia.model.cluster import Cluster
+from eunomia.platform.contract_check import contract_of
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry, default_registry
+from eunomia.round.arbiter import Arbiter
+from eunomia.round.invariants import StateError, check_state
+from eunomia.state.codec import encode
 from eunomia.testing.drive import Drive
 from eunomia.testing.guarding import Call, Guard
 from eunomia.testing.promises import inseparable, left_out
 from eunomia.testing.scenes import Scene
 from eunomia.units import Seconds, Stage, Unit
-from eunomia.valuations import BySize, ByType, OverTime, Scores, Valuations
-from eunomia.walk import contract_of
 
 
 class Rule(Enum):

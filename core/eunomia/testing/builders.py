@@ -12,15 +12,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from eunomia.changes import Changes
-from eunomia.cluster import Cluster
-from eunomia.columns import Table
-from eunomia.forecasts import Forecast
-from eunomia.leases import GpuState, Holdings
-from eunomia.ledger import AppLedger, JobLedger, Ledger
-from eunomia.memos import Memo, Memos
-from eunomia.offers import Offer
-from eunomia.snapshot import Measured, Snapshot
+from eunomia.contract.memos import Memo, Memos
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.model.changes import Changes
+from eunomia.model.cluster import Cluster
+from eunomia.model.columns import Table
+from eunomia.model.forecasts import Forecast
+from eunomia.model.leases import GpuState, Holdings
+from eunomia.model.ledger import AppLedger, JobLedger, Ledger
+from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.units import (
     NEVER,
     NONE,
@@ -34,7 +35,6 @@ from eunomia.units import (
     Stage,
     Version,
 )
-from eunomia.workload import Apps, Jobs, JobState, Users
 
 
 class World:

@@ -9,19 +9,19 @@ from functools import cached_property
 from multiprocessing import get_context
 from typing import Any, Final
 
-from eunomia.arbiter import Arbiter
-from eunomia.casting import FALLBACK
-from eunomia.cluster import Cluster
-from eunomia.contracts import Contract, Feature
-from eunomia.decisions import Decision
+from eunomia.contract.contracts import Contract, Feature
+from eunomia.contract.decisions import Decision
 from eunomia.errors import EunomiaError
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.model.cluster import Cluster
+from eunomia.platform.contract_check import Step, check_cluster, check_walk, contract_of
+from eunomia.platform.profile_resolver import FALLBACK
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
+from eunomia.round.arbiter import Arbiter
 from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
 from eunomia.testing.scenes import Scene
 from eunomia.units import Seconds, Stage
-from eunomia.walk import Step, check_cluster, check_walk, contract_of
 
 AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
 """The five choices of a cell; two cells are neighbours if they differ in one of them."""

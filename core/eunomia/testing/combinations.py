@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from eunomia.registry import Registry
+from eunomia.platform.registry import Registry
 from eunomia.testing.cells import PLACE, Cell, Combinations, Outcome
 from eunomia.units import Stage
 

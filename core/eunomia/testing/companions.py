@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from eunomia.casting import FALLBACK
 from eunomia.errors import EunomiaError, InputErrors
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.platform.profile_resolver import FALLBACK
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
 from eunomia.units import Stage
 
 SINGLE = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)

@@ -15,18 +15,18 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from eunomia.arbiter import Arbiter
-from eunomia.checking import check_contracts, check_plugin
-from eunomia.cluster import Cluster
-from eunomia.contracts import CLUSTER_FEATURES, Feature, Promise
+from eunomia.contract.contracts import CLUSTER_FEATURES, Feature, Promise
+from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.contract.memos import Memo
+from eunomia.contract.offers import Offer
+from eunomia.contract.options import PluginOptions, descriptions
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
 from eunomia.errors import EunomiaError, InputErrors
-from eunomia.events import AppArrived, Event, JobAdded
-from eunomia.memos import Memo
-from eunomia.offers import Offer
-from eunomia.options import PluginOptions, descriptions
-from eunomia.profiles import Profile
-from eunomia.snapshot import Snapshot
-from eunomia.stages import Stages
+from eunomia.model.cluster import Cluster
+from eunomia.platform.checking import check_contracts, check_plugin
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
 from eunomia.testing import scenes
 from eunomia.testing.bench import FORMS, Bench, HungError, Rule, Run, time_limit
 from eunomia.testing.builders import World

@@ -1,7 +1,7 @@
 """A small crowded world on which policies part company: everything that one of them reads differs between its jobs."""
 
-from eunomia.events import AppArrived, Event, ForecastReported, JobAdded, RateMeasured
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded, RateMeasured
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.scenes import Scene
 from eunomia.units import AppId, JobId, Locality, UserId
 

@@ -12,13 +12,22 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from eunomia.arbiter import Arbiter
-from eunomia.decisions import Decision, Transition
+from eunomia.contract.decisions import Decision, Transition
+from eunomia.contract.events import (
+    AppFinished,
+    Event,
+    JobFinished,
+    JobsDivided,
+    MachineLost,
+    Released,
+    Resized,
+    Started,
+)
 from eunomia.errors import EunomiaError
-from eunomia.events import AppFinished, Event, JobFinished, JobsDivided, MachineLost, Released, Resized, Started
-from eunomia.leases import GpuState, LeaseState
+from eunomia.model.leases import GpuState, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
-from eunomia.workload import JobState
 
 
 class TwoHoldersError(EunomiaError):

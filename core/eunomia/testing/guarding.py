@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.checking import SPECS
-from eunomia.memos import Memos
-from eunomia.stages import Stages
+from eunomia.contract.memos import Memos
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import F, Valuations
+from eunomia.platform.checking import SPECS
 from eunomia.units import Stage
-from eunomia.valuations import F, Valuations
 
 HOOKS: Mapping[Stage, str] = {
     Stage.ELASTICITY: "eunomia_elasticity",

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.allocations import Allocation, Grants, Pins
-from eunomia.bundles import ByBundle
-from eunomia.claims import Claims
-from eunomia.menus import Menus
-from eunomia.offers import Offer
-from eunomia.placements import Placement
-from eunomia.pools import Pool, available, owners
-from eunomia.snapshot import Snapshot
-from eunomia.stages import Stages
+from eunomia.contract.allocations import Allocation, Grants, Pins
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.claims import Claims
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.pools import Pool, available, owners
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import ByType, Form, OverTime, Scores, Valuations
+from eunomia.model.workload import JobState
 from eunomia.testing.builders import World
 from eunomia.testing.guarding import difference, prints
 from eunomia.units import NONE, Ints, Rows, Unit
-from eunomia.valuations import ByType, Form, OverTime, Scores, Valuations
-from eunomia.workload import JobState
 
 
 def left_out(

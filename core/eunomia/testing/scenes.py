@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from eunomia.events import (
+from eunomia.contract.events import (
     AppArrived,
     AppCancelled,
     Event,
@@ -16,7 +16,7 @@ from eunomia.events import (
     MachineBack,
     MachineLost,
 )
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.drive import Delays
 from eunomia.units import AppId, JobId, Seconds, UserId
 

@@ -15,8 +15,8 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
-from eunomia.cluster import Cluster, Machine
-from eunomia.events import AppArrived, Event, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.contract.events import AppArrived, Event, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.model.cluster import Cluster, Machine
 from eunomia.testing.drive import Delays
 from eunomia.units import AppId, JobId, Seconds, UserId
 

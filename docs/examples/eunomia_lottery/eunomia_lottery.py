@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from eunomia import Allocation, Menus, Offer, PluginOptions, Reason, Snapshot, Stage, hookimpl
-from eunomia.contracts import Contract, Feature, Promise
+from eunomia.contract.contracts import Contract, Feature, Promise
 
 
 class LotteryOptions(PluginOptions):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Menus, Snapshot
-from eunomia.leases import GpuState
+from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Ints, Reals, Rows
 
 

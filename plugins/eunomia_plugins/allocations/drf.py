@@ -25,9 +25,9 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
-from eunomia.pools import usable
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 

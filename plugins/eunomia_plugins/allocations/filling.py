@@ -5,8 +5,8 @@ import heapq
 import numpy as np
 
 from eunomia import Allocation, Claims, Menus, Offer, Reason, Seconds, Snapshot, TimeShares, Unit, Verdicts
-from eunomia.allocations import Grants
-from eunomia.pools import usable
+from eunomia.contract.allocations import Grants
+from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.ranking import reasons
 

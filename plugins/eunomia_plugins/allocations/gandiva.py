@@ -25,8 +25,8 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.allocations import Grants, Pins
-from eunomia.pools import holders, usable
+from eunomia.contract.allocations import Grants, Pins
+from eunomia.contract.pools import holders, usable
 from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.allocations.nearness import Way, nearest, placement_score, way_of
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons

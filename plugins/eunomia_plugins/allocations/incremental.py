@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 
 from eunomia import NEVER, Allocation, Claims, Grants, Menus, Misfit, Offer, Reason, Scope, Seconds, Snapshot, Unit
+from eunomia.contract.valuations import Keys
+from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.units import NONE, Ints, Rows
-from eunomia.valuations import Keys
-from eunomia.verdicts import NO_VERDICTS, Verdicts
 from eunomia_plugins.allocations.preemption import ColumnScan, Grant
 from eunomia_plugins.allocations.queue import Fits, Queue, preemptible, scan_all, scan_with, serve
 from eunomia_plugins.allocations.ranking import in_turn

@@ -29,10 +29,10 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
-from eunomia.pools import holders, usable
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.contract.pools import holders, usable
 from eunomia.units import Ints, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 

@@ -22,11 +22,11 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
-from eunomia.pools import usable
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.pools import usable
+from eunomia.contract.valuations import BySize
 from eunomia.units import Ints, Rows
-from eunomia.valuations import BySize
 from eunomia_plugins.allocations.ranking import EVENTS, reasons
 
 Ladder = list[tuple[int, float]]

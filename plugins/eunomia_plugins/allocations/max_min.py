@@ -18,7 +18,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia_plugins.allocations.filling import fill_sizes
 from eunomia_plugins.allocations.ranking import EVENTS, ranked
 

@@ -15,7 +15,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia_plugins.allocations.filling import fill_time
 from eunomia_plugins.allocations.max_min import MaxMinOptions
 from eunomia_plugins.allocations.ranking import EVENTS, ranked

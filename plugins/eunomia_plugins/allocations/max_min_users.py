@@ -20,7 +20,7 @@ from eunomia import (
     Unit,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Bools, Ints, Rows
 from eunomia_plugins.allocations.filling import allowed, water
 from eunomia_plugins.allocations.ranking import EVENTS

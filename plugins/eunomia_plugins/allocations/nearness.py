@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Cluster, Menus, Pool, Snapshot
-from eunomia.forecasts import ASSUMED_SLOWDOWN
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.units import Ints, Locality
 
 

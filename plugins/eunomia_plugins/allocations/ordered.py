@@ -28,11 +28,11 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.allocations import Grants
-from eunomia.claims import Claims
-from eunomia.pools import owners, usable
+from eunomia.contract.allocations import Grants
+from eunomia.contract.claims import Claims
+from eunomia.contract.pools import owners, usable
+from eunomia.contract.verdicts import Verdicts
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
-from eunomia.verdicts import Verdicts
 from eunomia_plugins.allocations.backfill import backfill, outlook
 from eunomia_plugins.allocations.incremental import can_be_incremental, schedule_incrementally
 from eunomia_plugins.allocations.preemption import Capacity

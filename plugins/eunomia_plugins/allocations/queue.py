@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Snapshot
+from eunomia.contract.valuations import Keys, Line, lines_of
+from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Ints, Version
-from eunomia.valuations import Keys, Line, lines_of
-from eunomia.workload import Jobs, JobState
 from eunomia_plugins.allocations.preemption import ColumnScan, Entry, Grant, P, Preemptible, PreemptionScan
 from eunomia_plugins.allocations.slope_buckets import SlopeBuckets, UndecidedError, columns_of, held_by
 

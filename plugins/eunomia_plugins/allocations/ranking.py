@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 
 from eunomia import Cause, Claims, Reason, Scores, Snapshot, Unit
+from eunomia.model.workload import Jobs
 from eunomia.units import Ints, Rows
-from eunomia.workload import Jobs
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
 """Causes of rounds in which an allocation may change."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from eunomia import Snapshot
+from eunomia.contract.valuations import Keys, Line, lines_of
 from eunomia.units import NONE
-from eunomia.valuations import Keys, Line, lines_of
 from eunomia_plugins.allocations.preemption import Entry, Preemptible, PreemptionScan, RunningJob
 
 BucketKind = tuple[float, int, int, bool]

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eunomia.menus import CurvePoints, curve_points
-from eunomia.snapshot import Snapshot
+from eunomia.contract.menus import CurvePoints, curve_points
+from eunomia.contract.snapshot import Snapshot
 from eunomia.units import Basis, Ints, Reals, Rows
 
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eunomia import Contract, Feature, Menus, Snapshot, Stage, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.snapshot import Measured
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.snapshot import Measured
+from eunomia.model.workload import Jobs, JobState
 from eunomia.units import Basis, Reals, Version
-from eunomia.workload import Jobs, JobState
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
 
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))

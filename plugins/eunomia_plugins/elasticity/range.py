@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from eunomia import Contract, Feature, Menus, PluginOptions, Snapshot, Stage, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.menus import curve_points
-from eunomia.snapshot import Measured
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.menus import curve_points
+from eunomia.contract.snapshot import Measured
 from eunomia.units import Reals
 from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,

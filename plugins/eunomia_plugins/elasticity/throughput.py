@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import Field
 
 from eunomia import Contract, Feature, Locality, Menus, PluginOptions, Share, Snapshot, Stage, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.menus import CurvePoints, curve_points
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.units import Basis, Bools, Ints, Reals, Rows
 from eunomia_plugins.elasticity.curves import kinds_of_curves, one_gpu_rate, sizes_between, with_measured
 

@@ -22,9 +22,9 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contracts import Contracts
-from eunomia.options import SolverChoice
-from eunomia.pools import owners
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.options import SolverChoice
+from eunomia.contract.pools import owners
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import Instance, among, instance_of, left_out
 from eunomia_plugins.gavel.matching import match

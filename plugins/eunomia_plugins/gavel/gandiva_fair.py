@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
 from eunomia.units import Ints, Reals
 from eunomia_plugins.gavel.filling import pooled_level
 from eunomia_plugins.gavel.instance import Instance

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
 from eunomia.units import Reals
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.filling import fill_up

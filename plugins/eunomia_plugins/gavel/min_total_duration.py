@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
 from eunomia.units import Reals
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.instance import Instance

@@ -27,9 +27,9 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
-from eunomia.pools import usable
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import among, rates_by_type
 from eunomia_plugins.gavel.served import Served

@@ -25,8 +25,8 @@ from eunomia import (
     Unit,
     Verdicts,
 )
-from eunomia.contracts import Contracts
-from eunomia.options import SolverChoice
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.options import SolverChoice
 from eunomia.units import Reals
 from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 

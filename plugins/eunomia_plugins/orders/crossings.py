@@ -6,9 +6,9 @@ from typing import Protocol
 import numpy as np
 
 from eunomia import NEVER, Seconds, Snapshot
+from eunomia.contract.valuations import Lines
+from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Rows, Version
-from eunomia.valuations import Lines
-from eunomia.workload import Jobs, JobState
 
 SOON = 1e-3
 """Seconds: rounding must not ask for a round at the present time again."""

@@ -20,7 +20,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Reals, Rows
 
 

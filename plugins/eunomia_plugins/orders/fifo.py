@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 from eunomia import Claims, Contract, Feature, Offer, Scores, Snapshot, Stage, Unit, Valuations, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.shapes import Later
-from eunomia.valuations import Keys, still
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.valuations import Keys, still
+from eunomia.model.shapes import Later
 
 
 class Fifo:

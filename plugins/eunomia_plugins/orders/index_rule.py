@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from eunomia import Contract, Explanation, Feature, Menus, Offer, PluginOptions, Snapshot, Stage, Valuations, hookimpl
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.units import JobId, Reals, Rows
 from eunomia_plugins.orders.remaining import by_length, lengths
 

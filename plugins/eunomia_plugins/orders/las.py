@@ -23,11 +23,11 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
-from eunomia.shapes import Later
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.contract.valuations import Keys, Line, Lines
+from eunomia.model.shapes import Later
 from eunomia.units import Bools, Ints, JobId, Reals, Rows
-from eunomia.valuations import Keys, Line, Lines
 from eunomia_plugins.orders.crossings import SOON, Crossings
 from eunomia_plugins.orders.promotions import Promotions
 

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from eunomia import Claims, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
-from eunomia.shapes import Later
+from eunomia.contract.valuations import Keys, Line, Lines
+from eunomia.model.shapes import Later
 from eunomia.units import Ints, Reals, Rows
-from eunomia.valuations import Keys, Line, Lines
 
 
 class LengthOptions(PluginOptions):

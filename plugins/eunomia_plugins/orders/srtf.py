@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia_plugins.orders.remaining import LengthOptions, by_work_left
 
 

@@ -14,7 +14,7 @@ from eunomia import (
     Stage,
     hookimpl,
 )
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Allocation, Menus, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
-from eunomia.allocations import AmountRange, Grants
+from eunomia.contract.allocations import AmountRange, Grants
+from eunomia.contract.pools import holders
 from eunomia.errors import PluginError
-from eunomia.leases import GpuState
-from eunomia.pools import holders
+from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 
 

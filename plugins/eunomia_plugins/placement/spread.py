@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from eunomia import Allocation, Cluster, Contract, Feature, Menus, Offer, Placement, Pool, Snapshot, Stage, hookimpl
-from eunomia.contracts import Contracts
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints
 from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
 

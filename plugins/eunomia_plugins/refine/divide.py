@@ -22,8 +22,8 @@ from eunomia import (
     hookimpl,
     turned_down,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.turns import longest_waiting, owner_of
 

@@ -25,10 +25,10 @@ from eunomia import (
     hookimpl,
     turned_down,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
-from eunomia.pools import owners
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.contract.pools import owners
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.accounts import Account, Seen, claim_keys
 from eunomia_plugins.refine.turns import free_by_type, longest_waiting, owner_of, turn

@@ -25,9 +25,9 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.allocations import Grants
-from eunomia.contracts import Contracts
-from eunomia.memos import Memo
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.solutions import Solution
 from eunomia_plugins.refine.turns import free_by_type, turn

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Claims, Offer, Seconds, Snapshot, Unit
-from eunomia.pools import usable
+from eunomia.contract.pools import usable
 from eunomia.units import Ints, Rows
 
 

@@ -8,11 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from eunomia.forecasts import Forecast
-from eunomia.leases import GpuState
-from eunomia.menus import Menus
-from eunomia.offers import Offer
-from eunomia.snapshot import Snapshot
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.model.forecasts import Forecast
+from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Bools, Ints, Locality, Rows
 from eunomia_plugins.themis.columns import NO_JOBS, AppColumns
 from eunomia_plugins.themis.rho import BidContext, ideal_seconds

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.bundles import MOST_PARTS, MachineClasses, Part
+from eunomia.contract.bundles import MOST_PARTS, MachineClasses, Part
 from eunomia.units import Ints, Locality
 
 MOST_ROWS_AN_APP: Final = 96

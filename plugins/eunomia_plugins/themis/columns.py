@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.offers import Offer
-from eunomia.snapshot import Snapshot
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.workload import JobState
 from eunomia.units import NONE, Ints, Reals, Rows
-from eunomia.workload import JobState
 
 UNKNOWN_SECONDS: Final = 1.0
 """Serial time of an iteration that is neither declared nor measured: only ratios of an app's own rows matter."""

@@ -1,7 +1,7 @@
 """Why a job of an app waits after an auction, from the auction's record."""
 
 from eunomia import Decision, Explanation, Snapshot
-from eunomia.decisions import RecordTable
+from eunomia.contract.decisions import RecordTable
 from eunomia.units import JobId
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from eunomia import Allocation, ByBundle, Claims, Reason, Rest, Unit, Verdicts
-from eunomia.allocations import Grants, Pins
+from eunomia.contract.allocations import Grants, Pins
 from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppView

@@ -30,9 +30,9 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.bundles import offer_classes
-from eunomia.contracts import Contracts
-from eunomia.options import SolverChoice
+from eunomia.contract.bundles import offer_classes
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.options import SolverChoice
 from eunomia.units import Ints, JobId
 from eunomia_plugins.themis.apps import AppView, WorkCache, read_apps, runs
 from eunomia_plugins.themis.explaining import explain

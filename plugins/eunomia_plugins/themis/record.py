@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from eunomia.records import PlainColumn
+from eunomia.contract.records import PlainColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eunomia.bundles import Bundle, MachineClasses
+from eunomia.contract.bundles import Bundle, MachineClasses
 from eunomia.units import Bools, Ints, Locality
 from eunomia_plugins.themis.bundles import MOST_ROWS_AN_APP, Candidate, candidates, sizes_to_bid
 from eunomia_plugins.themis.work import RemainingWork

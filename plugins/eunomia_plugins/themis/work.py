@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
 from eunomia.units import Ints, Locality
 
 Slowdown = tuple[float, float, float, float]

@@ -18,8 +18,8 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
-from eunomia.forecasts import Forecast
+from eunomia.contract.contracts import Contracts
+from eunomia.model.forecasts import Forecast
 from eunomia.units import Reals
 
 

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from eunomia import Claims, Contract, Feature, Menus, Offer, Snapshot, Stage, Unit, Valuations, hookimpl
-from eunomia.contracts import Contracts
-from eunomia.valuations import BySize
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.valuations import BySize
 from eunomia_plugins.themis_baselines.sizes import size_rows
 
 

@@ -19,10 +19,10 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contracts import Contracts
-from eunomia.forecasts import LossCurve
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.valuations import BySize
+from eunomia.model.forecasts import LossCurve
 from eunomia.units import Reals, Rows
-from eunomia.valuations import BySize
 from eunomia_plugins.themis_baselines.sizes import SizeRows, size_rows
 
 ASSUMED_STEPS = 100.0

@@ -9,7 +9,7 @@ import polars as pl
 import typer
 
 from eunomia.errors import EunomiaError, InputError, RunErrors
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia.words import list_of
 from eunomia_testbed.commands.table import faults_told
 from eunomia_testbed.metrics.intervals import Interval, interval

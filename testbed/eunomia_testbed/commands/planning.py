@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from eunomia.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
+from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
+from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
 from eunomia.words import did_you_mean, shown
 from eunomia_testbed.commands.outages import check_machines, failures_of

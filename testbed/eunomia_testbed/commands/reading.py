@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.commands.settings import filled
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

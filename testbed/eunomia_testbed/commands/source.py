@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eunomia.cluster_file import ClusterFile
 from eunomia.errors import InputError
-from eunomia.layers import is_file
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
+from eunomia.platform.cluster_file import ClusterFile
+from eunomia.platform.layers import is_file
 from eunomia.units import Locality
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile, sha256_of

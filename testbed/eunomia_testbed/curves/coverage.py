@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_hpo_adapters.curves import Curves, Point, Seen
 from eunomia_hpo_adapters.points import Points
 from eunomia_testbed.curves.replay import Metric

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.tuner import Action, Search, Tuner, load_tuner
 from eunomia_testbed.curves.searches import SEARCHES, SEED, search_seed
 from eunomia_testbed.curves.table import RecordedCurve

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.space import Categorical, Float, Int, Parameters, Space, random_point
 
 MAX_ITERATIONS = 900

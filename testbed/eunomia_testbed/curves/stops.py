@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.curves.replay import Metric, replay
 from eunomia_testbed.curves.table import RecordedCurve
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 COLUMNS = ("model", "trial", "parameters", "iteration", "val/accuracy", "val/loss")
 

@@ -43,7 +43,7 @@ def demo(
 ) -> int:
     """Run four apps on this machine under Themis' auctions, and write a report."""
     from eunomia.logs import configure_logs
-    from eunomia.profiles import Profile
+    from eunomia.platform.profiles import Profile
 
     configure_logs(level="warning")
     profile = Profile.load(policy, settings=settings or [])

@@ -6,8 +6,8 @@ It asks neither the arbiter's state nor its code, so that "no slot had two holde
 import dataclasses
 import math
 
-from eunomia.decisions import Decision, Transition, TransitionKind
-from eunomia.events import (
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import (
     AppCancelled,
     AppFinished,
     Event,
@@ -19,7 +19,7 @@ from eunomia.events import (
     Released,
     in_order,
 )
-from eunomia.journal import Step
+from eunomia.journal.journal import Step
 
 _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 

@@ -4,11 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from eunomia.cluster import Cluster, Machine
-from eunomia.codec import decode
-from eunomia.events import AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
-from eunomia.forecasts import Forecast
-from eunomia.journal import JournalReader, Step, read_journal
+from eunomia.contract.events import AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
+from eunomia.journal.journal import JournalReader, Step, read_journal
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.forecasts import Forecast
+from eunomia.state.codec import decode
 from eunomia_testbed.demo.activity import ActivityLog, Line
 from eunomia_testbed.demo.holdings import Holdings
 from eunomia_testbed.demo.rounds import Rounds

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from eunomia.decisions import Decision, TransitionKind
-from eunomia.journal import Step
+from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.journal.journal import Step
 from eunomia.units import Cause
 from eunomia_testbed.results.record_names import COLUMNS
 

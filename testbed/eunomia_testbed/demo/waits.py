@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterable
 
-from eunomia.decisions import TransitionKind
-from eunomia.events import (
+from eunomia.contract.decisions import TransitionKind
+from eunomia.contract.events import (
     AppCancelled,
     AppFinished,
     JobAdded,
@@ -15,8 +15,8 @@ from eunomia.events import (
     JobsDivided,
     in_order,
 )
-from eunomia.journal import Step
-from eunomia.verdicts import Reason
+from eunomia.contract.verdicts import Reason
+from eunomia.journal.journal import Step
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

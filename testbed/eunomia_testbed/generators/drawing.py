@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.units import Ints, Reals
 
 

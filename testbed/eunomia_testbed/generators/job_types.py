@@ -7,7 +7,7 @@ tables list them (a draw by index depends on it).
 from collections.abc import Sequence
 from typing import Final
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.workload.adaptation import named_model
 
 

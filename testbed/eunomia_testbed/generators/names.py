@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from eunomia.contract.options import describe, make_options
 from eunomia.errors import InputError, InputErrors
-from eunomia.options import describe, make_options
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.words import did_you_mean
 from eunomia_testbed.generators import afs, derived, identical, oef, shockwave, themis
 from eunomia_testbed.generators.options import GeneratorOptions

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from eunomia.options import Duration, PluginOptions, Share
+from eunomia.contract.options import Duration, PluginOptions, Share
 from eunomia_testbed.generators.drawing import check_chances
 
 __all__ = ["Chances4", "Chances5", "Count", "Duration", "GeneratorOptions", "Path", "Share"]

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import numpy as np
 from pydantic import Field
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_testbed.generators.drawing import picked, poisson_arrivals, stream
 from eunomia_testbed.generators.options import Count, GeneratorOptions, Share

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from eunomia.cluster import Cluster
-from eunomia.shapes import builds
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_testbed.metrics import queueing
 from eunomia_testbed.metrics.judged import Judged, judge

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.shapes import builds
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.metrics import fairness
 from eunomia_testbed.simulator.run import SimulatedRun

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_testbed.metrics.fairness import accumulate
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia.units import Locality, Reals
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.truth import Speeds

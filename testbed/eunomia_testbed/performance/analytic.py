@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.performance.facts import ALIASES, GPU_SPEED, MODELS, ModelFacts
 from eunomia_testbed.performance.reading import plain, unknown

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 
 

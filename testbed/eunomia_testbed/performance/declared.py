@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.performance.reading import plain, unknown
 from eunomia_testbed.performance.speeds import Setting, part_of_gpu

@@ -13,7 +13,7 @@ Sources in short:
 from collections.abc import Mapping
 from typing import Final
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia.units import Locality
 from eunomia_testbed.workload.adaptation import split_model
 

@@ -12,7 +12,7 @@ from typing import Final, Self
 import numpy as np
 
 from eunomia.errors import InputError
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia.units import Reals
 from eunomia_testbed.performance.reading import number, rows_of, unknown
 from eunomia_testbed.performance.speeds import Setting, part_of_gpu

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.metrics.intervals import Interval, enough_to_decide, interval
 from eunomia_testbed.report.words import duration, percent
 

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from eunomia.cluster_file import parse_cluster
 from eunomia.errors import InputError, InputErrors
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
+from eunomia.platform.cluster_file import parse_cluster
 from eunomia.units import Ints, Reals
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers

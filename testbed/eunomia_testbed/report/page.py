@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.report.cluster import cluster
 from eunomia_testbed.report.decisions import decisions
 from eunomia_testbed.report.failed_runs import failed_runs

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 Json: TypeAlias = Any
 """What goes to the page as JSON: the scripts under ``assets`` say what they read."""

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.metrics.intervals import Interval
 from eunomia_testbed.report.choice import FAIR, FAST, over_seeds
 from eunomia_testbed.report.part import Column, Json, Kind, Part, Table, kept_columns, rounded

@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import highest

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia_testbed.report.choice import Choice, choose
 from eunomia_testbed.report.waiting import waits_with_apps
 from eunomia_testbed.report.words import RHO_NAMES

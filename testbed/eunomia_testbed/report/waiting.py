@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.report.sums import sums_by
 from eunomia_testbed.report.words import reason_in_words
 from eunomia_testbed.results.run_data import RunData

@@ -23,7 +23,7 @@ REASONS: Final[dict[str, str]] = {
     "awaiting_round": "the next round had not come yet",
     "plugin_fault": "a plugin failed",
 }
-"""Why a job waits, by the word of ``eunomia.verdicts.Reason``: clauses that follow "because"."""
+"""Why a job waits, by the word of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
 
 
 RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from eunomia.cluster import Cluster, Machine
-from eunomia.profiles import Profile
-from eunomia.shapes import value
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_appmaster.tuner import demand
 from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, generate_themis1, generate_themis2

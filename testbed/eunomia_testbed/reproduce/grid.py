@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.errors import InputError
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia_testbed.reproduce.cells import POLICIES, Cell, Figures, run_cell
 
 CONTENTIONS = (1, 2, 4)

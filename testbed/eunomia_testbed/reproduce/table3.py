@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.profiles import Profile
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 from eunomia_testbed.simulator import SimulationOptions, simulate_one
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Generic, TypeVar
 
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 
 TOLERANCE = 0.10
 """A number holds if it is off by at most this part of the printed one."""

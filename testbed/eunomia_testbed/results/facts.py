@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Self
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 SCHEMA = "eunomia/run@1"
 

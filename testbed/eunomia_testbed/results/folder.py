@@ -14,7 +14,7 @@ from typing import Self
 import polars as pl
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summarise

@@ -9,7 +9,7 @@ from typing import Final, Self
 import polars as pl
 
 from eunomia.errors import InputError
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import polars as pl
 
-from eunomia.shapes import value
-from eunomia.verdicts import Reason
+from eunomia.contract.verdicts import Reason
+from eunomia.model.shapes import value
 from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO, jain
 from eunomia_testbed.results import counting
 from eunomia_testbed.results.counting import apps_or_jobs, faults_of, held_twice, rho_column, slot_count

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 import polars as pl
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 class Row(Protocol):
@@ -143,7 +143,7 @@ class WaitRow:
     job: str
     start_seconds: float
     end_seconds: float | None = None
-    reason: str  # of eunomia.verdicts.Reason, in lower case
+    reason: str  # of eunomia.contract.verdicts.Reason, in lower case
     stage: str | None = None
     plugin: str | None = None
 

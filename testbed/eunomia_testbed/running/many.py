@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
 from eunomia_testbed.results.run_data import RunData

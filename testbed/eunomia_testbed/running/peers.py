@@ -4,10 +4,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
-from eunomia.shapes import value
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
 from eunomia.words import did_you_mean, shown
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.simulator import Rules

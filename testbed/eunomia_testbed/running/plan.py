@@ -4,10 +4,10 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from eunomia.cluster import Cluster
 from eunomia.errors import EunomiaError, InputError
-from eunomia.profiles import Profile
-from eunomia.shapes import builds, value
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds, value
+from eunomia.platform.profiles import Profile
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile

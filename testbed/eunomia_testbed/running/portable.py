@@ -2,8 +2,8 @@
 
 import pickle
 
-from eunomia.profiles import Profile
-from eunomia.registry import default_registry
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import default_registry
 from eunomia_testbed.running.plan import Plan
 
 _FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "models", "rho", "unfair_above", "csv")

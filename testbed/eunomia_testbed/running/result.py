@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
 from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.run_data import RunData
@@ -160,7 +160,7 @@ def simulate(
         InputError: anything of this does not do.
         EunomiaError: a policy failed, such as with a fault of its plugin.
     """
-    from eunomia.cluster_file import ClusterFile, cluster_toml
+    from eunomia.platform.cluster_file import ClusterFile, cluster_toml
 
     where = Cluster.parse(cluster, place="cluster") if isinstance(cluster, str) else cluster
     peer = Peer.named(rules) if isinstance(rules, str) else rules

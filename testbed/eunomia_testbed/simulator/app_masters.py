@@ -7,8 +7,8 @@ are served by ``PlainAppMaster``; a simulated search is another class behind the
 from collections.abc import Sequence
 from typing import Protocol
 
-from eunomia.events import AppArrived, AppFinished, Event, JobFinished
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.contract.events import AppArrived, AppFinished, Event, JobFinished
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia_appmaster.master.division import Wish
 from eunomia_testbed.simulator.desk import Desk
 

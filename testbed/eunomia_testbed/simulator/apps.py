@@ -8,9 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eunomia.decisions import TransitionKind
-from eunomia.errors import EunomiaError
-from eunomia.events import (
+from eunomia.contract.decisions import TransitionKind
+from eunomia.contract.events import (
     AppArrived,
     AppCancelled,
     AppFinished,
@@ -24,6 +23,7 @@ from eunomia.events import (
     JobResumed,
     JobsDivided,
 )
+from eunomia.errors import EunomiaError
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_appmaster.master.division import divide, extra_slots, unused
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eunomia.contract.events import BidReceived, Event, ForecastReported
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError
-from eunomia.events import BidReceived, Event, ForecastReported
-from eunomia.forecasts import Forecast
-from eunomia.offers import Offer
-from eunomia.showing import show
-from eunomia.snapshot import Snapshot
-from eunomia.stages import Stages
+from eunomia.model.forecasts import Forecast
+from eunomia.state.show import show
 from eunomia.units import NONE, OfferId
-from eunomia.valuations import Form
 from eunomia_appmaster.bidding import bid_of
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from eunomia.events import AppArrived, JobAdded
+from eunomia.contract.events import AppArrived, JobAdded
 from eunomia.units import AppId, JobId
 
 

@@ -12,12 +12,12 @@ from heapq import heappop as _pop
 
 import numpy as np
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision, RecordTable
-from eunomia.events import Adapted, AppFinished, Event, JobFinished, MachineBack, MachineLost
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.contract.decisions import Decision, RecordTable
+from eunomia.contract.events import Adapted, AppFinished, Event, JobFinished, MachineBack, MachineLost
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import Event, Released, Resized, Started
 from eunomia.errors import EunomiaError
-from eunomia.events import Event, Released, Resized, Started
-from eunomia.leases import LeaseState
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import LeaseState
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.logs import LeaseLogger

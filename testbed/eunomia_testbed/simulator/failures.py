@@ -6,8 +6,8 @@ from heapq import heappop
 
 import numpy as np
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.options import Failures

@@ -1,6 +1,6 @@
 """The end of a run whose plugin failed."""
 
-from eunomia.decisions import Fault
+from eunomia.contract.decisions import Fault
 from eunomia.errors import EunomiaError
 
 

@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.cluster import Cluster
 from eunomia.errors import InputError
-from eunomia.profiles import Profile
-from eunomia.shapes import value
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
 from eunomia.units import Bools, Ints, Locality, Reals
 from eunomia.words import exact_duration
 from eunomia_testbed.performance import PerformanceModel, Setting

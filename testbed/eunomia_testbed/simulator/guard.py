@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eunomia.errors import PluginError
-from eunomia.profiles import Profile
+from eunomia.platform.profiles import Profile
 
 TRUTH: Final = (
     "eunomia_testbed.simulator.truth",

@@ -7,7 +7,7 @@ that is already gone.
 from collections.abc import Callable
 from typing import Final
 
-from eunomia.events import (
+from eunomia.contract.events import (
     Adapted,
     AppCancelled,
     AppFinished,

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from eunomia.decisions import Decision
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import Event, MachineBack, MachineLost
 from eunomia.errors import EunomiaError
-from eunomia.events import Event, MachineBack, MachineLost
 from eunomia.units import Seconds
 
 IDLE_STEPS = 500

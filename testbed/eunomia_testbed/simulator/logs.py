@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.decisions import Decision, TransitionKind
+from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.verdicts import Reason
+from eunomia.model.cluster import Cluster
 from eunomia.units import Cause, Ints, Reals
-from eunomia.verdicts import Reason
 from eunomia_testbed.simulator.options import Keep
 from eunomia_testbed.simulator.records import Codes, Records, spelt
 from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words

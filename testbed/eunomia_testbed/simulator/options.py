@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from eunomia.errors import InputError
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.simulator.rules import Rules
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from eunomia.cluster import Cluster
-from eunomia.events import AppArrived, Event, JobAdded, JobReported, RateMeasured
+from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, RateMeasured
+from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.simulator.truth import Speeds

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eunomia.contract.events import Adapted, Event, JobReported, JobResumed, RoundEnded
 from eunomia.errors import EunomiaError
-from eunomia.events import Adapted, Event, JobReported, JobResumed, RoundEnded
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
 

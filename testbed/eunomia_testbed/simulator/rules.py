@@ -17,7 +17,7 @@ The calls of one boundary, in order::
 
 from typing import Protocol
 
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia.units import Bools, Ints, Reals
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eunomia.decisions import RecordTable
-from eunomia.shapes import builds, value
+from eunomia.contract.decisions import RecordTable
+from eunomia.model.shapes import builds, value
 from eunomia.units import Bools, Ints, Reals
 
 Words = NDArray[Any]

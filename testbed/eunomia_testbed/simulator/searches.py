@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobPaused, JobResumed
 from eunomia.errors import InputError
-from eunomia.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobPaused, JobResumed
-from eunomia.forecasts import Forecast, JobForecast, LossCurve, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, LossCurve, Phase
 from eunomia.units import JobId
 from eunomia_appmaster.tuner import Action, JobInfo, Run, Search, Speed, Tuner, demand, forecast, load_tuner
 from eunomia_testbed.simulator.desk import Desk

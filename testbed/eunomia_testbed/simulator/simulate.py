@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from eunomia.cluster import Cluster
-from eunomia.profiles import Profile
-from eunomia.registry import Registry
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.options import Progress, SimulationOptions

@@ -6,8 +6,8 @@ end of a run it is scaled by the fraction of the wall time in which the process 
 
 import time
 
-from eunomia.clocked import summed
-from eunomia.stages import Stages
+from eunomia.contract.clocked import summed
+from eunomia.contract.stages import Stages
 
 
 class Timings:

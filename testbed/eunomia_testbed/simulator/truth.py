@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.cluster import Cluster
+from eunomia.model.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
 from eunomia_testbed.performance import PerformanceModel, Setting, known_of
 from eunomia_testbed.simulator.run import Unfit

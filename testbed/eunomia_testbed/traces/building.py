@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.rows import MOST_SECONDS, Rows

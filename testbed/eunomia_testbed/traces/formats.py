@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import ClassVar, Final, Protocol, runtime_checkable
 
-from eunomia.checking import hooks_of
 from eunomia.errors import InputError
-from eunomia.registry import Registry
+from eunomia.platform.checking import hooks_of
+from eunomia.platform.registry import Registry
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.source import TraceSource
 from eunomia_testbed.workload import Workload

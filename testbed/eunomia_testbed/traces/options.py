@@ -1,6 +1,6 @@
 """A user's options for reading a trace."""
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_testbed.performance import GavelThroughputs
 
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import polars as pl
 
-from eunomia.cluster import MAX_GPUS
 from eunomia.errors import InputError
+from eunomia.model.cluster import MAX_GPUS
 from eunomia.units import Ints, Reals
 from eunomia_testbed.traces.building import Jobs, build
 from eunomia_testbed.traces.options import ReadOptions

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from eunomia.errors import InputError
-from eunomia.registry import Registry, default_registry
+from eunomia.platform.registry import Registry, default_registry
 from eunomia.words import shown
 from eunomia_testbed.performance import GavelThroughputs
 from eunomia_testbed.traces.formats import READERS, TraceReader, load_reader, reader_formats

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from eunomia.cluster import MAX_GPUS
 from eunomia.errors import InputError
+from eunomia.model.cluster import MAX_GPUS
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.traces.tables import Table, brief, quoted
 from eunomia_testbed.workload import Dropped

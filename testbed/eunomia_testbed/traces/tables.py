@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from eunomia.errors import InputError
-from eunomia.shapes import builds
+from eunomia.model.shapes import builds
 from eunomia.units import Ints
 from eunomia.words import did_you_mean, list_of, shown
 from eunomia_testbed.traces.source import MOST_LINE, TraceSource

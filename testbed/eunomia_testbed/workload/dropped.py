@@ -1,6 +1,6 @@
 """Rows of a trace that are not used, and why: the rows of ``dropped.csv``."""
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

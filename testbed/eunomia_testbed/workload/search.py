@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

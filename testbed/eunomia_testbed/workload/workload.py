@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 from eunomia.units import Ints, Reals
 from eunomia_testbed.workload.dropped import Dropped
 from eunomia_testbed.workload.search import SimulatedSearch

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from chaos.crash_points.world import APP_MASTER, ARBITER, AppSpec, Outcome, run_once
-from eunomia.shapes import builds, value
+from eunomia.model.shapes import builds, value
 
 KINDS = (ARBITER, APP_MASTER)
 

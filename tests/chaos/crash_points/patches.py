@@ -14,8 +14,8 @@ import structlog
 
 from chaos.crash_points.network import Process
 from chaos.crash_points.virtual import Crash
-from eunomia import journal
-from eunomia.profiles import Profile
+from eunomia.journal import journal
+from eunomia.platform.profiles import Profile
 from eunomia_appmaster.launcher import container as container_module
 from eunomia_appmaster.launcher import containers as containers_module
 from eunomia_appmaster.launcher import gangs as gangs_module

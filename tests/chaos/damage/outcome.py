@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia.journal import Journal
-from eunomia.profiles import Profile
-from eunomia.salvage import salvage
-from eunomia.shapes import value
+from eunomia.journal.journal import Journal
+from eunomia.journal.salvage import salvage
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.dry_recovery import try_recovery
 from eunomia_appmaster.journal_check import check_folder

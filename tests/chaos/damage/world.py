@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from eunomia.arbiter import Arbiter
-from eunomia.cluster import Cluster, Machine
-from eunomia.decisions import Decision
-from eunomia.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobReported, Released, Started
-from eunomia.journal import Journal
-from eunomia.journal_files import Retention
-from eunomia.leases import LeaseState
-from eunomia.profiles import Profile
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
+    AppArrived,
+    AppFinished,
+    Event,
+    JobAdded,
+    JobFinished,
+    JobReported,
+    Released,
+    Started,
+)
+from eunomia.journal.files import Retention
+from eunomia.journal.journal import Journal
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.leases import LeaseState
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.apps import App
 from eunomia_appmaster.service.layout import Layout, Place

@@ -4,7 +4,7 @@ import resource
 
 import psutil
 
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 
 
 @value

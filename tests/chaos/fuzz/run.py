@@ -20,7 +20,7 @@ from chaos.fuzz.mutation import damaged, twisted
 from chaos.fuzz.strategies import drawn
 from chaos.fuzz.values import WITNESS
 from chaos.fuzz.world import CLIENT, MASTER, NODE, TRACKER, Answer, Metadata, World
-from eunomia.shapes import value
+from eunomia.model.shapes import value
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from chaos.kills.victims import Container, containers
-from eunomia.journal import Step
+from eunomia.journal.journal import Step
 
 AUCTION, CHECKPOINT, START, BETWEEN = "auction", "checkpoint", "start", "between"
 MOMENTS = (AUCTION, CHECKPOINT, START)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from eunomia import Allocation, Grants, Reason, Stage, TimeShares
-from eunomia.registry import Registry
+from eunomia.platform.registry import Registry
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.gavel.sharing import Shares

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from themis_instances import brute_force, random_bids
 
-from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.solve import Limits
 from eunomia_plugins.themis.auction import Method, gains, run_auction, useful_rows
 from eunomia_plugins.themis.counting import count

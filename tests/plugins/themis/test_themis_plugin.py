@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from eunomia import ByBundle, Decision, Menus, Offer, Reason, Seconds, Snapshot, Unit, Valuations
-from eunomia.bundles import Bundle, Part, offer_classes
-from eunomia.decisions import RecordTable
-from eunomia.forecasts import Forecast, JobForecast, Phase
-from eunomia.options import make_options
+from eunomia.contract.bundles import Bundle, Part, offer_classes
+from eunomia.contract.decisions import RecordTable
+from eunomia.contract.options import make_options
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
 from eunomia.units import JobId, Version
 from eunomia_plugins.elasticity.range import Range, RangeOptions

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eunomia.bundles import ByBundle, MachineClasses, Part
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.contract.bundles import ByBundle, MachineClasses, Part
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_plugins.themis.rho import BidContext, bid, ideal_seconds, rho, rho_now
 from eunomia_plugins.themis.work import RemainingWork, split

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eunomia.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia_plugins.themis.apps import useful
 
 

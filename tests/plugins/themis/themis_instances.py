@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from eunomia.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
 from eunomia.units import Ints
 
 

@@ -1,0 +1,110 @@
+"""The answer of an allocation: whole GPUs for each claim, or shares that refiners turn into whole GPUs."""
+
+from typing import Self
+
+import numpy as np
+
+from eunomia.contract.claims import Claims
+from eunomia.contract.memos import Memo
+from eunomia.contract.records import Record
+from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
+from eunomia.model.shapes import builds
+from eunomia.units import NEVER, Ints, Misfit, Reals, Rest, Rows, Seconds, Unit
+
+
+@builds
+class Pins:
+    """GPUs of a claim on particular machines: entry i gives ``gpus[i]`` of ``machine[i]`` to claim ``claim[i]``."""
+
+    claim: Rows
+    """Index into the claims."""
+    machine: Rows
+    gpus: Ints
+
+
+@builds
+class AmountRange:
+    """By claim: the least amount that it must get and the most that it can use, for all its GPUs together."""
+
+    least: Reals
+    most: Reals
+
+
+@builds
+class Grants:
+    """Whole GPUs of the offer; a claim also keeps the GPUs that it holds outside the offer.
+
+    For a job without GPUs outside the offer this is its whole new size, not an increment.
+    """
+
+    gpus: Ints
+    """By claim."""
+    gpu_type: Rows | None = None
+    """By claim; None or -1: any type."""
+    cpus: AmountRange | None = None
+    """None: the job's request, or a part of the machine in proportion to GPUs."""
+    memory_gib: AmountRange | None = None
+    pins: Pins | None = None
+    """None: the placement chooses the machines."""
+
+
+@builds
+class TimeShares:
+    """[claim, GPU type]: fraction of time that a claim runs at its gang's size; each row sums to at most 1 (Gavel)."""
+
+    share: Reals
+    since: Seconds
+
+
+@builds
+class DeviceShares:
+    """[claim, GPU type]: GPUs held on average over time (OEF)."""
+
+    gpus: Reals
+    since: Seconds
+
+
+Amount = Grants | TimeShares | DeviceShares
+
+
+@builds
+class Allocation:
+    """An amount for each claim, in order of service; the amounts may exceed the offer."""
+
+    claims: Claims
+    amount: Amount
+    order: Rows
+    """Indices of claims, first served first."""
+    standby: Rows | None = None
+    """Indices of claims that get GPUs left over after ``order`` is served."""
+    on_misfit: Misfit = Misfit.SKIP
+    rest: Rest = Rest.KEEP
+    """Whether claims that it does not name keep the GPUs that they hold of the offer."""
+    lease: Seconds | Reals | None = None
+    """Length of the leases in seconds, one for all or by claim; None: the offer's."""
+    protected: Seconds | Reals = Seconds(0.0)
+    """Seconds from the start of a lease during which no round may take its GPUs; one for all or by claim."""
+    wake_at: Seconds = NEVER
+    """The time of the next round, in seconds, even without an event."""
+    starts_at: Reals | None = None
+    """By claim: planned start in seconds; NaN: not known."""
+    verdicts: Verdicts = NO_VERDICTS
+    """``rows`` are rows of the claims' unit."""
+    record: Record | None = None
+    memo: Memo | None = None
+
+    @classmethod
+    def to_jobs(cls, jobs: Rows, gpus: Ints, *, otherwise: Reason) -> Self:
+        """Grant whole GPUs to jobs in order of service; each number is the job's whole new size.
+
+        Args:
+            jobs: job rows, first served first.
+            gpus: by job; 0 turns the job down.
+            otherwise: the reason for the jobs at 0.
+        """
+        return cls(
+            claims=Claims(unit=Unit.JOB, rows=jobs),
+            amount=Grants(gpus=gpus),
+            order=np.flatnonzero(gpus > 0).astype(np.int32),
+            verdicts=turned_down(jobs[gpus <= 0], otherwise),
+        )

@@ -1,0 +1,375 @@
+"""Bids as numbers of GPUs on machines: bundles that a claim would take, and the ρ that it expects with each.
+
+A bundle names machines by class. A class holds machines with GPUs of one type, in one rack, with equally many on offer,
+on which no bidder holds GPUs; a machine on which a bidder holds GPUs is a class of its own. A cluster of 512 equal
+machines is thus one class, and the length of a table does not depend on the size of the cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import Scores
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
+from eunomia.units import Ints, Reals
+
+MOST_ROWS = 256
+"""The most rows that one claim may bid."""
+MOST_PARTS = 32
+"""The most parts that one row may have."""
+
+
+def _ints(values: npt.ArrayLike) -> Ints:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _starts(lengths: Iterable[int]) -> Ints:
+    """Return the offsets of consecutive pieces of these lengths, with a leading 0."""
+    return np.concatenate(([0], np.cumsum(_ints(list(lengths))))).astype(np.int64)
+
+
+class Part(NamedTuple):
+    """``gpus`` GPUs on each of ``machines`` machines of a class."""
+
+    machine_class: int
+    gpus: int
+    machines: int = 1
+
+
+class Bundle(NamedTuple):
+    """A row of a bid: the parts it asks for, and the claim's ρ with its unexpired GPUs and these."""
+
+    rho: float
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """GPUs in all."""
+        return sum(part.gpus * part.machines for part in self.parts)
+
+
+@builds
+class MachineClasses:
+    """Machines on offer, class by class; class ``k`` has ``machine[start[k]:start[k + 1]]``.
+
+    Attributes:
+        start: [classes + 1] offsets into ``machine``.
+        machine: machine rows, ascending within a class.
+        free: [classes] GPUs on offer on each machine of the class.
+        gpu_type: [classes] GPU type.
+        rack: [classes] rack.
+    """
+
+    start: Ints
+    machine: Ints
+    free: Ints
+    gpu_type: Ints
+    rack: Ints
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        machine: npt.ArrayLike,
+        free: npt.ArrayLike,
+        gpu_type: npt.ArrayLike,
+        rack: npt.ArrayLike,
+        named: npt.ArrayLike = (),
+    ) -> Self:
+        """Group machines with GPUs on offer by GPU type, rack and free count.
+
+        Args:
+            machine: rows of machines; columns ``free``, ``gpu_type`` and ``rack`` are parallel to it.
+            free: GPUs on offer on each; a machine with none is left out.
+            gpu_type: GPU type of each.
+            rack: rack of each; one value for all where racks make no difference.
+            named: machines that are classes of their own, since a bidder holds GPUs there.
+        """
+        columns = np.column_stack([_ints(column) for column in (gpu_type, rack, free, machine)]).reshape(-1, 4)
+        columns = columns[columns[:, 2] > 0]
+        own = np.where(np.isin(columns[:, 3], _ints(named)), columns[:, 3], -1)
+        order = np.lexsort((columns[:, 3], own, -columns[:, 2], columns[:, 1], columns[:, 0]))
+        columns, own = columns[order], own[order]
+        keys = np.column_stack([columns[:, :3], own])
+        first = np.ones(len(keys), dtype=bool)
+        first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        heads = np.flatnonzero(first)
+        return cls(
+            start=np.append(heads, len(keys)).astype(np.int64),
+            machine=columns[:, 3].copy(),
+            free=columns[heads, 2],
+            gpu_type=columns[heads, 0],
+            rack=columns[heads, 1],
+        )
+
+    def __len__(self) -> int:
+        return int(self.free.size)
+
+    @property
+    def machines(self) -> Ints:
+        """[classes] machines in each class."""
+        return np.diff(self.start)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on offer in all."""
+        return int(self.machines @ self.free)
+
+    def members(self, machine_class: int) -> Ints:
+        """Machine rows of a class."""
+        return self.machine[self.start[machine_class] : self.start[machine_class + 1]]
+
+    def without(self, machines: npt.ArrayLike) -> Self:
+        """Return the same classes, in the same order, with these machines taken out of them."""
+        kept = ~np.isin(self.machine, _ints(machines))
+        return type(self)(
+            start=np.concatenate(([0], np.cumsum(kept)))[self.start].astype(np.int64),
+            machine=self.machine[kept],
+            free=self.free,
+            gpu_type=self.gpu_type,
+            rack=self.rack,
+        )
+
+    def same(self, other: Self) -> bool:
+        """Return whether both group the same machines in the same way."""
+        names = ("start", "machine", "free", "gpu_type", "rack")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+
+@builds
+class ByBundle:
+    """A valuation as bid tables (Themis, Tables 2 and 3): the ρ of each claim with each bundle.
+
+    Claim ``i`` has rows ``start[i]:start[i + 1]``; row ``r`` has parts ``part_start[r]:part_start[r + 1]``. A row
+    uses as few machines of a class as possible: no two of its parts in a class fit one machine together. Parts of one
+    row therefore never share a machine, and the locality of a row is the same however it is placed.
+
+    Attributes:
+        classes: the machines on offer.
+        now: [claims] ρ with the GPUs that the claim holds already, finite and positive (an app without GPUs:
+            docs/decisions/0020).
+        start: [claims + 1] offsets into the rows.
+        rho: [rows] ρ if the claim holds its unexpired GPUs and the row's, finite and positive; less is better.
+        part_start: [rows + 1] offsets into the parts.
+        part_class: [parts] class of the machines.
+        part_gpus: [parts] GPUs on each machine.
+        part_machines: [parts] number of machines.
+    """
+
+    classes: MachineClasses
+    now: Reals
+    start: Ints
+    rho: Reals
+    part_start: Ints
+    part_class: Ints
+    part_gpus: Ints
+    part_machines: Ints
+
+    @classmethod
+    def of(cls, classes: MachineClasses, now: npt.ArrayLike, bids: Sequence[Sequence[Bundle]]) -> Self:
+        """Build a table from one list of bundles for each claim."""
+        rows = [row for bid in bids for row in bid]
+        parts = [part for row in rows for part in row.parts]
+        columns = _ints(parts).reshape(-1, 3)
+        return cls(
+            classes=classes,
+            now=np.asarray(now, dtype=np.float64),
+            start=_starts(len(bid) for bid in bids),
+            rho=np.asarray([row.rho for row in rows], dtype=np.float64),
+            part_start=_starts(len(row.parts) for row in rows),
+            part_class=columns[:, 0].copy(),
+            part_gpus=columns[:, 1].copy(),
+            part_machines=columns[:, 2].copy(),
+        )
+
+    @classmethod
+    def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
+        """Join tables into one with all their claims, in their order.
+
+        Tables with other classes are rewritten for these; rows with machines that these classes lack are dropped.
+        """
+        bids = [bid for table in tables for bid in table._written_for(classes)]
+        return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
+
+    def __len__(self) -> int:
+        return int(self.now.size)
+
+    @property
+    def sizes(self) -> Ints:
+        """[rows] GPUs of each row."""
+        total = np.concatenate(([0], np.cumsum(self.part_gpus * self.part_machines)))
+        return total[self.part_start[1:]] - total[self.part_start[:-1]]
+
+    @property
+    def claim_of_row(self) -> Ints:
+        """[rows] the claim that bids each row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    def rows(self, claim: int) -> range:
+        """Row numbers of a claim."""
+        return range(int(self.start[claim]), int(self.start[claim + 1]))
+
+    def parts(self, row: int) -> tuple[Part, ...]:
+        """Parts of a row."""
+        span = slice(self.part_start[row], self.part_start[row + 1])
+        columns = (self.part_class[span], self.part_gpus[span], self.part_machines[span])
+        return tuple(map(Part, *(column.tolist() for column in columns)))
+
+    def bundles(self, claim: int) -> Iterator[Bundle]:
+        """Yield the bundles that a claim bids, row by row; ``of`` builds the same table from them."""
+        return (Bundle(float(self.rho[row]), self.parts(row)) for row in self.rows(claim))
+
+    def select(self, claims: npt.ArrayLike) -> Self:
+        """Return the table of some claims, in the given order."""
+        chosen = _ints(claims)
+        return type(self).of(self.classes, self.now[chosen], [list(self.bundles(int(claim))) for claim in chosen])
+
+    def without(self, machines: npt.ArrayLike) -> Self:
+        """Return the table without these machines; rows that no longer fit their classes are dropped."""
+        classes = self.classes.without(machines)
+        bids = [[row for row in self.bundles(claim) if _fits(row.parts, classes)] for claim in range(len(self))]
+        return type(self).of(classes, self.now, bids)
+
+    def _written_for(self, classes: MachineClasses) -> list[list[Bundle]]:
+        """Return the bids of each claim rewritten for other classes of the same machines."""
+        bids = [list(self.bundles(claim)) for claim in range(len(self))]
+        if self.classes.same(classes):
+            return bids
+        home = {int(machine): kind for kind in range(len(classes)) for machine in classes.members(kind)}
+        to = [_one_class(self.classes.members(kind), home) for kind in range(len(self.classes))]
+        alike = [kind >= 0 and self.classes.free[old] == classes.free[kind] for old, kind in enumerate(to)]
+        rewritten = [
+            [
+                Bundle(row.rho, tuple(part._replace(machine_class=to[part.machine_class]) for part in row.parts))
+                for row in bid
+                if all(alike[part.machine_class] for part in row.parts)
+            ]
+            for bid in bids
+        ]
+        return [[row for row in bid if _fits(row.parts, classes)] for bid in rewritten]
+
+    def replaced(self, claim: int, bid: Self) -> Self:
+        """Return the table with this claim replaced by the only claim of ``bid``."""
+        bids = [list(bid.bundles(0)) if one == claim else list(self.bundles(one)) for one in range(len(self))]
+        now = self.now.copy()
+        now[claim] = bid.now[0]
+        return type(self).of(self.classes, now, bids)
+
+    def derive(self, kind: type[object]) -> object | None:
+        """Derive an order: the claim with the greatest current ρ is the worst off and comes first."""
+        return Scores(score=-self.now) if kind is Scores else None
+
+    def check(self, *, classes: MachineClasses | None = None, place: str | None = None) -> None:
+        """Check that a table fits its offer.
+
+        Args:
+            classes: the offer's; None: the table's own.
+            place: the table's author, for the error.
+
+        Raises:
+            InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a
+                class that does not exist, more GPUs or machines than there are, or two parts of a class that would
+                fit one machine.
+        """
+        if classes is not None and not self.classes.same(classes):
+            raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
+        _check_shape(self, place)
+        _check_values(self, place)
+        _check_parts(self, place)
+
+
+def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
+    """Group the machines of an offer into classes; the arbiter and all bidders compute the same classes."""
+    machine, free = np.unique(cluster.machine[offer.gpus], return_counts=True)
+    return MachineClasses.of(
+        machine=machine,
+        free=free,
+        gpu_type=cluster.machine_type[machine],
+        rack=cluster.machine_rack[machine],
+        named=offer.named,
+    )
+
+
+def _one_class(machines: Ints, home: dict[int, int]) -> int:
+    """Return the class that contains all these machines; -1: no class does."""
+    kinds = {home.get(int(machine), -1) for machine in machines}
+    return kinds.pop() if len(kinds) == 1 else -1
+
+
+def _fits(parts: Iterable[Part], classes: MachineClasses) -> bool:
+    needed = np.zeros(len(classes), dtype=np.int64)
+    for part in parts:
+        needed[part.machine_class] += part.machines
+    return bool((needed <= classes.machines).all())
+
+
+def _refuse(rule: str, value: object, place: str | None) -> InputError:
+    return InputError(rule, value=str(value), place=place)
+
+
+def _check_shape(table: ByBundle, place: str | None) -> None:
+    """Check that offsets ascend to the end of their columns, and that no bid is too long."""
+    ends = ((table.start, table.rho.size), (table.part_start, table.part_class.size))
+    lengths = (table.now.size, table.rho.size)
+    for (offsets, end), length in zip(ends, lengths, strict=True):
+        if offsets.size != length + 1 or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+            raise _refuse("offsets of a bid must ascend from 0 to the end of their column", offsets[:8].tolist(), place)
+    if not table.part_class.size == table.part_gpus.size == table.part_machines.size:
+        raise _refuse("the parts of a bid must have a class, GPUs and machines each", table.part_class.size, place)
+    for what, offsets, most in (("rows", table.start, MOST_ROWS), ("parts", table.part_start, MOST_PARTS)):
+        longest = int(np.diff(offsets).max(initial=0))
+        if longest > most:
+            raise _refuse(f"a bid must have at most {most} {what}", longest, place)
+
+
+def _check_values(table: ByBundle, place: str | None) -> None:
+    """Check that every ρ is a positive number."""
+    for column in (table.now, table.rho):
+        bad = column[~(np.isfinite(column) & (column > 0))]
+        if bad.size:
+            raise _refuse("rho of a bid must be a positive number", bad[0], place)
+
+
+def _check_parts(table: ByBundle, place: str | None) -> None:
+    """Check that every part is on offer and that no row claims a GPU twice."""
+    classes, kind = table.classes, table.part_class
+    if ((kind < 0) | (kind >= len(classes))).any():
+        raise _refuse(f"a bid must name one of the offer's {len(classes)} classes of machines", kind.tolist(), place)
+    if (np.diff(table.part_start) < 1).any():
+        raise _refuse("a row of a bid must ask for something", "an empty bundle", place)
+    out = (table.part_gpus < 1) | (table.part_gpus > classes.free[kind])
+    if out.any():
+        raise _refuse("a bid must ask for 1 to as many GPUs as a machine offers", table.part_gpus[out][0], place)
+    if (table.part_machines < 1).any():
+        raise _refuse("a bid must ask for at least one machine", table.part_machines.min(), place)
+    row = np.repeat(np.arange(table.rho.size), np.diff(table.part_start))
+    group = row * max(len(classes), 1) + kind
+    keys, inverse = np.unique(group, return_inverse=True)
+    machines = np.bincount(inverse, weights=table.part_machines)
+    over = machines > classes.machines[keys % max(len(classes), 1)]
+    if over.any():
+        raise _refuse("a bid must ask for at most as many machines as its class has", int(machines[over][0]), place)
+    _check_spread(table, group, place)
+
+
+def _check_spread(table: ByBundle, group: Ints, place: str | None) -> None:
+    """Reject a row if its two smallest parts in a class fit on one machine."""
+    order = np.lexsort((table.part_gpus, group))
+    gpus, owner = table.part_gpus[order], group[order]
+    head = np.ones(owner.size, dtype=bool)
+    head[1:] = owner[1:] != owner[:-1]
+    least = np.flatnonzero(head)
+    many = table.part_machines[order][least] > 1
+    following = np.minimum(least + 1, owner.size - 1)
+    second = np.where(many, gpus[least], np.where(owner[following] == owner[least], gpus[following], -1))
+    second = np.where(~many & (following == least), -1, second)
+    fits = (second > 0) & (gpus[least] + second <= table.classes.free[table.part_class[order][least]])
+    if fits.any():
+        first = int(np.flatnonzero(fits)[0])
+        value = f"{gpus[least][first]} and {second[first]} GPUs apart"
+        raise _refuse("a bundle must put what fits one machine of a class on one machine", value, place)

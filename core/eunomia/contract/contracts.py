@@ -1,0 +1,74 @@
+"""What a stage of a plugin needs, gives and promises; an undeclared feature is neither needed nor given."""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from eunomia.model.shapes import value
+from eunomia.units import ZERO, Cause, Seconds, Stage
+
+
+class Feature(Enum):
+    """What a stage can need from the stages before it, or give to the stages after it."""
+
+    MANY_SIZES = "rates or sizes at many numbers of GPUs"
+    RATES = "rates by size"
+    SCORES = "an order of claims"
+    BY_TYPE = "speedups by GPU type"
+    BY_SIZE = "values by size"
+    BY_BUNDLE = "values of bundles"
+    OVER_TIME = "utility over a window"
+    TIME_SHARES = "shares of time by GPU type"
+    DEVICE_SHARES = "shares of devices by GPU type"
+    GRANTS = "whole GPUs"
+    PINNED = "GPUs on particular machines"
+    JOB_CLAIMS = "claims of jobs"
+    """A refiner that gives these and needs no shares divides grants of apps, users or groups; a profile that puts it
+    after claims of jobs is rejected."""
+    APP_CLAIMS = "claims of apps"
+    ONE_GPU_TYPE = "a cluster of one GPU type"
+    EQUAL_MACHINES = "machines of one size"
+    CPUS_AND_MEMORY = "CPUs and memory of every machine"
+
+
+CLUSTER_FEATURES = frozenset({Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES, Feature.CPUS_AND_MEMORY})
+"""Features that the cluster gives rather than a stage."""
+
+
+class Promise(Enum):
+    """Properties that a stage guarantees; the conformance suite audits them."""
+
+    WORK_CONSERVING = "no claim with a feasible placement in what is left was left out"
+    SEPARABLE = "the value of two apps' rows is the two apps' values"
+    HONOURS_PINS = "pinned GPUs are placed on the machines named"
+    SHARING_INCENTIVE = "no app is worse off than with an equal share of the cluster"
+
+
+@value
+class Contract:
+    """The contract of one stage of a plugin."""
+
+    needs: frozenset[Feature] = frozenset()
+    gives: frozenset[Feature] = frozenset()
+    promises: frozenset[Promise] = frozenset()
+
+
+Contracts = Mapping[Stage, Contract]
+NO_CONTRACT = Contract()
+
+
+@value
+class Triggers:
+    """The events and times that start a round; a profile's ``[rounds]`` overrides them."""
+
+    on: frozenset[Cause]
+    every: Seconds | None = None
+    """A period in seconds; a round starts at each multiple of it. None: no period."""
+    settle: Seconds = ZERO
+    """Seconds that a round waits after the first event, so that several events share one round."""
+    all_on: frozenset[Cause] = frozenset()
+    """Causes whose rounds may reassign every unprotected GPU, not only free ones."""
+    when_served: bool = True
+    """Whether such a round calls the stages even if no job waits and every running job has its largest size. A round
+    that may only assign free GPUs never does."""
+    when_full: bool = True
+    """Whether a round that may only assign free GPUs calls the stages even if no GPU is free."""

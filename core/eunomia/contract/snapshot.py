@@ -1,0 +1,163 @@
+"""The state that a stage reads: read-only columns that the core keeps up to date, valid during the call."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Set
+from typing import Protocol
+
+import numpy as np
+
+from eunomia.contract.memos import Memos
+from eunomia.model.changes import Changes
+from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import Forecast
+from eunomia.model.leases import Holdings
+from eunomia.model.ledger import Ledger
+from eunomia.model.shapes import builds, lazy, reads
+from eunomia.model.space import Space
+from eunomia.model.workload import Apps, Jobs, Users
+from eunomia.units import Cause, Ints, Locality, Reals, Rows, Seconds, Version
+
+
+@builds
+class Measured:
+    """A rate that an app master measured: iterations a second."""
+
+    job: int
+    gpus: int
+    gpu_type: str
+    locality: Locality
+    rate: float
+
+
+class FindService(Protocol):
+    """Computes the service that jobs have attained; see ``Snapshot.service``."""
+
+    def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """See ``Snapshot.service``."""
+        ...
+
+
+class LiveIndex(Protocol):
+    """Sets and sums that the arbiter keeps up to date, so that a stage need not scan the columns. Read only."""
+
+    @property
+    def space(self) -> Space:
+        """Free GPUs; a stage copies them before it takes any."""
+        ...
+
+    @property
+    def plain(self) -> bool:
+        """True: no job has to release a GPU, and every lease names its job."""
+        ...
+
+    @property
+    def proportional(self) -> bool:
+        """True: every job asks for and holds CPUs and memory in proportion to its GPUs."""
+        ...
+
+    @property
+    def waiting(self) -> Set[int]:
+        """Rows of waiting jobs."""
+        ...
+
+    @property
+    def nobody_overdue(self) -> bool:
+        """True: every lease that ended was renewed."""
+        ...
+
+    @property
+    def overdue(self) -> list[int]:
+        """Rows of jobs with a lease that ended, is not protected and was not renewed."""
+        ...
+
+    def gpus_of(self, job: int) -> Ints:
+        """GPUs of a job's own lease, ascending; empty where it has none."""
+        ...
+
+    def protected_until(self, job: int) -> float:
+        """The time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
+        ...
+
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """See ``Snapshot.service_of``."""
+        ...
+
+
+@reads
+class Snapshot:
+    """The state at ``now``. Columns have a row for each job, app, user or GPU; unused rows hold fill values."""
+
+    now: Seconds
+    round: int
+    version: Version
+    causes: frozenset[Cause]
+    cluster: Cluster
+    users: Users
+    apps: Apps
+    jobs: Jobs
+    active: Rows
+    """Rows of jobs that are neither paused nor finished, by arrival."""
+    active_apps: Rows
+    """Rows of apps, by arrival."""
+    holdings: Holdings
+    """One row for each GPU."""
+    forecasts: Mapping[int, Forecast]
+    """By app row; only apps that reported one."""
+    measured: Mapping[int, tuple[Measured, ...]]
+    """By job row; only jobs with measured rates."""
+    ledger: Ledger
+    memos: Memos
+    kinds: tuple[str, ...]
+    """Names of kinds of job; ``jobs.job_kind`` indexes them."""
+    seed: int
+    find_changes: Callable[[Version], Changes | None]
+    narrow: "Callable[[int], Snapshot]"
+    arrivals: Ints | None = None
+    """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
+    find_service: "FindService | None" = None
+    """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
+    sets: "LiveIndex | None" = None
+    """The live index of the arbiter; None: only the columns are available."""
+
+    def changed(self, since: Version) -> Changes | None:
+        """Rows changed since a version that the plugin saw; None: too long ago, the plugin rebuilds what it caches."""
+        return self.find_changes(since)
+
+    def iterations_left(self, jobs: Rows) -> Reals:
+        """Iterations left for each of these jobs at ``now``; NaN where the total is not known."""
+        table = self.jobs
+        since = table.since[jobs]
+        ran = np.where(np.isnan(since), 0.0, (self.now - since) * table.rate[jobs])
+        return np.maximum(table.iterations[jobs] - table.done[jobs] - ran, 0.0)
+
+    def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """Return the attained service of jobs as linear functions of time: the value at time 0, and the gain a second.
+
+        Args:
+            jobs: job rows.
+            by_gpus: whether service is in GPU-seconds rather than seconds.
+        """
+        if self.find_service is not None:
+            return self.find_service(jobs, by_gpus=by_gpus)
+        ledger = self.ledger.jobs
+        attained = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
+        return attained, np.zeros(jobs.size)
+
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """Return the attained service of one job; see ``service``."""
+        if self.sets is not None:
+            return self.sets.service_of(job, by_gpus=by_gpus)
+        at_zero, each = self.service(np.array([job]), by_gpus=by_gpus)
+        return at_zero.item(), each.item()
+
+    def rng(self, plugin: str) -> np.random.Generator:
+        """Return a generator seeded by seed, round and plugin: the same snapshot gives the same draws."""
+        text = f"{self.seed}/{self.round}/{plugin}".encode()
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
+
+    def only(self, app: int) -> "Snapshot":
+        """Return what this app's master may see: its app as row 0 and its jobs; other holders are hidden."""
+        return self.narrow(app)
+
+
+lazy(Snapshot, "active", "active_apps", "ledger", "kinds")

@@ -1,0 +1,147 @@
+"""The stages of a profile as typed callables, looked up once and called without pluggy."""
+
+from typing import Protocol
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.contracts import NO_CONTRACT, Contract, Contracts, Triggers
+from eunomia.contract.decisions import Decision
+from eunomia.contract.explanations import Explanation
+from eunomia.contract.memos import Memo
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.valuations import Valuations
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
+from eunomia.units import Cause, JobId, Scope, Seconds, Stage
+
+
+class ElasticityStage(Protocol):
+    """A bound ``eunomia_elasticity``."""
+
+    def __call__(self, snapshot: Snapshot) -> Menus:
+        """See the hook."""
+        ...
+
+
+class ValuationStage(Protocol):
+    """A bound ``eunomia_valuation``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """See the hook."""
+        ...
+
+
+class OfferStage(Protocol):
+    """A bound ``eunomia_offer``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
+        """See the hook."""
+        ...
+
+
+class AllocationStage(Protocol):
+    """A bound ``eunomia_allocation``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """See the hook."""
+        ...
+
+
+class RefineStage(Protocol):
+    """A bound ``eunomia_refine``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
+        """See the hook."""
+        ...
+
+
+class PlacementStage(Protocol):
+    """A bound ``eunomia_placement``."""
+
+    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
+        """See the hook."""
+        ...
+
+
+class ExplainStage(Protocol):
+    """A bound ``eunomia_explain``."""
+
+    def __call__(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
+        """See the hook."""
+        ...
+
+
+class TriggersHook(Protocol):
+    """A bound ``eunomia_triggers``."""
+
+    def __call__(self, cluster: Cluster) -> Triggers:
+        """See the hook."""
+        ...
+
+
+DEFAULT_TRIGGERS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+
+
+@builds
+class Rounds:
+    """The profile's ``[rounds]``; None: the value that the allocation declares."""
+
+    on: frozenset[Cause] | None = None
+    every: Seconds | None = None
+    settle: Seconds | None = None
+    scope: Scope | None = None
+    lease: Seconds | None = None
+    """Length of a lease; None: unlimited."""
+    protected: Seconds | None = None
+    bid_deadline: Seconds | None = None
+    """Seconds that app masters have to bid; None: the arbiter values every app itself."""
+    suspend_grace: Seconds = Seconds(30.0)
+    """Seconds from the warning to a suspended job until it is killed."""
+    faults_allowed: int = 3
+    """Consecutive faulty rounds before the fallback profile takes over."""
+
+    def triggers(self, declared: Triggers) -> Triggers:
+        """Return the allocation's triggers with the profile's overrides."""
+        on = self.on if self.on is not None else declared.on
+        if self.on is None and self.every is not None:
+            on = frozenset()
+        scope = self.scope
+        all_on = declared.all_on if scope is None else (frozenset(Cause) if scope is Scope.ALL else frozenset())
+        return Triggers(
+            on=on,
+            every=self.every if self.every is not None else declared.every,
+            settle=self.settle if self.settle is not None else declared.settle,
+            all_on=all_on,
+            when_served=declared.when_served,
+            when_full=declared.when_full,
+        )
+
+
+@builds
+class Stages:
+    """A loaded profile: its stages as callables, the plugin of each, their contracts, and the rounds."""
+
+    profile: str
+    elasticity: ElasticityStage
+    valuation: ValuationStage
+    allocation: AllocationStage
+    placement: PlacementStage
+    refiners: tuple[RefineStage, ...] = ()
+    offer: OfferStage | None = None
+    triggers: TriggersHook | None = None
+    names: dict[Stage, str]
+    """Plugin name by stage; those of refiners are in ``refiner_names``."""
+    refiner_names: tuple[str, ...] = ()
+    contracts: dict[Stage, Contracts]
+    """By stage, all contracts of its plugin."""
+    explain: dict[str, ExplainStage]
+    """By plugin name."""
+    rounds: Rounds
+    memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
+    """Memo types by plugin and stage, to restore memos from a journal."""
+
+    def contract(self, stage: Stage) -> Contract:
+        """Return the contract of a stage."""
+        return self.contracts.get(stage, {}).get(stage, NO_CONTRACT)

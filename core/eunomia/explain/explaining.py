@@ -1,0 +1,285 @@
+"""Why a job waits, in words and numbers, what would free it, and when it is likely to start.
+
+The last verdict is taken, the plugin that gave it is asked, and the job is tried again on copies of the state (see
+``Trials``): so what is said to free it has been tried.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.explanations import Explanation
+from eunomia.contract.stages import Stages
+from eunomia.contract.verdicts import Reason
+from eunomia.explain.facts import Facts, facts_of
+from eunomia.explain.reasons import SENTENCES
+from eunomia.explain.remedies import NOTHING_FREES, Way, Ways
+from eunomia.explain.what_if import Trials
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import LeaseState
+from eunomia.model.shapes import value
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.show import show
+from eunomia.state.state import STAGES
+from eunomia.units import NONE, AppId, JobId, Seconds, Stage
+
+log = structlog.get_logger()
+
+PART_OF_WAITS = 0.9
+BY_CORE = (Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
+"""Reasons that follow from events alone, whatever a plugin said before."""
+
+
+@value
+class Why:
+    """Why a job waits."""
+
+    job: JobId
+    app: AppId
+    state: str
+    """A ``JobState`` in lower case."""
+    seconds: float
+    """How long it has been in that state."""
+    reason: Reason | None
+    """None: it does not wait."""
+    stage: Stage | None
+    plugin: str
+    """Empty: the arbiter itself."""
+    round: int
+    said_seconds_ago: float
+    sentence: str
+    """The reason as a sentence with numbers."""
+    said: str
+    """The plugin's own words; empty: none."""
+    numbers: Mapping[str, float]
+    frees: tuple[Way, ...]
+    starts_in: tuple[float, float] | None
+    """Seconds from now, earliest and latest; None: not known."""
+    basis: str = ""
+    """Where ``starts_in`` comes from."""
+
+    @property
+    def text(self) -> str:
+        """The sentence and the plugin's words; of an auction, its own words say it all."""
+        if self.said and self.reason in _AUCTIONED:
+            return self.said
+        return " ".join(filter(None, (self.sentence, self.said)))
+
+
+_AUCTIONED = (Reason.NOT_OFFERED, Reason.OUTBID, Reason.HELD_BACK)
+
+
+def explain(
+    arbiter: Arbiter,
+    job: JobId,
+    *,
+    stages: Stages,
+    fallback: Stages | None = None,
+    rounds: Sequence[Decision] = (),
+    now: Seconds | None = None,
+) -> Why:
+    """Explain why a job of an arbiter waits; the arbiter is only read.
+
+    Args:
+        arbiter: that has the job.
+        job: that waits, or does not.
+        stages: of the chosen profile, made for this: not those that serve, whose caches must not see the trials.
+        fallback: likewise of the fallback; None: the same stages.
+        rounds: the last decisions that made a round, oldest first.
+        now: the moment; None: that of the last step.
+
+    Raises:
+        KeyError: the arbiter has no such job.
+    """
+    moment = Seconds(max(arbiter.state.now, arbiter.state.now if now is None else now))
+    return Explainer(arbiter.save(), arbiter.state.cluster, stages, fallback or stages, rounds, moment).explain(job)
+
+
+class Explainer:
+    """Explains jobs of one moment; what it is given is only read, and nothing of it but the bytes is kept.
+
+    Args:
+        saved: of ``Arbiter.save``.
+        cluster: of that arbiter.
+        stages: see ``explain``.
+        fallback: see ``explain``.
+        rounds: see ``explain``.
+        now: the moment.
+    """
+
+    def __init__(
+        self,
+        saved: bytes,
+        cluster: Cluster,
+        stages: Stages,
+        fallback: Stages,
+        rounds: Sequence[Decision],
+        now: Seconds,
+    ) -> None:
+        self.now = now
+        self.rounds = tuple(rounds)
+        self.trials = Trials(saved, cluster, stages, fallback, now)
+
+    def explain(self, job: JobId) -> Why:
+        """Explain one job; see ``explain``."""
+        return _Case(self, job).why()
+
+
+class _Case:
+    """One job, and a copy of the state on which to look things up."""
+
+    def __init__(self, all_of_it: Explainer, job: JobId) -> None:
+        self.trials, self.rounds, self.now = all_of_it.trials, all_of_it.rounds, all_of_it.now
+        self.arbiter = all_of_it.trials.copy()
+        self.state = self.arbiter.state
+        self.state.advance(self.now)
+        if self.state.job_row(job) == NONE:
+            raise KeyError(job)
+        self.job, self.row = job, self.state.job_row(job)
+        self.app_row = int(self.state.jobs.live.app[self.row])
+        self.app = self.state.app_id(self.app_row)
+        self.kind = JobState(int(self.state.jobs.live.state[self.row]))
+        self.reason = self._reason()
+
+    def why(self) -> Why:
+        kept = self.state.job_accounts.live
+        core = self.reason in BY_CORE or self.reason is None
+        stage = None if core or int(kept.stage[self.row]) < 0 else STAGES[int(kept.stage[self.row])]
+        plugin = "" if core else self.state.turned_down_by(self.row)
+        facts = facts_of(self.arbiter, self.row, self.reason, self._decision())
+        said = self._said(plugin, facts)
+        ways = Ways(self.arbiter, self.trials, self.job, facts)
+        frees = ways.listed(() if said is None else said.frees)
+        starts, basis, more = self._starts(ways, frees, said)
+        return Why(
+            job=self.job,
+            app=self.app,
+            state=self.kind.name.lower(),
+            seconds=self._seconds(),
+            reason=self.reason,
+            stage=stage,
+            plugin=plugin,
+            round=int(kept.round[self.row]),
+            said_seconds_ago=max(0.0, float(self.now - kept.since[self.row])),
+            sentence="" if self.reason is None else facts.sentence(SENTENCES[self.reason].sentence),
+            said="" if said is None else said.text,
+            numbers={} if self.reason is None else self._numbers(facts, said) | more,
+            frees=frees,
+            starts_in=starts,
+            basis=basis,
+        )
+
+    # --- what is so ------------------------------------------------------------------------------------------------
+
+    def _reason(self) -> Reason | None:
+        if self.kind is JobState.STARTING:
+            lease = self.state.leases.get(int(self.state.job_accounts.live.lease[self.row]))
+            return Reason.AWAITING_RELEASE if lease is not None and lease.state is LeaseState.PENDING else None
+        if self.kind not in (JobState.WAITING, JobState.PAUSED):
+            return None
+        return self.state.reason(self.row) or Reason.AWAITING_ROUND
+
+    def _seconds(self) -> float:
+        """How long it has been in its state."""
+        jobs, row = self.state.jobs.live, self.row
+        since = float(self.state.job_accounts.live.since[row])
+        if self.kind is JobState.RUNNING:
+            since = float(jobs.since[row])
+        elif self.kind is JobState.WAITING:
+            # Verdicts change while it waits; it has waited since it last ran, or came.
+            ran = float(self.state.job_ledger.live.last_ran[row])
+            since = float(jobs.arrived[row]) if math.isnan(ran) else ran
+        return max(0.0, float(self.now) - since) if math.isfinite(since) else 0.0
+
+    def _decision(self) -> Decision | None:
+        """The decision that ended the round of the verdict: with auctions, the one that closed its offer."""
+        number = int(self.state.job_accounts.live.round[self.row])
+        return next((made for made in reversed(self.rounds) if made.round == number), None)
+
+    def _said(self, plugin: str, facts: Facts) -> Explanation | None:
+        """The words of the plugin that gave the verdict, and of the valuation where the order decided."""
+        asked = [plugin] if plugin else []
+        if self.reason is Reason.OUTRANKED and facts.place is not None:
+            asked.append(self.arbiter.serving.names.get(Stage.VALUATION, ""))
+        answers = [said for name in dict.fromkeys(asked) if (said := self._asked(name)) is not None]
+        if not answers:
+            return None
+        return Explanation(
+            text=" ".join(said.text for said in answers),
+            numbers={name: number for said in answers for name, number in said.numbers.items()},
+            frees=tuple(way for said in answers for way in said.frees),
+            starts_in=next((said.starts_in for said in answers if said.starts_in is not None), None),
+        )
+
+    def _asked(self, plugin: str) -> Explanation | None:
+        call, decision = self.arbiter.serving.explain.get(plugin), self._decision()
+        if call is None or decision is None:
+            return None
+        try:
+            said = call(show(self.state), decision, self.job)
+        except Exception as error:  # a plugin's fault must not cost an answer
+            log.warning("explain.failed", plugin=plugin, why=f"{type(error).__name__}: {error}")
+            return None
+        return said if isinstance(said, Explanation) else None
+
+    def _numbers(self, facts: Facts, said: Explanation | None) -> dict[str, float]:
+        own = {} if said is None else {name: float(number) for name, number in said.numbers.items()}
+        return facts.numbers() | own
+
+    # --- when ------------------------------------------------------------------------------------------------------
+
+    # --- when ------------------------------------------------------------------------------------------------------
+
+    def _starts(
+        self, ways: Ways, frees: Sequence[Way], said: Explanation | None
+    ) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
+        """When it is likely to start, from what that follows, and the numbers behind it."""
+        planned = self.state.starts_at.get(self.row, math.nan)
+        if self.reason in (None, Reason.PAUSED_BY_APP) or frees[:1] == NOTHING_FREES:
+            return None, "", {}
+        if self.reason is Reason.AWAITING_RELEASE:
+            latest = max((way.in_seconds or 0.0 for way in frees), default=0.0)
+            return (0.0, latest), "the grace of those who leave", {}
+        if planned >= self.now:
+            return (float(planned - self.now),) * 2, "the plan", {}
+        if said is not None and said.starts_in is not None:
+            return said.starts_in, "the plugin", {}
+        if ways.ahead is not None:
+            latest = max(0.0, float(ways.ahead.at - self.now))
+            sooner = [way.in_seconds for way in frees if way.in_seconds is not None and way.what != "text"]
+            rounds = {"rounds_to_wait": float(max(0, ways.ahead.round - self.state.round))}
+            return (min([latest, *sooner]), latest), "leases and jobs end as known, and nobody comes", rounds
+        return self._from_past()
+
+    def _from_past(self) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
+        """From how many rounds its app's waits took: nine of ten ended within so many."""
+        waits = sorted(past_waits(self.rounds, self.app))
+        times = [float(made.now) for made in self.rounds]
+        if len(waits) < 3 or len(times) < 2 or times[-1] <= times[0]:
+            return None, "", {}
+        within = waits[math.ceil(PART_OF_WAITS * len(waits)) - 1]
+        ended = sum(wait <= within for wait in waits)
+        interval = (times[-1] - times[0]) / (len(times) - 1)
+        numbers = {"past_waits": float(len(waits)), "past_waits_within": float(ended), "past_rounds": float(within)}
+        basis = f"{ended} of {len(waits)} waits of {self.app} ended within {within} rounds"
+        return (0.0, within * interval), basis, numbers
+
+
+def past_waits(rounds: Sequence[Decision], app: AppId) -> list[int]:
+    """How many rounds each wait of an app's jobs took that began and ended within these decisions."""
+    began: dict[str, int] = {}
+    waits: list[int] = []
+    for made in rounds:
+        for order in made.transitions:
+            if order.kind is not TransitionKind.START or order.app != app:
+                continue
+            ended = list(began) if order.job is None else [str(order.job)]
+            first = [began.pop(job) for job in ended if job in began]
+            waits += [made.round - min(first)] if first else []
+        for said in made.waiting:
+            if said.reason is not None and said.job.rpartition("/")[0] in (app, ""):
+                began.setdefault(str(said.job), made.round)
+    return waits

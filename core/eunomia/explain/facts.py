@@ -1,0 +1,279 @@
+"""The facts behind a reason: what a waiting job asks for, what there is of it, and where it stands in the order."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from eunomia.contract.decisions import Decision
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.valuations import Scores, Valuations
+from eunomia.contract.verdicts import Reason
+from eunomia.model.leases import GpuState
+from eunomia.model.shapes import builds
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.offering import make_offer
+from eunomia.state.state import State
+from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
+
+
+@builds
+class Facts:
+    """Numbers about one waiting job; GPUs are of its type where it asks for one."""
+
+    reason: Reason | None
+    app: str
+    gpu_type: int
+    type_name: str
+    """Empty: any."""
+    least: int
+    most: int
+    capacity: int
+    """GPUs in service."""
+    down: int
+    """GPUs that are down."""
+    free: int
+    """GPUs that a round could give out now."""
+    widest: int
+    """Most GPUs in service on one machine."""
+    largest: int
+    """Most free GPUs on one machine."""
+    cpus_asked: float
+    """CPUs for its smallest size; NaN: it names none."""
+    cpus_left: float
+    """Most CPUs that a machine with free GPUs has left; inf: not known."""
+    memory_asked: float
+    memory_left: float
+    others_waiting: int
+    place: int | None
+    """In the order of service among those that wait, from 1; None: there is no such order."""
+    ahead_names: tuple[str, ...]
+    """Jobs ahead of it."""
+    received: float
+    """GPU-seconds that its app was leased."""
+    planned_in: float
+    """Seconds; NaN: there is no plan for it."""
+    granted: int
+    """GPUs of its lease, if it has one."""
+    pending: int
+    """Those of them that their last holders have not given back."""
+    again_in: float
+    """Seconds until its pause after a failure ends."""
+    offered: int
+    """GPUs of the open offer; 0: none is open."""
+    closes_in: float
+    faults: int
+    faults_allowed: int
+    fault: str
+    faulty_plugin: str
+
+    def sentence(self, text: str) -> str:
+        """Fill a sentence of ``reasons.SENTENCES``."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return text.format(
+            **fields
+            | {
+                "wanted": self.wanted,
+                "in_service": self.in_service,
+                "granted": f"{self.granted} {_slots(self.granted)}",
+                "planned": f"in {_duration(self.planned_in)}" if self.planned_in >= 0.0 else "later",
+                "again_in": _duration(self.again_in),
+                "round_state": self.round_state,
+                "queue": self.queue,
+            }
+        )
+
+    @property
+    def wanted(self) -> str:
+        """Its sizes in words."""
+        sizes = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+        if self.reason is Reason.NO_SIZE_FITS:
+            sizes = str(self.least)
+        return f"{sizes} {self.slots_of_type(self.most)}"
+
+    @property
+    def in_service(self) -> str:
+        """How many GPUs there are, and how many more there would be."""
+        total = self.capacity + self.down
+        return f"{self.capacity} in service of {total} ({self.down} down)" if self.down else f"{self.capacity}"
+
+    def slots_of_type(self, count: int) -> str:
+        """``slots of V100``."""
+        return _slots(count) + (f" of {self.type_name}" if self.type_name else "")
+
+    @property
+    def queue(self) -> str:
+        """Where it stands among those that wait."""
+        if self.others_waiting == 0:
+            return "nobody else waits"
+        if self.place is None:
+            return f"{self.others_waiting} {'other' if self.others_waiting == 1 else 'others'} waiting"
+        behind = f", behind {names_of(self.ahead_names)}" if self.ahead_names else ""
+        return f"it is number {self.place} of {self.others_waiting + 1} in the order of service{behind}"
+
+    @property
+    def round_state(self) -> str:
+        """What a job awaits that no round has judged yet."""
+        if self.offered:
+            when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
+            return f"An offer of {self.offered} {_slots(self.offered)} is out with the apps; it is decided{when}."
+        if self.free == 0 and self.capacity:
+            held = f"no slot is free: {self.capacity} of {self.capacity} are held"
+            return f"It has not been judged yet; {held}, and a round comes when one is given back; {self.queue}."
+        return f"No round has judged it yet; {self.free} {_slots(self.free)} free now, and {self.queue}."
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers of its sentence, by name."""
+        known = {name: float(getattr(self, name)) for name in _NUMBERS.get(self.reason, ()) if self.reason is not None}
+        if self.reason is Reason.OUTRANKED and self.place is not None:
+            known["place"] = float(self.place)
+        return {name: number for name, number in known.items() if math.isfinite(number)}
+
+
+_NUMBERS: Mapping[Reason | None, tuple[str, ...]] = {
+    Reason.NO_SIZE_FITS: ("least", "capacity", "widest"),
+    Reason.NO_GPU_OF_TYPE: ("least", "free", "capacity"),
+    Reason.FRAGMENTED: ("least", "free", "largest"),
+    Reason.CPUS_SHORT: ("least", "cpus_asked", "cpus_left"),
+    Reason.MEMORY_SHORT: ("least", "memory_asked", "memory_left"),
+    Reason.OUTRANKED: ("least", "free", "others_waiting"),
+    Reason.NOT_OFFERED: ("least", "free"),
+    Reason.OUTBID: ("least", "free"),
+    Reason.HELD_BACK: ("least", "free"),
+    Reason.SHARE_USED_UP: ("least", "received"),
+    Reason.PLANNED_LATER: ("least", "planned_in"),
+    Reason.AWAITING_RELEASE: ("granted", "pending"),
+    Reason.NOT_PROFILED: ("least",),
+    Reason.BACKING_OFF: ("again_in",),
+    Reason.AWAITING_ROUND: ("least", "free", "offered", "closes_in"),
+    Reason.PLUGIN_FAULT: ("faults", "faults_allowed"),
+}
+
+
+def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decision | None) -> Facts:
+    """Gather the facts about one job.
+
+    Args:
+        arbiter: a copy; see ``Trials``.
+        row: of the job.
+        reason: why it waits; None: it does not.
+        decision: of the round that turned it down, if it is still known.
+    """
+    state = arbiter.state
+    jobs, held, cluster = state.jobs.live, state.holdings.live, state.cluster
+    kind = int(jobs.gpu_type[row])
+    least, most = int(jobs.least[row]), int(jobs.most[row])
+    usable = np.ones(cluster.gpus, dtype=bool) if kind == NONE else cluster.gpu_type == kind
+    up = usable & (held.state[: cluster.gpus] != GpuState.DOWN)
+    offer = make_offer(state, Scope.FREE, NEVER)
+    free = offer.gpus[usable[offer.gpus] & (held.lease[offer.gpus] == NONE)]
+    machines = len(cluster.machines)
+    room = np.bincount(cluster.machine[free], minlength=machines)
+    place, ahead = order_of_service(arbiter, row, offer)
+    lease = state.leases.get(int(state.job_accounts.live.lease[row]))
+    pending = 0 if lease is None else int((held.lease[lease.gpus] != lease.id).sum())
+    waiting = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.WAITING)
+    fault = next((one for one in decision.faults if one.stage is not None), None) if decision is not None else None
+    opened = state.open
+    return Facts(
+        reason=reason,
+        app=str(state.app_id(int(jobs.app[row]))),
+        gpu_type=kind,
+        type_name="" if kind == NONE else (cluster.gpu_types[kind] if kind >= 0 else "an unknown type"),
+        least=least,
+        most=most,
+        capacity=int(up.sum()),
+        down=int(usable.sum() - up.sum()),
+        free=int(free.size),
+        widest=int(np.bincount(cluster.machine[up], minlength=1).max()),
+        largest=int(room.max(initial=0)),
+        cpus_asked=float(jobs.cpus[row]) * least,
+        cpus_left=_most_left(cluster.machine_cpus, state, held.cpus, room),
+        memory_asked=float(jobs.memory_gib[row]) * least,
+        memory_left=_most_left(cluster.machine_memory_gib, state, held.memory_gib, room),
+        others_waiting=int(np.count_nonzero(waiting != row)),
+        place=place,
+        ahead_names=ahead,
+        received=float(state.app_ledger.live.gpu_seconds[jobs.app[row]]),
+        planned_in=float(state.starts_at.get(row, math.nan)) - float(state.now),
+        granted=0 if lease is None else int(lease.gpus.size),
+        pending=pending,
+        again_in=max(0.0, float(state.job_accounts.live.ready_at[row]) - float(state.now)),
+        offered=0 if opened is None else int(opened.offer.gpus.size),
+        closes_in=math.inf if opened is None else max(0.0, float(opened.offer.closes_at or NEVER) - float(state.now)),
+        faults=state.faults_in_row,
+        faults_allowed=arbiter.serving.rounds.faults_allowed,
+        fault="no longer known" if fault is None else f"{fault.plugin} ({_stage(fault.stage)}): {fault.what}",
+        faulty_plugin="" if fault is None else fault.plugin,
+    )
+
+
+def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | None, tuple[str, ...]]:
+    """A job's place among those that wait, by the valuation's scores, and the jobs ahead of it.
+
+    Args:
+        arbiter: a copy: the valuation is asked.
+        row: of the job.
+        offer: what is free.
+
+    Returns:
+        None, where the valuation gives no scores, fails, or does not name the job.
+    """
+    try:
+        snapshot = arbiter.snapshot()
+        menus = arbiter.serving.elasticity(snapshot)
+        scored = _ranked(snapshot, menus, offer, arbiter.serving.valuation(snapshot, menus, offer))
+    except Exception:  # a plugin's fault must not cost an answer
+        return None, ()
+    if row not in scored:
+        return None, ()
+    waits = arbiter.state.jobs.live.state
+    ahead = [other for other in scored[: scored.index(row)] if waits[other] == JobState.WAITING]
+    return len(ahead) + 1, tuple(str(arbiter.state.job_id(other)) for other in ahead)
+
+
+def _ranked(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> list[int]:
+    """Candidates in the order of their scores; empty where they have none."""
+    forms = [form for form in valuations.forms if isinstance(form, Scores)]
+    if not forms or not isinstance(menus, Menus):
+        return []
+    rows = valuations.claims.rows[forms[0].ranking()].tolist()
+    if valuations.claims.unit is Unit.JOB:
+        return [int(row) for row in rows]
+    owner = snapshot.jobs.app[offer.candidates]
+    if valuations.claims.unit is not Unit.APP:
+        owner = snapshot.apps.user[owner]
+    place = {int(row): index for index, row in reversed(list(enumerate(rows)))}
+    order = np.lexsort((np.arange(owner.size), [place.get(int(row), len(rows)) for row in owner]))
+    return [int(row) for row in offer.candidates[order]]
+
+
+def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
+    """The most that a machine with free GPUs has left beside what others use; inf: not known."""
+    cluster = state.cluster
+    spent = np.bincount(cluster.machine, weights=np.nan_to_num(used[: cluster.gpus]), minlength=total.size)
+    left = np.where(np.isnan(total), np.inf, total - spent)[room > 0]
+    return float(left.max(initial=0.0))
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Names in a sentence: the first two, and how many more there are."""
+    different = list(dict.fromkeys(names))
+    shown, more = different[:2], len(different) - 2
+    return f"{', '.join(shown)} and {more} more" if more > 0 else " and ".join(shown)
+
+
+def _slots(count: int) -> str:
+    return "slot" if count == 1 else "slots"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 59.5 else format_duration(seconds)
+
+
+def _stage(stage: object) -> str:
+    return str(getattr(stage, "value", stage))

@@ -1,0 +1,134 @@
+"""The closed set of reasons in words: what each means, what is said of a job, and what can free it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from eunomia.contract.verdicts import Reason
+from eunomia.model.shapes import value
+
+
+@value
+class Words:
+    """One reason in words."""
+
+    meaning: str
+    """For tables and manuals."""
+    sentence: str
+    """Of one job; the fields are those of ``Facts`` and what ``Facts.sentence`` adds."""
+    frees: str
+    """What can free a job that waits for it."""
+    said_by: str
+    """Who gives it."""
+
+
+SENTENCES: Final[Mapping[Reason, Words]] = {
+    Reason.NO_SIZE_FITS: Words(
+        meaning="No size that the job can run at fits the cluster, even an empty one.",
+        sentence="It needs at least {wanted}; the cluster has {in_service}, at most {widest} on one machine.",
+        frees="Nothing that happens to other jobs; machines that are down and come back, if that is enough.",
+        said_by="an allocation",
+    ),
+    Reason.NO_GPU_OF_TYPE: Words(
+        meaning="GPUs are there, but too few of the type that the job asks for.",
+        sentence="It needs {wanted}; {free} of {capacity} of that type are free.",
+        frees="A GPU of its type: a lease that ends, or a job that is done. Nothing, where the cluster has none.",
+        said_by="an allocation or a placement",
+    ),
+    Reason.FRAGMENTED: Words(
+        meaning="Enough GPUs are free, but not where the job could use them together.",
+        sentence="It needs {wanted} together; {free} are free, at most {largest} of them on one machine.",
+        frees="Further GPUs on one machine.",
+        said_by="a placement",
+    ),
+    Reason.CPUS_SHORT: Words(
+        meaning="The GPUs are free, but too few CPUs beside them.",
+        sentence="It needs {cpus_asked:g} CPUs beside {wanted}; the machine with most beside them has {cpus_left:g}.",
+        frees="CPUs on a machine with free GPUs.",
+        said_by="a placement",
+    ),
+    Reason.MEMORY_SHORT: Words(
+        meaning="The GPUs are free, but too little memory beside them.",
+        sentence=(
+            "It needs {memory_asked:g} GiB of memory beside {wanted}; "
+            "the machine with most beside them has {memory_left:g} GiB."
+        ),
+        frees="Memory on a machine with free GPUs.",
+        said_by="a placement",
+    ),
+    Reason.OUTRANKED: Words(
+        meaning="Others came first in the order of service.",
+        sentence="It wants {wanted}; {free} free now, and {queue}.",
+        frees="Further GPUs; those ahead of it leaving the queue.",
+        said_by="an allocation, a placement, or the arbiter where no stage gave a reason",
+    ),
+    Reason.NOT_OFFERED: Words(
+        meaning="Outside the filter of an auction: other apps are treated worse, and the GPUs were shown to them.",
+        sentence="What was free was offered to apps that are treated worse than {app}.",
+        frees="Further GPUs; time, which makes the app's own standing worse.",
+        said_by="an allocation with auctions, or the arbiter for apps that were not shown the offer",
+    ),
+    Reason.OUTBID: Words(
+        meaning="Its app bid, and others gain more from the GPUs.",
+        sentence="What was free went to apps that gain more from it than {app}.",
+        frees="Further GPUs; the next end of a lease.",
+        said_by="an allocation with auctions",
+    ),
+    Reason.HELD_BACK: Words(
+        meaning="Its app won, and what it won was taken as a payment.",
+        sentence="{app} won, and what it won was kept back as its payment for what others went without.",
+        frees="The next auction.",
+        said_by="an allocation with auctions",
+    ),
+    Reason.SHARE_USED_UP: Words(
+        meaning="Its user or app has had its share for now.",
+        sentence="{app} has had its share for now: {received:.0f} slot-seconds so far.",
+        frees="Time, or others leaving.",
+        said_by="an allocation or refiner of shares",
+    ),
+    Reason.PLANNED_LATER: Words(
+        meaning="A plan lets it start later.",
+        sentence="The plan lets it start {planned}.",
+        frees="The time of the plan.",
+        said_by="an allocation that plans",
+    ),
+    Reason.AWAITING_RELEASE: Words(
+        meaning="It was granted GPUs that their last holders have not given back yet.",
+        sentence="It was granted {granted}; {pending} of them are still to be given back.",
+        frees="The last holders leaving, at the latest when their grace is over.",
+        said_by="the arbiter",
+    ),
+    Reason.PAUSED_BY_APP: Words(
+        meaning="Its app does not want it to run now, such as a trial whose rung is not complete.",
+        sentence="Its app {app} does not want it to run now.",
+        frees="Its app, by resuming it.",
+        said_by="the arbiter",
+    ),
+    Reason.NOT_PROFILED: Words(
+        meaning="Its rate is not known, and the policy does not run it before.",
+        sentence="No rate of it is known at {wanted}.",
+        frees="A measured rate.",
+        said_by="an elasticity or allocation that needs rates",
+    ),
+    Reason.BACKING_OFF: Words(
+        meaning="It failed a moment ago and is tried again after a pause.",
+        sentence="It failed, and is tried again in {again_in}.",
+        frees="The end of the pause, or its app, by resuming it.",
+        said_by="the arbiter",
+    ),
+    Reason.AWAITING_ROUND: Words(
+        meaning="It came, or became able to run, after the last round; or an offer is open.",
+        sentence="{round_state}",
+        frees="The next round.",
+        said_by="the arbiter",
+    ),
+    Reason.PLUGIN_FAULT: Words(
+        meaning="A plugin failed, and the round came to nothing.",
+        sentence=(
+            "The last round came to nothing: {fault}. "
+            "Failures in a row: {faults}; at {faults_allowed} the fallback serves."
+        ),
+        frees="Another profile; the fallback, which serves after too many failures.",
+        said_by="the arbiter",
+    ),
+}
+"""A sentence for each reason; what plugins add in words of their own follows it."""

@@ -1,0 +1,329 @@
+"""What would free a waiting job: each way was tried on a copy of the state, so that doing it does free it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from eunomia.contract.verdicts import Reason
+from eunomia.explain.facts import Facts, names_of
+from eunomia.explain.what_if import Start, Trials, down_machines, finishes_at, what_is_down
+from eunomia.model.leases import LeaseState
+from eunomia.model.shapes import value
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
+from eunomia.units import NONE, JobId
+
+WAYS = (
+    "lease_end",
+    "release",
+    "gpus",
+    "order",
+    "cpus",
+    "memory",
+    "resume",
+    "pause_end",
+    "offer_end",
+    "round",
+    "plan",
+    "measured",
+    "machine_back",
+    "profile",
+    "fallback",
+    "division",
+    "text",
+    "nothing",
+)
+"""What ``Way.what`` can be."""
+LEASES_TRIED = 8
+"""Holders whose leaving is tried, each alone and then together."""
+WAYS_SHOWN = 3
+AT_NEXT_ROUND = ", at the next round"
+"""Where what frees it does not make a round by itself."""
+
+
+@value
+class Way:
+    """One thing that would free a job; one of them is enough."""
+
+    what: str
+    """One of ``WAYS``."""
+    text: str
+    slots: tuple[int, ...] = ()
+    """GPUs that it is about."""
+    in_seconds: float | None = None
+    """When it happens, if that is known."""
+    count: int | None = None
+    """How many GPUs more."""
+
+
+NOTHING_FREES = (Way(what="nothing", text="nothing: it cannot run on this cluster"),)
+
+
+class Ways:
+    """The ways for one job.
+
+    Args:
+        arbiter: a copy at the moment that is asked about, to look things up.
+        trials: to try things.
+        job: that waits.
+        facts: about it.
+    """
+
+    def __init__(self, arbiter: Arbiter, trials: Trials, job: JobId, facts: Facts) -> None:
+        self.arbiter, self.trials, self.job, self.facts = arbiter, trials, job, facts
+        self.state = arbiter.state
+        self.now, self.reason = trials.now, facts.reason
+        self.row = self.state.job_row(job)
+        self.app_row = int(self.state.jobs.live.app[self.row])
+        self.app = self.state.app_id(self.app_row)
+        self.kind = JobState(int(self.state.jobs.live.state[self.row]))
+
+    @cached_property
+    def ahead(self) -> Start | None:
+        """The job's start if time passes without arrivals; None: it does not start."""
+        return self.trials.ahead(self.job)
+
+    @property
+    def _ahead_in(self) -> float | None:
+        return None if self.ahead is None else max(0.0, float(self.ahead.at - self.now))
+
+    def tried(self) -> tuple[Way, ...]:
+        """What would free it beside the mere passing of time; each was tried."""
+        if self.reason is None:
+            return ()
+        if self.reason is Reason.PAUSED_BY_APP:
+            return (Way(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
+        if self.reason is Reason.BACKING_OFF:
+            again = float(self.state.job_accounts.live.ready_at[self.row]) - self.now
+            text = "its pause ends" + _then(self.trials.resumed(self.job))
+            return (Way(what="pause_end", text=text, in_seconds=max(0.0, again)),)
+        if self.reason is Reason.AWAITING_RELEASE:
+            return tuple(self._releases())
+        if self.reason is Reason.PLUGIN_FAULT and self.trials.now_free(self.job) is None:
+            return tuple(self._repairs())
+        if self.trials.alone(self.job) is None:
+            return tuple(self._unfit())
+        return tuple(self._chances())
+
+    def _releases(self) -> Iterable[Way]:
+        lease = self.state.leases[int(self.state.job_accounts.live.lease[self.row])]
+        held = self.state.holdings.live
+        grace = float(self.arbiter.serving.rounds.suspend_grace)
+        latest = max(0.0, lease.granted_at + grace - self.now)
+        for gpu in lease.gpus.tolist():
+            if held.lease[gpu] != lease.id and held.app[gpu] != NONE:
+                text = f"{self.state.app_id(int(held.app[gpu]))} gives it back"
+                yield Way(what="release", slots=(gpu,), text=text, in_seconds=latest)
+
+    def _repairs(self) -> Iterable[Way]:
+        plugin = self.facts.faulty_plugin or "the plugin"
+        yield Way(what="profile", text=f"another profile, or {plugin} mended")
+        left = self.facts.faults_allowed - self.facts.faults
+        if not self.state.fallen_back and self.ahead is not None:
+            text = f"the fallback, which serves after {left} more failures"
+            yield Way(what="fallback", text=text, in_seconds=self._ahead_in)
+
+    def _unfit(self) -> Iterable[Way]:
+        """It would not start alone on this cluster as it is."""
+        measured = self.trials.measured(self.job)
+        if measured is not None or self.reason is Reason.NOT_PROFILED:
+            yield Way(what="measured", text="a rate of it is measured or declared" + _then(measured))
+        elif self.trials.alone(self.job, machines_back=True) is not None:
+            yield from self._machines_back(always=True)
+        elif self.reason is Reason.PLANNED_LATER:
+            yield from self._planned()
+        elif self.ahead is None:
+            yield from NOTHING_FREES
+
+    def _machines_back(self, *, always: bool = False) -> Iterable[Way]:
+        down = down_machines(self.state)
+        enough = self.trials.machines_back(self.job) if down else None
+        if enough is not None or always:
+            yield Way(what="machine_back", text=f"{names_of(what_is_down(self.state))} back in service" + _then(enough))
+
+    def _planned(self) -> Iterable[Way]:
+        planned = self.state.starts_at.get(self.row, math.nan)
+        if planned >= self.now:
+            yield Way(what="plan", text="its turn in the plan", in_seconds=float(planned - self.now))
+
+    def _chances(self) -> Iterable[Way]:
+        yield from self._planned()
+        divided = list(self._division())
+        if divided:
+            yield from divided
+            return
+        if self.trials.now_free(self.job) is not None:
+            if self.state.open is None and self.reason is not Reason.PLANNED_LATER:
+                yield Way(what="round", text="the next round", in_seconds=self._next_round())
+            return
+        yield from self._short()
+        yield from self._holders_leaving()
+        yield from self._machines_back()
+        first = self.trials.first(self.job) if self.facts.others_waiting else None
+        if first is not None:
+            ahead = f": {names_of(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
+            yield Way(what="order", text=f"nobody else waiting{ahead}{_then(first)}")
+
+    def _division(self) -> Iterable[Way]:
+        """GPUs that its app has, on which nothing runs yet."""
+        held = self.state.holdings.live
+        idle = [
+            gpu for gpu in range(self.state.cluster.gpus) if held.app[gpu] == self.app_row and held.job[gpu] == NONE
+        ]
+        shared = [gpu for gpu in idle if self.state.leases[int(held.lease[gpu])].job == NONE]
+        if len(shared) >= int(self.state.jobs.live.least[self.row]):
+            yield Way(what="division", slots=tuple(shared), text=f"{self.app} puts it on a slot that it holds")
+
+    def _next_round(self) -> float | None:
+        """Seconds to the next round, if its time is known."""
+        decision = self.trials.copy().step(self.now)
+        if decision.causes:
+            return 0.0
+        soon = float(decision.wake_at) - float(self.now)
+        return soon if math.isfinite(soon) else None
+
+    def _short(self) -> Iterable[Way]:
+        if self.reason is Reason.CPUS_SHORT and self.facts.cpus_asked > self.facts.cpus_left:
+            yield Way(what="cpus", text=f"{self.facts.cpus_asked - self.facts.cpus_left:g} more CPUs beside free slots")
+        if self.reason is Reason.MEMORY_SHORT and self.facts.memory_asked > self.facts.memory_left:
+            yield Way(
+                what="memory",
+                text=f"{self.facts.memory_asked - self.facts.memory_left:g} GiB more memory beside free slots",
+            )
+
+    def _holders_leaving(self) -> Iterable[Way]:
+        """Leases whose end alone frees it, soonest first; else the fewest together."""
+        leases = self._leases()
+        alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:WAYS_SHOWN]
+        for lease in alone:
+            yield self._done(lease)
+        together = [] if alone else self._together(leases)
+        if together:
+            yield Way(
+                what="release",
+                text=f"{names_of([self._holder(one) for one in together])} done",
+                slots=tuple(sorted(gpu for one in together for gpu in self.state.leases[one].gpus.tolist())),
+                in_seconds=self._over_in(together),
+            )
+        enough = [[lease] for lease in alone] or ([together] if together else [])
+        if enough:
+            yield self._fewest(min(enough, key=self._gained))
+
+    def _fewest(self, leases: Sequence[int]) -> Way:
+        """How many of these leases' GPUs are enough."""
+        most = self._gained(leases)
+        tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
+        count = next(tried, most)
+        where = " on one machine" if self.reason is Reason.FRAGMENTED else ""
+        return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
+
+    def _leases(self) -> list[int]:
+        """Leases with GPUs that it could use, those that are likely to be over first."""
+        of_type = [
+            lease
+            for lease in self.state.leases.values()
+            if lease.state is not LeaseState.LEAVING
+            and lease.gpus.size
+            and lease.job != self.row
+            and (lease.job != NONE or lease.app != self.app_row)
+            and (self.facts.gpu_type == NONE or (self.state.cluster.gpu_type[lease.gpus] == self.facts.gpu_type).any())
+        ]
+        of_type.sort(key=lambda lease: (min(float(lease.ends_at), self._finish(lease.id)), lease.granted_at, lease.id))
+        return [lease.id for lease in of_type[:LEASES_TRIED]]
+
+    def _together(self, leases: Sequence[int]) -> list[int]:
+        """The first few leases that together free it, without those that it does not take."""
+        for many in range(2, len(leases) + 1):
+            if self.trials.released(self.job, leases[:many]) is not None:
+                chosen = list(leases[:many])
+                for one in leases[:many]:
+                    rest = [other for other in chosen if other != one]
+                    if rest and self.trials.released(self.job, rest) is not None:
+                        chosen = rest
+                return chosen
+        return []
+
+    def _done(self, number: int) -> Way:
+        lease = self.state.leases[number]
+        end = self._finish(number)
+        return Way(
+            what="release",
+            slots=tuple(lease.gpus.tolist()),
+            text=f"{self._holder(number)} done",
+            in_seconds=end - self.now if math.isfinite(end) else None,
+        )
+
+    def _finish(self, number: int) -> float:
+        """When the work on a lease is done at its present rate; inf: not known."""
+        lease = self.state.leases[number]
+        on = self.state.holdings.live.job[lease.gpus]
+        return max((finishes_at(self.state, int(job)) for job in set(on.tolist()) if job != NONE), default=math.inf)
+
+    def _over_in(self, leases: Sequence[int]) -> float | None:
+        end = max(self._finish(lease) for lease in leases) - self.now
+        return end if math.isfinite(end) else None
+
+    def _holder(self, number: int) -> str:
+        """The job of a lease, or the app that divides it."""
+        lease = self.state.leases[number]
+        return str(self.state.app_id(lease.app) if lease.job == NONE else self.state.job_id(lease.job))
+
+    def _gained(self, leases: Sequence[int]) -> int:
+        """GPUs that would be free beside those that are, counted of its type."""
+        gpus = np.concatenate([self.state.leases[number].gpus for number in leases])
+        kind = self.facts.gpu_type
+        return int(gpus.size if kind == NONE else (self.state.cluster.gpu_type[gpus] == kind).sum())
+
+    def listed(self, told: Sequence[str]) -> tuple[Way, ...]:
+        """All ways: those of time first, then those that were tried, then the plugin's own words."""
+        if self.reason is None:
+            return ()
+        tried = self.tried()
+        timely = [] if tried[:1] == NOTHING_FREES else [*self._offer_end(), *self._timely(tried)]
+        known = {way.slots for way in timely if way.what == "release"}
+        rest = (way for way in tried if way.what != "release" or way.slots not in known)
+        return (*timely, *rest, *(Way(what="text", text=text) for text in told))
+
+    def _offer_end(self) -> Iterable[Way]:
+        if self.state.open is not None and self.kind is JobState.WAITING:
+            closes = self.state.open.offer.closes_at
+            seconds = None if closes is None else max(0.0, float(closes - self.now))
+            yield Way(what="offer_end", text="the open offer is decided", in_seconds=seconds)
+
+    def _timely(self, tried: Sequence[Way]) -> Iterable[Way]:
+        """Remedies that come with time, without arrivals."""
+        ahead = None if _SETTLED & {way.what for way in tried} else self.ahead
+        if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
+            return
+        if self.state.open is not None and ahead.at <= (self.state.open.offer.closes_at or ahead.at):
+            return  # the end of the offer says it already
+        held = self.state.holdings.live
+        numbers = sorted({int(held.lease[gpu]) for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE})
+        if not numbers:
+            yield Way(what="round", text="a later round", in_seconds=self._ahead_in)
+            return
+        ended = all(self.state.leases[number].ends_at <= ahead.at for number in numbers)
+        if ended:
+            mine = tuple(gpu for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE)
+            names = names_of([str(self.state.app_id(self.state.leases[number].app)) for number in numbers])
+            text = f"lease of {names} ends" if len(numbers) == 1 else f"leases of {names} end"
+            yield Way(what="lease_end", slots=mine, text=text, in_seconds=self._ahead_in)
+        elif self.trials.released(self.job, numbers) is not None:
+            slots = np.concatenate([self.state.leases[number].gpus for number in numbers])
+            text = f"{names_of([self._holder(number) for number in numbers])} done"
+            yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
+        else:
+            yield Way(what="round", text="its turn, as those who run are done", in_seconds=self._ahead_in)
+
+
+_SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
+"""Ways that say already when time frees it."""
+
+
+def _then(start: Start | None) -> str:
+    """What follows, where doing one thing is not the whole way."""
+    if start is None:
+        return "; then it waits for slots"
+    return "" if start.prompt else AT_NEXT_ROUND

@@ -1,0 +1,313 @@
+"""Dry runs: questions tried on copies of an arbiter's state. The arbiter itself is only read; observers hear nothing.
+
+Each copy has its own version of the state, so that what a plugin caches by version is never mistaken for another's.
+The stages should be made for it: those that serve could keep what they saw of a state that never was.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import (
+    AppFinished,
+    Event,
+    GpusReturned,
+    JobFinished,
+    JobPaused,
+    JobResumed,
+    JobsDivided,
+    MachineBack,
+    RateMeasured,
+    Released,
+    Started,
+)
+from eunomia.contract.stages import Stages
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.shapes import builds
+from eunomia.model.workload import JobState
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.adopt import close_offer
+from eunomia.state.fold import fold
+from eunomia.state.state import State
+from eunomia.units import NONE, ZERO, AppId, Cause, Epoch, Ints, JobId, LeaseId, Locality, Seconds, Version
+
+STEPS_AHEAD = 200
+"""Steps that a look ahead takes at most."""
+NO_GPUS = np.empty(0, np.int64)
+
+
+@builds
+class Start:
+    """How a job would start."""
+
+    at: Seconds
+    gpus: Ints
+    round: int
+    prompt: bool = True
+    """The arbiter would have held that round by itself; else it starts when one is held for another cause."""
+
+
+class Trials:
+    """Tries things on copies of a state.
+
+    Args:
+        saved: of ``Arbiter.save``.
+        cluster: of that arbiter.
+        stages: made for trials, of the profile that was chosen.
+        fallback: made for trials, of the fallback.
+        now: the moment that is asked about; not before the state's.
+    """
+
+    def __init__(self, saved: bytes, cluster: Cluster, stages: Stages, fallback: Stages, now: Seconds) -> None:
+        self.now = now
+        self._saved = saved
+        self._cluster = cluster
+        self._stages = _in_process(stages)
+        self._fallback = _in_process(fallback)
+        self._made = 0
+
+    def copy(self) -> Arbiter:
+        """An arbiter of its own in the same state."""
+        self._made += 1
+        arbiter = Arbiter(self._cluster, self._stages, self._fallback)
+        arbiter.load(self._saved)
+        arbiter.state.version = Version(arbiter.state.version + 1_000_000 * self._made)
+        return arbiter
+
+    # --- a round at once -------------------------------------------------------------------------------------------
+
+    def now_free(self, job: JobId) -> Start | None:
+        """A round with what is free now."""
+        return self.round_after(job, [])
+
+    def alone(self, job: JobId, *, machines_back: bool = False) -> Start | None:
+        """A round on an otherwise empty cluster; its machines that are down stay so, or come back."""
+        state = self.copy().state
+        row = state.job_row(job)
+        mine = state.app_id(int(state.jobs.live.app[row]))
+        events: list[Event] = [AppFinished(app=app) for app, at in state.app_rows.items() if _living(state, at, mine)]
+        events += [
+            JobFinished(job=other)
+            for other, at in state.job_rows.items()
+            if other != job and state.jobs.live.app[at] == state.app_row(mine)
+        ]
+        held = np.flatnonzero(state.holdings.live.app == state.app_row(mine)).tolist()
+        events += [GpusReturned(app=mine, gpus=tuple(held))] if held else []
+        events += [JobResumed(job=job)] if state.jobs.live.state[row] == JobState.PAUSED else []
+        events += [MachineBack(machine=name) for name in down_machines(state)] if machines_back else []
+        return self.round_after(job, events)
+
+    def first(self, job: JobId) -> Start | None:
+        """A round in which no other job waits."""
+        state = self.copy().state
+        others = [state.job_id(row) for row in state.waiting().tolist()]
+        return self.round_after(job, [JobPaused(job=other) for other in others if other != job])
+
+    def resumed(self, job: JobId) -> Start | None:
+        """A round after its app has resumed it."""
+        return self.round_after(job, [JobResumed(job=job)])
+
+    def measured(self, job: JobId) -> Start | None:
+        """A round after its rate at its smallest size was measured."""
+        state = self.copy().state
+        row = state.job_row(job)
+        kinds = state.cluster.gpu_types
+        rates = [
+            RateMeasured(job=job, gpus=gpus, gpu_type=kinds[kind], locality=Locality.ISLAND, rate=1.0)
+            for gpus in {int(state.jobs.live.least[row]), int(state.jobs.live.most[row])}
+            for kind in range(len(kinds))
+            if int(state.jobs.live.gpu_type[row]) in (NONE, kind)
+        ]
+        return self.round_after(job, rates)
+
+    def machines_back(self, job: JobId) -> Start | None:
+        """A round after every machine that is down has come back."""
+        return self.round_after(job, [MachineBack(machine=name) for name in down_machines(self.copy().state)])
+
+    def released(self, job: JobId, leases: Sequence[int], *, only: int | None = None) -> Start | None:
+        """A round after the work on these leases is done, and of its type ``only`` so many GPUs came back."""
+        state = self.copy().state
+        events = [event for lease in leases for event in done_with(state, state.leases[lease])]
+        gpus = np.concatenate([state.leases[lease].gpus for lease in leases])
+        kind = int(state.jobs.live.gpu_type[state.job_row(job)])
+        gpus = gpus if kind == NONE else gpus[state.cluster.gpu_type[gpus] == kind]
+        return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
+
+    def round_after(self, job: JobId, events: Sequence[Event], *, without: Ints = NO_GPUS) -> Start | None:
+        """Fold events in, have every GPU that is being left come back but these, and hold a round if none follows."""
+        arbiter = self.copy()
+        state = arbiter.state
+        close_offer(state)
+        now = Seconds(max(self.now, state.now))
+        app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
+        fold(state, now, events, grace=ZERO)
+        fold(state, now, coming_back(state), grace=ZERO)
+        for gpu in without.tolist():
+            state.down(gpu)
+        decision = arbiter.step(now)
+        if decision.causes:
+            return _start(decision, job, app)
+        start = _start(_forced(arbiter, now), job, app)
+        return None if start is None else dataclasses.replace(start, prompt=False)
+
+    # --- rounds to come --------------------------------------------------------------------------------------------
+
+    def ahead(self, job: JobId) -> Start | None:
+        """Simulate the time ahead without arrivals: leases and jobs end as known, and apps carry out orders at once."""
+        arbiter = self.copy()
+        state = arbiter.state
+        app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
+        now, opened = Seconds(max(self.now, state.now)), state.open
+        if opened is not None:
+            now = Seconds(max(now, opened.offer.closes_at or now))
+            close_offer(state)
+            fold(state, now, [], grace=ZERO)
+            decision = _forced(arbiter, now)
+        else:
+            decision = arbiter.step(now)
+        for _ in range(STEPS_AHEAD):
+            found = _start(decision, job, app)
+            if found is not None or state.job_row(job) == NONE:
+                return found
+            events = _obeyed(state)
+            if not events:
+                now, events = _next(state, decision)
+                if not math.isfinite(now):
+                    return None
+            decision = arbiter.step(now, events)
+        return None
+
+
+def _in_process(stages: Stages) -> Stages:
+    """Return the stages without bidding: the arbiter values every app itself."""
+    return dataclasses.replace(stages, rounds=dataclasses.replace(stages.rounds, bid_deadline=None))
+
+
+def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
+    state = arbiter.state
+    state.causes |= {Cause.ARRIVED, Cause.FREED}
+    state.cause_since, state.stage_wake_at = now, now
+    return arbiter.step(now)
+
+
+def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
+    """What the decision gives the job, or its app if that divides."""
+    for order in decision.transitions:
+        if order.gpus.size and order.kind is not TransitionKind.SUSPEND and _for(order, job, app):
+            return Start(at=decision.now, gpus=order.gpus, round=decision.round)
+    return None
+
+
+def _for(order: Transition, job: JobId, app: AppId) -> bool:
+    return order.job == job or (order.job is None and order.app == app and order.kind is TransitionKind.START)
+
+
+def _living(state: State, row: int, mine: AppId) -> bool:
+    return not state.app_accounts.live.ended[row] and state.app_id(row) != mine
+
+
+def down_machines(state: State) -> list[str]:
+    """Names of machines with GPUs that are down."""
+    return [state.cluster.machines[number].name for number in _down_by_machine(state)]
+
+
+def what_is_down(state: State) -> list[str]:
+    """Machines that are down, and parts of machines, in words."""
+    machines = state.cluster.machines
+    return [
+        machines[number].name if count == machines[number].gpus else f"the rest of {machines[number].name}"
+        for number, count in _down_by_machine(state).items()
+    ]
+
+
+def _down_by_machine(state: State) -> dict[int, int]:
+    """How many GPUs are down, by number of the machine."""
+    down = np.flatnonzero(state.holdings.live.state[: state.cluster.gpus] == GpuState.DOWN)
+    numbers, counts = np.unique(state.cluster.machine[down], return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def coming_back(state: State) -> list[Event]:
+    """Every GPU that its holder has to leave comes back."""
+    epoch = Epoch(state.last_epoch)
+    return [
+        Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
+        for lease, gpus in state.leaving.items()
+        if gpus
+    ]
+
+
+def done_with(state: State, lease: Lease) -> list[Event]:
+    """What happens when the work on a lease is done: its job ends, or its app gives the GPUs back."""
+    if lease.job != NONE:
+        return [JobFinished(job=state.job_id(lease.job))]
+    on = np.unique(state.holdings.live.job[lease.gpus])
+    events: list[Event] = [JobFinished(job=state.job_id(job)) for job in on[on != NONE].tolist()]
+    mine = lease.gpus[state.holdings.live.app[lease.gpus] == lease.app]
+    return [*events, GpusReturned(app=state.app_id(lease.app), gpus=tuple(mine.tolist()))]
+
+
+def finishes_at(state: State, row: int) -> float:
+    """When a running job is done at its present rate; inf: not known."""
+    jobs = state.jobs.live
+    since, rate, left = float(jobs.since[row]), float(jobs.rate[row]), float(jobs.iterations[row] - jobs.done[row])
+    known = jobs.state[row] == JobState.RUNNING and rate > 0.0 and math.isfinite(since) and math.isfinite(left)
+    return since + max(0.0, left) / rate if known else math.inf
+
+
+def _obeyed(state: State) -> list[Event]:
+    """Return the reports of apps that carry out orders at once: GPUs released, leases started, wins divided."""
+    events = coming_back(state)
+    if events:
+        return events
+    events += [
+        Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
+        for lease in state.leases.values()
+        if lease.state is LeaseState.ORDERED
+    ]
+    if events:
+        return events
+    apps = {lease.app for lease in state.leases.values() if lease.job == NONE and lease.state is LeaseState.ACTIVE}
+    return [event for app in sorted(apps) if (event := _divided(state, app)) is not None]
+
+
+def _divided(state: State, app: int) -> Event | None:
+    """The app's tuner gives GPUs on which nothing runs to jobs that wait, by arrival, or gives them back."""
+    held, jobs = state.holdings.live, state.jobs.live
+    shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is LeaseState.ACTIVE]
+    gpus = np.concatenate([lease.gpus for lease in shared])
+    gpus = gpus[(held.app[gpus] == app) & (held.state[gpus] != GpuState.LEAVING)]
+    free = gpus[held.job[gpus] == NONE].tolist()
+    given = {int(job): gpus[held.job[gpus] == job].tolist() for job in np.unique(held.job[gpus]) if job != NONE}
+    fresh = False
+    for row in state.active().tolist():
+        waits = jobs.app[row] == app and jobs.state[row] == JobState.WAITING
+        if waits and row not in given and len(free) >= int(jobs.least[row]):
+            many = min(len(free), int(jobs.most[row]))
+            given[row], free, fresh = free[:many], free[many:], True
+    if not fresh:
+        return GpusReturned(app=state.app_id(app), gpus=tuple(free)) if free else None
+    return JobsDivided(
+        app=state.app_id(app),
+        jobs=tuple(state.job_id(row) for row in given),
+        gpus=tuple(tuple(part) for part in given.values()),
+    )
+
+
+def _next(state: State, decision: Decision) -> tuple[Seconds, list[Event]]:
+    """The next moment at which something happens, and what: a timer of the arbiter, or a job that is done."""
+    running = np.flatnonzero(state.jobs.live.state[: state.jobs.used] == JobState.RUNNING).tolist()
+    ends = {row: max(float(state.now), finishes_at(state, row)) for row in running}
+    soonest = min(ends.values(), default=math.inf)
+    if soonest > decision.wake_at or not math.isfinite(soonest):
+        return decision.wake_at, []
+    over = [row for row, end in ends.items() if end <= soonest]
+    owners = {row: int(state.jobs.live.app[row]) for row in state.job_rows.values()}
+    left = {app for row, app in owners.items() if row not in over}
+    ended = sorted({owners[row] for row in over} - left)
+    events: list[Event] = [JobFinished(job=state.job_id(row)) for row in over]
+    return Seconds(soonest), [*events, *(AppFinished(app=state.app_id(app)) for app in ended)]

@@ -1,0 +1,481 @@
+"""The arbiter's memory on disk: every step with its events and its decision, and now and then the whole state.
+
+An SQLite file in WAL mode. A step is written in one transaction, ``synchronous=FULL``: once ``append`` returns, the
+step survives the process and the machine, so an order that leaves afterwards is never unknown to the next arbiter. It
+costs one fsync a step, which is what an arbiter of a few steps a second can pay.
+
+State is the last checkpoint and the fold of the steps after it (``eunomia.journal.recovery``). One arbiter writes; any
+number of readers (``read_journal``) may look on. Writer and readers need no clean end: SQLite drops what was half
+written.
+
+Steps that no kept checkpoint needs leave the file a segment at a time: into an archive beside it, or for good
+(``Retention``). SQLite uses their pages again, so the file stops growing and never has to be rewritten. All tables and
+their columns stand in docs/reference/journal.md.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+import structlog
+
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import Event
+from eunomia.errors import InputError
+from eunomia.journal.files import (
+    ARCHIVE,
+    DEFAULT_RETENTION,
+    JournalWriteError,
+    Keep,
+    Retention,
+    Row,
+    locked,
+    read_segment,
+    reading,
+    segment_name,
+    write_segment,
+    writing,
+)
+from eunomia.journal.schema import (
+    WAL_BYTES,
+    bring_up,
+    check_pages,
+    check_version,
+    prepare,
+    version_of,
+)
+from eunomia.journal.sums import (
+    NOTES,
+    UNREADABLE,
+    as_json,
+    checkpoint_sum,
+    is_archived_whole,
+    is_checkpoint_whole,
+    is_step_whole,
+    row_sum,
+    step_sum,
+    write_meta,
+)
+from eunomia.journal.values import (
+    META,
+    NOTED,
+    Damage,
+    Note,
+    damage_of,
+    name_of,
+    segment_rows,
+    whole,
+    write_notes,
+)
+from eunomia.state.codec import Json, decode, encode
+from eunomia.units import Seconds
+
+log = structlog.get_logger()
+
+CHECKPOINTS_KEPT = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """One step as it was journaled.
+
+    Attributes:
+        number: counts from 1.
+        now: the arbiter's clock, in seconds.
+        at: Unix time.
+        events: as they were folded in.
+        decision: what came of it.
+        uptime: seconds since the machine's start, whatever its clock says; None: not known.
+    """
+
+    number: int
+    now: Seconds
+    at: float
+    events: tuple[Event, ...]
+    decision: Decision
+    uptime: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SavedState:
+    """A checkpoint: ``state`` is what ``Arbiter.save`` returned after step ``after_step``; ``at``: Unix time."""
+
+    after_step: int
+    at: float
+    state: bytes
+
+
+class _Tables:
+    """What readers and the writer share."""
+
+    def __init__(self, database: sqlite3.Connection, path: Path) -> None:
+        self._database = database
+        self.path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._database.close()
+
+    def steps(self, after: int = 0, *, archived: bool = True) -> Iterator[Step]:
+        """Yield the steps with larger numbers than ``after``, oldest first.
+
+        Args:
+            after: a step's number.
+            archived: whether to begin with the steps that stand in the archive.
+
+        Raises:
+            InputError: a step that cannot be read; it is named.
+        """
+        with reading(self.path):
+            for row in self._all_rows(after) if archived else self._rows("id > ? ORDER BY id", after):
+                yield _step(row, self.path)
+
+    @property
+    def first_step(self) -> int:
+        """Number of the first step that is still there, in the archive or the file; 1 where none was dropped."""
+        with reading(self.path):
+            dropped = [last for (_, last), file in self._segments() if file is None]
+        return max(dropped, default=0) + 1
+
+    @property
+    def last_step(self) -> int:
+        """Number of the last step; 0: none yet."""
+        written = "SELECT seq FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
+        with reading(self.path):
+            query = f"SELECT max(coalesce((SELECT max(id) FROM steps), 0), coalesce(({written}), 0))"
+            (number,) = self._database.execute(query).fetchone()
+        return int(number)
+
+    @property
+    def meta(self) -> dict[str, Json]:
+        """What holds for the whole journal: cluster, profile, seed; without what ``damage`` names."""
+        with reading(self.path):
+            return {key: value for (key,), value in whole(self._database, META) if key != NOTES}
+
+    def notes(self, kind: str) -> dict[str, Json]:
+        """Notes of a kind by key, in the order in which they were first made; without those that ``damage`` names."""
+        with reading(self.path):
+            return {key: value for (of, key), value in whole(self._database, NOTED) if of == kind}
+
+    def note_of(self, kind: str, key: str) -> Json | None:
+        """One note; None: there is none that can be trusted."""
+        with reading(self.path):
+            return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
+
+    def damage(self) -> Damage:
+        """Look at each row of notes, meta and segments."""
+        with reading(self.path):
+            return damage_of(self._database)
+
+    def check_pages(self) -> None:
+        """Refuse a file in which SQLite itself finds damage.
+
+        Raises:
+            InputError: with the way out.
+        """
+        check_pages(self._database, self.path)
+
+    def checkpoints(self) -> Iterator[SavedState]:
+        """Yield the checkpoints that are whole, newest first; one that is not is logged and passed over."""
+        version = self._version
+        crc = "crc" if version > 1 else "NULL"
+        query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC"
+        with reading(self.path):
+            for after_step, at, state, sum_ in self._database.execute(query).fetchall():
+                if is_checkpoint_whole(after_step, at, state, sum_, version):
+                    yield SavedState(after_step=after_step, at=at, state=bytes(state))
+                else:
+                    log.error("checkpoint.corrupt", after_step=after_step, journal=str(self.path))
+
+    @property
+    def _version(self) -> int:
+        return version_of(self._database)
+
+    def _rows(self, where: str, *values: int) -> Iterator[Row]:
+        version = self._version
+        more = "uptime, crc" if version > 1 else "NULL, NULL"
+        query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE {where}"
+        for values_of_row in self._database.execute(query, values):
+            row = Row(*values_of_row)
+            check_row(row, self.path, version)
+            yield row
+
+    def _segments(self) -> list[tuple[tuple[int, int], str | None]]:
+        for first, _, _, good in segment_rows(self._database):
+            if not good:
+                rule = "a journal's segments must be as they were written"
+                raise InputError(rule, value=f"segment {name_of(first)}", place=str(self.path))
+        return [((first, last), file) for first, last, file, _ in segment_rows(self._database)]
+
+    def _all_rows(self, after: int) -> Iterator[Row]:
+        """Yield archived rows and those of the file; begins again where a segment went into the archive meanwhile."""
+        reached = after
+        while True:
+            for row in self._archived(reached):
+                reached = row.id
+                yield row
+            for row in self._rows("id > ? ORDER BY id", reached):
+                if row.id > reached + 1 and self._is_archived(reached + 1):
+                    break
+                reached = row.id
+                yield row
+            else:
+                return
+
+    def _archived(self, after: int) -> Iterator[Row]:
+        for (_, last), file in self._segments():
+            if last > after and file is not None:
+                for row in read_segment(self.path.parent / file):
+                    check_row(row, self.path, None)
+                    if row.id > after:
+                        yield row
+
+    def _is_archived(self, number: int) -> bool:
+        return any(first <= number <= last and file is not None for (first, last), file in self._segments())
+
+
+class JournalReader(_Tables):
+    """Looks at a journal, also while an arbiter writes it; see ``read_journal``."""
+
+    @contextlib.contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Whatever is read within stood there at the same moment."""
+        with reading(self.path):
+            self._database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                self._database.execute("ROLLBACK")
+
+
+class Journal(_Tables):
+    """The journal of the one arbiter that may write it; see ``Journal.open``. Not for several threads at once."""
+
+    def __init__(
+        self, database: sqlite3.Connection, path: Path, lock: IO[str], retention: Retention = DEFAULT_RETENTION
+    ) -> None:
+        super().__init__(database, path)
+        self._lock = lock
+        self._retention = retention
+
+    @classmethod
+    def open(cls, path: Path | str, *, durable: bool = True, retention: Retention = DEFAULT_RETENTION) -> Self:
+        """Open a journal for writing, or make it: mode 0600, in a folder of mode 0700 if that has to be made.
+
+        Args:
+            path: the file.
+            durable: False spares the fsync of each step: a step may be lost with the machine's power, never with the
+                process. For tests and simulations.
+            retention: what becomes of old steps.
+
+        Raises:
+            InputError: another arbiter holds it, its folder cannot be written, it is of another version, or it is no
+                readable journal.
+        """
+        path = Path(path)
+        lock = locked(path)
+        try:
+            with reading(path):
+                path.touch(mode=0o600)
+                database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+                check_version(database, path, may_be_new=True)
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                database.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+                bring_up(database)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(database, path, lock, retention)
+
+    def close(self) -> None:
+        """Let the file go, for the next arbiter."""
+        super().close()
+        self._lock.close()
+
+    def append(
+        self,
+        now: Seconds,
+        events: Sequence[Event],
+        decision: Decision,
+        *,
+        at: float | None = None,
+        notes: Iterable[Note] = (),
+    ) -> int:
+        """Write a step, and what the driver notes with it, in one transaction.
+
+        Args:
+            now: the arbiter's clock.
+            events: that were folded in.
+            decision: as ``Arbiter.step`` returned it.
+            at: Unix time; None: of this moment.
+            notes: each replaces an earlier one of its kind and key.
+
+        Returns:
+            The step's number.
+
+        Raises:
+            JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
+        """
+        at = time.time() if at is None else at
+        texts = (as_json([encode(event) for event in events]), as_json(encode(decision)))
+        query = "INSERT INTO steps (id, now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        with self.transaction() as database:
+            row = Row(self.last_step + 1, float(now), float(at), *texts, uptime(), None)
+            database.execute(query, row._replace(crc=step_sum(row)))
+            write_notes(database, notes)
+        return row.id
+
+    def note(self, *notes: Note) -> None:
+        """Write notes alone."""
+        with self.transaction() as database:
+            write_notes(database, notes)
+
+    def set_meta(self, **values: Json) -> None:
+        """Write what holds for the whole journal."""
+        with self.transaction() as database:
+            for key, value in values.items():
+                write_meta(database, key, as_json(value))
+
+    def recover(self) -> tuple[bytes | None, list[Step]]:
+        """The last whole checkpoint, if there is one, and the steps after it."""
+        saved = next(self.checkpoints(), None)
+        return (None, list(self.steps())) if saved is None else (saved.state, list(self.steps(after=saved.after_step)))
+
+    def checkpoint(self, state: bytes) -> None:
+        """Keep the state after the last step, and let go of checkpoints and steps that are not needed any more.
+
+        Args:
+            state: of ``Arbiter.save``.
+
+        Raises:
+            JournalWriteError: the disk refuses the checkpoint. Where it refuses the archive, the steps stay.
+        """
+        with self.transaction() as database:
+            after_step, at = self.last_step, time.time()
+            values = (after_step, at, state, checkpoint_sum(after_step, at, state))
+            database.execute(
+                "INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values
+            )
+            kept = "SELECT after_step FROM checkpoints ORDER BY after_step DESC LIMIT ?"
+            database.execute(f"DELETE FROM checkpoints WHERE after_step NOT IN ({kept})", (CHECKPOINTS_KEPT,))
+        try:
+            self._retain()
+        except (JournalWriteError, OSError) as error:
+            log.warning("journal.archive_failed", why=str(error))
+
+    def _retain(self) -> None:
+        """Close segments of steps that lie before all kept checkpoints."""
+        length = self._retention.segment_steps
+        while self._retention.keep is not Keep.ALL:
+            query = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
+            first, needed_after = self._database.execute(query).fetchone()
+            last = None if first is None else first + length - 1
+            if last is None or needed_after is None or last > needed_after or last >= self.last_step:
+                return  # the last step stays in any case: it tells the time
+            self._close_segment(first, last)
+
+    def _close_segment(self, first: int, last: int) -> None:
+        file = None
+        if self._retention.keep is Keep.ARCHIVE:
+            file = f"{self.path.stem}{ARCHIVE}/{segment_name(first, last)}"
+            write_segment(self.path.parent / file, self._rows("id BETWEEN ? AND ? ORDER BY id", first, last))
+        segment = (first, last, time.time(), file)
+        with self.transaction() as database:
+            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
+            database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all that is done within, or nothing.
+
+        Raises:
+            JournalWriteError: the disk refuses.
+        """
+        with writing(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:  # SQLite has ended it itself after some errors
+                    self._database.execute("ROLLBACK")
+
+
+def read_journal(path: Path | str) -> JournalReader:
+    """Open a journal for reading, whether or not an arbiter holds it.
+
+    Raises:
+        InputError: there is none, it is of another version, or it cannot be read.
+    """
+    path = Path(path)
+    if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
+        raise InputError("a journal must exist to be read", value="no such file", place=str(path))
+    with reading(path):
+        database = _looking_at(path)
+        check_version(database, path, may_be_new=False)
+    return JournalReader(database, path)
+
+
+def _looking_at(path: Path) -> sqlite3.Connection:
+    """Open for reading; where the folder cannot be written, SQLite's own files beside the journal are done without."""
+    try:
+        database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+        database.execute("PRAGMA query_only=1")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return database
+    except sqlite3.OperationalError:
+        log_file = path.with_name(f"{path.name}-wal")
+        if log_file.exists() and log_file.stat().st_size:
+            raise  # what stands in it would be missing
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))
+
+
+def uptime() -> float:
+    """Seconds since the machine's start, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def check_row(row: Row, path: Path, version: int | None) -> None:
+    """Raise ``InputError`` for a step that is not as it was written; ``version``: of the file, None: an archive."""
+    if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
+        raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
+
+
+def read_step(row: Row, path: Path, version: int) -> Step:
+    """A step of a file of this version.
+
+    Raises:
+        InputError: it is not as it was written, or cannot be read.
+    """
+    check_row(row, path, version)
+    return _step(row, path)
+
+
+def _step(row: Row, path: Path) -> Step:
+    try:
+        return Step(
+            number=row.id,
+            now=Seconds(row.now),
+            at=row.at,
+            events=tuple(decode(event) for event in json.loads(row.events)),
+            decision=decode(json.loads(row.decision)),
+            uptime=row.uptime,
+        )
+    except (*UNREADABLE, InputError) as error:
+        value = f"step {row.id}: {error}"
+        raise InputError("a journal's steps must be readable", value=value, place=str(path)) from error

@@ -1,0 +1,75 @@
+"""From a journal to the arbiter's state: the newest checkpoint that can be read, and the steps after it."""
+
+import contextlib
+from collections.abc import Iterator
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal, JournalReader, SavedState, Step
+from eunomia.journal.sums import UNREADABLE
+from eunomia.round.arbiter import Arbiter
+
+log = structlog.get_logger()
+
+
+def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
+    """Bring a new arbiter to the state after the journal's last step.
+
+    A checkpoint that is damaged or of another format is passed over for the one before it, and for the first step of
+    all where the steps go back so far.
+
+    Args:
+        arbiter: as it was made.
+        journal: of the same cluster.
+
+    Returns:
+        The steps that were folded.
+
+    Raises:
+        InputError: no way leads to the last step; what is damaged is named, with the way out.
+    """
+    begun, refused = _begun(arbiter, journal)
+    if begun == 0 and journal.first_step > 1:
+        rule = f"a journal without its steps 1 to {journal.first_step - 1} must have a checkpoint that can be read"
+        raise InputError(rule, value=refused or "none", place=str(journal.path))
+    folded: list[Step] = []
+    last = begun
+    try:
+        for step in journal.steps(after=begun, archived=begun == 0):  # damage to the archive stops no arbiter
+            if step.number != last + 1:
+                raise InputError("a journal's steps must follow each other", value=f"step {step.number} after {last}")
+            arbiter.replay(step.now, step.events, step.decision)
+            folded.append(step)
+            last = step.number
+    except (InputError, *UNREADABLE) as error:
+        rule = f"a journal must be whole to be gone on from; this one is good up to step {last}. {WAY_OUT}"
+        raise InputError(rule, value=str(error), place=str(journal.path)) from error
+    if last < journal.last_step:
+        rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}. {WAY_OUT}"
+        raise InputError(rule, place=str(journal.path))
+    return folded
+
+
+WAY_OUT = (
+    "Nothing was changed. Restore a backup, or go on from what is good: "
+    "`eunomia journal salvage FOLDER` writes it to a new file and keeps this one (docs/how-to/after-a-fault.md)"
+)
+
+
+def _begun(arbiter: Arbiter, journal: Journal | JournalReader) -> tuple[int, str]:
+    """Load the newest checkpoint that can be; return its step, 0 where there is none, and why others could not be."""
+    refused = ""
+    for saved in _readable(journal):
+        try:
+            arbiter.load(saved.state)
+            return saved.after_step, refused
+        except (InputError, *UNREADABLE) as error:
+            refused = str(error)
+            log.warning("checkpoint.passed_over", after_step=saved.after_step, why=refused)
+    return 0, refused
+
+
+def _readable(journal: Journal | JournalReader) -> Iterator[SavedState]:
+    with contextlib.suppress(InputError):
+        yield from journal.checkpoints()

@@ -1,0 +1,234 @@
+"""``python -m eunomia.journal.salvage JOURNAL``: what is good of a damaged journal, into a new file; the old one stays.
+
+Steps after the first damaged one are lost, and so are notes that are not as they were written. The arbiter that goes on
+from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
+before that is confirmed. `eunomia journal salvage` does the same, and tries whether an arbiter can begin with the file.
+"""
+
+import argparse
+import dataclasses
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.journal.files import BEGIN_ANEW, Row, locked, reading
+from eunomia.journal.journal import Journal, SavedState, read_step
+from eunomia.journal.schema import check_version, prepare, version_of
+from eunomia.journal.sums import NOTES, as_json, checkpoint_sum, is_checkpoint_whole, row_sum, step_sum, write_meta
+from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, values, write_notes
+
+T = TypeVar("T")
+
+NOWHERE_ELSE = ("secret", "seed", "layout")
+"""Keys of meta that nothing else tells."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Salvaged:
+    """What was saved.
+
+    Attributes:
+        last: the last good step, with which the new journal ends.
+        lost: steps after it.
+        kept_as: where the damaged file is now.
+        dropped: what else was lost: notes, rows of meta, segments, a line each.
+    """
+
+    last: int
+    lost: int
+    kept_as: Path
+    dropped: tuple[str, ...] = ()
+
+
+def salvage(path: Path) -> Salvaged:
+    """Rewrite a journal from its newest whole checkpoint and the good steps around it.
+
+    Raises:
+        InputError: an arbiter holds it, or there is nothing to go on from; nothing was changed.
+    """
+    lock = locked(path)
+    fresh = path.with_name(f"{path.name}.salvaged")
+    try:
+        _remove(fresh)
+        with reading(path):
+            damaged = prepare(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None))
+            try:
+                check_version(damaged, path, may_be_new=False)
+                last, end, dropped = _copy(damaged, path, fresh)
+            finally:
+                damaged.close()
+        return Salvaged(last=last, lost=max(0, end - last), kept_as=_swap(path, fresh), dropped=tuple(dropped))
+    finally:
+        _remove(fresh)
+        lock.close()
+
+
+def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int, list[str]]:
+    """Return the last good step, the last there was, and what else could not be copied."""
+    version = version_of(damaged)
+    saved = _checkpoint(damaged, version)
+    base = 0 if saved is None else saved.after_step
+    after = _good(damaged, path, version, base)
+    before = _good(damaged, path, version, base, backwards=True)
+    rows = [*reversed(list(before)), *after]
+    if saved is None and (not rows or rows[0].id != 1):
+        rule = "a journal must have a whole checkpoint, or all its steps from the first on, to be saved"
+        raise InputError(f"{rule}; restore a backup, or move it away to begin anew", value="neither", place=str(path))
+    with Journal.open(fresh) as journal:
+        dropped = _write(journal, damaged, path, rows, saved)
+    Path(f"{fresh}.lock").unlink(missing_ok=True)
+    last = max([base, *(row.id for row in rows)])
+    return last, max(last, _end(damaged)), dropped
+
+
+def _end(damaged: sqlite3.Connection) -> int:
+    """The last step that was written, as far as that can be read."""
+    query = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
+    try:
+        (end,) = damaged.execute(query).fetchone()
+    except sqlite3.Error:
+        return 0
+    return int(end or 0)
+
+
+def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
+    crc = "crc" if version > 1 else "NULL"
+    (count,) = damaged.execute("SELECT count(*) FROM checkpoints").fetchone()
+    for place in range(count):
+        query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC LIMIT 1 OFFSET {place}"
+        try:
+            after_step, at, state, sum_ = damaged.execute(query).fetchone()
+        except sqlite3.DatabaseError:
+            continue
+        if is_checkpoint_whole(after_step, at, state, sum_, version):
+            return SavedState(after_step=after_step, at=at, state=bytes(state))
+    return None
+
+
+def _good(
+    damaged: sqlite3.Connection, path: Path, version: int, base: int, *, backwards: bool = False
+) -> Iterator[Row]:
+    """Yield steps one after the other, from a checkpoint away, up to the first that is not good."""
+    more = "uptime, crc" if version > 1 else "NULL, NULL"
+    query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE id = ?"
+    number = base if backwards else base + 1
+    while number > 0:
+        try:
+            found = damaged.execute(query, (number,)).fetchone()
+            if found is None:
+                return
+            read_step(Row(*found), path, version)
+        except (sqlite3.DatabaseError, InputError):
+            return
+        yield Row(*found)
+        number += -1 if backwards else 1
+
+
+def _write(
+    journal: Journal, damaged: sqlite3.Connection, path: Path, rows: list[Row], saved: SavedState | None
+) -> list[str]:
+    """Fill the new file; return what was left out."""
+    dropped: list[str] = []
+    with journal.transaction() as database:
+        _copy_meta(database, damaged, path, dropped)
+        _copy_notes(database, damaged, dropped)
+        _copy_segments(database, damaged, dropped)
+        columns = "(id, now, at, events, decision, uptime, crc)"
+        for row in rows:
+            database.execute(
+                f"INSERT INTO steps {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", row._replace(crc=step_sum(row))
+            )
+        if saved is not None:
+            state = (saved.after_step, saved.at, saved.state)
+            query = "INSERT INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)"
+            database.execute(query, (*state, checkpoint_sum(*state)))
+            if not rows:  # the next step has the number that follows the checkpoint's
+                database.execute("INSERT INTO sqlite_sequence VALUES ('steps', ?)", (saved.after_step,))
+    return dropped
+
+
+def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: Path, dropped: list[str]) -> None:
+    bad = []
+    for (key,), content, good in _until_damage(values(damaged, META), "meta", dropped):
+        if good and key != NOTES:
+            write_meta(database, key, as_json(content))
+        elif not good:
+            bad.append(name_of(key))
+    lost = [key for key in NOWHERE_ELSE if key in bad]
+    if lost:
+        rule = f"a journal's {' and '.join(lost)} must be as written, for nothing else tells it: restore a backup, or"
+        raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged row of meta", place=str(path))
+    dropped += [f"{key} of meta" for key in bad if key != NOTES]
+
+
+def _copy_notes(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
+    for (kind, key), content, good in _until_damage(values(damaged, NOTED), "notes", dropped):
+        if good and isinstance(kind, str) and isinstance(key, str):
+            write_notes(database, [Note(kind=kind, key=key, value=content)])
+        else:
+            dropped.append(f"the note of {name_of(kind)} {name_of(key)}")
+
+
+def _copy_segments(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
+    if version_of(damaged) < 2:
+        return
+    for first, last, file, good in _until_damage(segment_rows(damaged), "segments", dropped):
+        if good:
+            segment = (first, last, time.time(), file)
+            database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
+        else:
+            dropped.append(f"segment {name_of(first)}")
+
+
+def _until_damage(rows: Iterable[T], table: str, dropped: list[str]) -> Iterator[T]:
+    """Yield rows as far as SQLite can read the table."""
+    try:
+        yield from rows
+    except sqlite3.Error as error:
+        dropped.append(f"what SQLite cannot read of the table {table} ({error})")
+
+
+def _swap(path: Path, fresh: Path) -> Path:
+    """Put the new file in the damaged one's place, which keeps its own files under another name."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    for end in ("-wal", "-shm", ""):
+        beside = path.with_name(path.name + end)
+        if beside.exists():
+            beside.rename(kept.with_name(kept.name + end))
+    fresh.rename(path)
+    return kept
+
+
+def _remove(path: Path) -> None:
+    for end in ("", "-wal", "-shm", ".lock"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def lines(path: Path, done: Salvaged) -> list[str]:
+    """What was saved and what was lost, for people."""
+    lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
+    made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
+    return made + [f"lost: {what}" for what in done.dropped]
+
+
+def main() -> int:
+    """Save what is good."""
+    options = argparse.ArgumentParser(prog="python -m eunomia.journal.salvage", description=__doc__)
+    options.add_argument("journal", type=Path)
+    path: Path = options.parse_args().journal
+    try:
+        done = salvage(path)
+    except EunomiaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    sys.stdout.write("".join(f"{line}\n" for line in lines(path, done)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""The journal's tables, by version; what they mean stands in docs/reference/journal.md."""
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.journal.files import BEGIN_ANEW, CURE, reading
+from eunomia.journal.sums import NOTES, add_sums, as_text, write_meta
+
+SCHEMA: Final = 3
+"""Version of the tables; kept in SQLite's ``user_version``, and with its date in the table ``schema_versions``."""
+OLDEST_READ: Final = 1
+APPLICATION_ID: Final = 0x45554E4F
+WAL_BYTES: Final = 4 * 1024 * 1024
+"""To which the write-ahead log is cut back when it had to grow beyond."""
+
+_TABLES_1 = """
+CREATE TABLE steps (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  now REAL NOT NULL, at REAL NOT NULL, events TEXT NOT NULL, decision TEXT NOT NULL
+);
+CREATE TABLE checkpoints (after_step INTEGER PRIMARY KEY, at REAL NOT NULL, state BLOB NOT NULL);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE notes (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key));
+"""
+_FROM_1_TO_2 = """
+ALTER TABLE steps ADD COLUMN uptime REAL;
+ALTER TABLE steps ADD COLUMN crc INTEGER;
+ALTER TABLE checkpoints ADD COLUMN crc INTEGER;
+CREATE TABLE segments (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, at REAL NOT NULL, file TEXT);
+CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, at REAL NOT NULL);
+"""
+_FROM_2_TO_3 = """
+ALTER TABLE notes ADD COLUMN crc INTEGER;
+ALTER TABLE meta ADD COLUMN crc INTEGER;
+ALTER TABLE segments ADD COLUMN crc INTEGER;
+"""
+_SINCE: Final = {
+    "steps": {1: {"id", "now", "at", "events", "decision"}, 2: {"uptime", "crc"}},
+    "checkpoints": {1: {"after_step", "at", "state"}, 2: {"crc"}},
+    "meta": {1: {"key", "value"}, 3: {"crc"}},
+    "notes": {1: {"kind", "key", "value"}, 3: {"crc"}},
+    "segments": {2: {"first", "last", "at", "file"}, 3: {"crc"}},
+    "schema_versions": {2: {"version", "at"}},
+}
+"""Columns of a table by the version that brought them."""
+
+
+def version_of(database: sqlite3.Connection) -> int:
+    """Version of a file's tables; 0 where there are none yet."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
+    """Refuse a file that is no journal, or one that this version cannot read.
+
+    Raises:
+        InputError: with the way out.
+    """
+    version = version_of(database)
+    (owner,) = database.execute("PRAGMA application_id").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchone()
+    if tables == 0 and may_be_new:
+        return
+    if owner != APPLICATION_ID:
+        rule = f"a journal must be Eunomia's; restore a backup, or {BEGIN_ANEW}"
+        raise InputError(rule, value="another program's database", place=str(path))
+    if not OLDEST_READ <= version <= SCHEMA:
+        age, way = ("newer", "take a newer Eunomia") if version > SCHEMA else ("older", "finish it with the older one")
+        rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or move it away to"
+        raise InputError(f"{rule} begin anew", value=str(version), place=str(path))
+    _check_columns(database, path, version)
+
+
+def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> None:
+    """Refuse a file whose tables are not those of the version that it says it has."""
+    for table, since in _SINCE.items():
+        known = {column for began, columns in since.items() if began <= version for column in columns}
+        there = {str(name) for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
+        if there != known:
+            rule = f"a journal's tables must be those of its version, {version}; restore a backup, or {BEGIN_ANEW}"
+            raise InputError(rule, value=f"another table {table}", place=str(path))
+
+
+def check_pages(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file with damaged pages or indexes, which SQLite finds by itself.
+
+    Raises:
+        InputError: with the way out.
+    """
+    with reading(path):
+        (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if answer != "ok":
+        raise InputError(f"a journal must be a whole SQLite file; {CURE}", value=str(answer)[:200], place=str(path))
+
+
+def bring_up(database: sqlite3.Connection) -> None:
+    """Make the tables, or bring those of an older version up to this one; all or nothing."""
+    version = version_of(database)
+    if version == SCHEMA:
+        return
+    script = _TABLES_1 if version == 0 else ""
+    script += _FROM_1_TO_2 if version < 2 else ""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in filter(str.strip, (script + _FROM_2_TO_3).split(";")):
+            database.execute(statement)
+        add_sums(database)
+        (notes,) = database.execute("SELECT count(*) FROM notes").fetchone()
+        write_meta(database, NOTES, str(notes))
+        database.execute("INSERT OR REPLACE INTO schema_versions VALUES (?, ?)", (SCHEMA, time.time()))
+        database.execute(f"PRAGMA user_version={SCHEMA}")
+        database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        database.execute("COMMIT")
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
+    """Have a connection keep text that is no UTF-8, so that the row's sum finds it rather than SQLite."""
+    database.text_factory = as_text
+    return database

@@ -1,0 +1,123 @@
+"""Sums of a journal's rows: a row whose sum differs is not as it was written.
+
+A sum covers all columns of a row, its key among them, so that neither a changed number nor a row under another key
+passes. Text that is no UTF-8, and columns of another type, have other sums and are no errors.
+"""
+
+import json
+import sqlite3
+import zlib
+from typing import Any, Final
+
+from eunomia.journal.files import Row
+
+NOTES: Final = "notes"
+"""In meta: how many notes there are, so that one that is missing is missed."""
+UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    ArithmeticError,
+)
+"""What damaged text may raise on its way through JSON and what reads it."""
+
+
+def as_text(content: bytes) -> str:
+    """Text of a column; bytes that are no UTF-8 are kept, so that a sum sees them."""
+    return content.decode("utf-8", "surrogateescape")
+
+
+def row_sum(*columns: object) -> int:
+    """CRC-32 of a row's columns, a line each: text as it is, everything else as Python's ``repr`` writes it."""
+    made = 0
+    for column in columns:
+        text = column if isinstance(column, str) else repr(column)
+        made = zlib.crc32(text.encode("utf-8", "surrogatepass") + b"\n", made)
+    return made
+
+
+def step_sum(row: Row) -> int:
+    """Of a row of ``steps``."""
+    return row_sum(row.id, row.now, row.at, row.events, row.decision, row.uptime)
+
+
+def old_step_sum(row: Row) -> int | None:
+    """Of a row of ``steps`` in version 2; None: a column has another type than was written."""
+    if not (isinstance(row.events, str) and isinstance(row.decision, str)):
+        return None
+    text = "\n".join((repr(row.now), repr(row.at), row.events, row.decision))
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def is_step_whole(row: Row, version: int) -> bool:
+    """Whether a row of ``steps`` is as a journal of this version wrote it; before version 2 there is no sum."""
+    if version > 2:
+        return row.crc == step_sum(row)
+    return row.crc is None or row.crc == old_step_sum(row)
+
+
+def is_archived_whole(row: Row) -> bool:
+    """Whether an archived row is as it was written: it may have left the file under any version."""
+    return row.crc is None or row.crc in (step_sum(row), old_step_sum(row))
+
+
+def checkpoint_sum(after_step: int, at: float, state: bytes) -> int:
+    """Of a row of ``checkpoints``."""
+    return zlib.crc32(state, row_sum(after_step, at))
+
+
+def is_checkpoint_whole(after_step: Any, at: Any, state: Any, crc: Any, version: int) -> bool:
+    """Whether a row of ``checkpoints`` is as a journal of this version wrote it."""
+    if not isinstance(state, bytes) or not isinstance(after_step, int):
+        return False
+    if version > 2:
+        return bool(crc == checkpoint_sum(after_step, at, state))
+    return crc is None or crc == zlib.crc32(state)
+
+
+def is_json(text: object) -> bool:
+    """Whether a column is text that can be read as JSON."""
+    try:
+        json.loads(text if isinstance(text, str) else "")
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def add_sums(database: sqlite3.Connection) -> None:
+    """Give each row the sum of version 3; one that is damaged by its older sum, or no JSON, keeps what tells so."""
+    for values in database.execute("SELECT id, now, at, events, decision, uptime, crc FROM steps").fetchall():
+        row = Row(*values)
+        if is_step_whole(row, 2) and is_json(row.events) and is_json(row.decision):
+            database.execute("UPDATE steps SET crc = ? WHERE id = ?", (step_sum(row), row.id))
+        else:
+            database.execute("UPDATE steps SET crc = -1 WHERE id = ?", (row.id,))
+    for after_step, at, state, crc in database.execute("SELECT after_step, at, state, crc FROM checkpoints").fetchall():
+        whole = is_checkpoint_whole(after_step, at, state, crc, 2)
+        made = checkpoint_sum(after_step, at, state) if whole else -1
+        database.execute("UPDATE checkpoints SET crc = ? WHERE after_step = ?", (made, after_step))
+    for rowid, *columns in database.execute("SELECT rowid, kind, key, value FROM notes").fetchall():
+        _sum(database, "notes", rowid, columns)
+    for rowid, *columns in database.execute("SELECT rowid, key, value FROM meta").fetchall():
+        _sum(database, "meta", rowid, columns)
+    for rowid, *columns in database.execute("SELECT rowid, first, last, at, file FROM segments").fetchall():
+        database.execute("UPDATE segments SET crc = ? WHERE rowid = ?", (row_sum(*columns), rowid))
+
+
+def _sum(database: sqlite3.Connection, table: str, rowid: int, columns: list[Any]) -> None:
+    if is_json(columns[-1]):
+        database.execute(f"UPDATE {table} SET crc = ? WHERE rowid = ?", (row_sum(*columns), rowid))
+
+
+def write_meta(database: sqlite3.Connection, key: str, value: str) -> None:
+    """Write a row of ``meta`` with its sum."""
+    database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, row_sum(key, value)))
+
+
+def as_json(value: object) -> str:
+    """What a column of JSON holds."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""What there is: racks, machines, islands and GPUs, as columns with a row a GPU; and how a cluster is written down."""
+
+import re
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import reads, value
+from eunomia.units import Ints, Locality, Reals, Rows, parse_memory
+
+MAX_GPUS = 1_000_000
+
+
+@value
+class Machine:
+    """One machine of a cluster, as a user describes it."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    rack: str = "r1"
+    island: int | None = None
+    """GPUs joined by the fastest links; None: all of the machine."""
+    cpus: float | None = None
+    """CPUs; None: unknown, and nothing that needs them can be used."""
+    memory_gib: float | None = None
+
+
+@reads
+class Cluster:
+    """The cluster's GPUs in order of machine: ``machine``, ``island``, ``rack`` and ``gpu_type`` have a row a GPU."""
+
+    machine: Rows
+    island: Rows
+    rack: Rows
+    gpu_type: Rows
+    machine_start: Ints
+    """By machine, and one more: the first GPU of each; GPUs of machine m are machine_start[m] to machine_start[m+1]."""
+    machine_rack: Rows
+    machine_type: Rows
+    machine_cpus: Reals
+    """By machine; NaN: unknown."""
+    machine_memory_gib: Reals
+    machines: tuple[Machine, ...]
+    gpu_types: tuple[str, ...]
+    racks: tuple[str, ...]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are."""
+        return int(self.machine.size)
+
+    @property
+    def capacity(self) -> Ints:
+        """GPUs by type."""
+        return np.bincount(self.gpu_type, minlength=len(self.gpu_types)).astype(np.int64)
+
+    @classmethod
+    def build(cls, machines: Sequence[Machine], *, place: str | None = None) -> Self:
+        """Lay the machines out as columns.
+
+        Raises:
+            InputError: no machine, a duplicate name, or a machine without GPUs.
+        """
+        _check(machines, place)
+        types = tuple(sorted({machine.gpu_type for machine in machines}))
+        racks = tuple(sorted({machine.rack for machine in machines}))
+        counts = np.array([machine.gpus for machine in machines], dtype=np.int64)
+        start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        of_gpu = np.repeat(np.arange(len(machines), dtype=np.int32), counts)
+        rack = np.array([racks.index(machine.rack) for machine in machines], dtype=np.int32)
+        kind = np.array([types.index(machine.gpu_type) for machine in machines], dtype=np.int32)
+        return cls(
+            machine=of_gpu,
+            island=_islands(machines),
+            rack=rack[of_gpu],
+            gpu_type=kind[of_gpu],
+            machine_start=start,
+            machine_rack=rack,
+            machine_type=kind,
+            machine_cpus=np.array([np.nan if m.cpus is None else m.cpus for m in machines]),
+            machine_memory_gib=np.array([np.nan if m.memory_gib is None else m.memory_gib for m in machines]),
+            machines=tuple(machines),
+            gpu_types=types,
+            racks=racks,
+        )
+
+    @classmethod
+    def parse(cls, text: str, *, place: str = "--cluster") -> Self:
+        """Read the short form: ``"4x8 V100"``, ``"4x8 V100 24cpu 500GB, 2x4 P100"``.
+
+        Raises:
+            InputError: a part that is not of that form.
+        """
+        machines: list[Machine] = []
+        for part in text.split(","):
+            machines += _machines(part.strip(), len(machines), place)
+        return cls.build(machines, place=place)
+
+    def locality(self, gpus: Ints) -> Locality:
+        """How far apart these GPUs are; a single GPU is an island."""
+        if gpus.size <= 1:
+            return Locality.ISLAND
+        if not _alike(self.machine[gpus]):
+            return Locality.RACK if _alike(self.rack[gpus]) else Locality.CLUSTER
+        return Locality.ISLAND if _alike(self.island[gpus]) else Locality.MACHINE
+
+    def gpu_name(self, gpu: int) -> str:
+        """A GPU as users see it: ``a01/3``."""
+        machine = int(self.machine[gpu])
+        return f"{self.machines[machine].name}/{gpu - int(self.machine_start[machine])}"
+
+
+def _alike(numbers: Ints | Rows) -> bool:
+    """Say whether there is but one of them."""
+    return bool((numbers == numbers[0]).all())
+
+
+_PART = re.compile(
+    r"(?:(?P<machines>\d+)x)?(?P<gpus>\d+)\s+(?P<type>[A-Za-z][\w.-]*)"
+    r"(?:\s+(?P<cpus>\d+(?:\.\d+)?)cpu)?(?:\s+(?P<memory>\d+(?:\.\d+)?\s*[kKMGT]?i?B))?"
+)
+
+
+def _machines(part: str, already: int, place: str) -> list[Machine]:
+    match = _PART.fullmatch(part)
+    rule = 'a cluster must be written like "4x8 V100" or "4x8 V100 24cpu 500GB, 2x4 P100"'
+    if match is None:
+        raise InputError(rule, value=f'"{part}"', place=place)
+    count, gpus = int(match["machines"] or 1), int(match["gpus"])
+    if count * gpus > MAX_GPUS:
+        raise InputError(f"a cluster must have at most {MAX_GPUS} GPUs", value=f'"{part}"', place=place)
+    if count < 1:
+        raise InputError("a cluster must have at least one machine", value=f'"{part}"', place=place)
+    memory = parse_memory(match["memory"], name="memory", place=place) if match["memory"] else None
+    cpus = float(match["cpus"]) if match["cpus"] else None
+    return [
+        Machine(name=f"m{already + number:02d}", gpu_type=match["type"], gpus=gpus, cpus=cpus, memory_gib=memory)
+        for number in range(1, count + 1)
+    ]
+
+
+def _check(machines: Sequence[Machine], place: str | None) -> None:
+    if not machines:
+        raise InputError("a cluster must have at least one machine", value="none", place=place)
+    seen: set[str] = set()
+    for machine in machines:
+        if machine.gpus < 1:
+            raise InputError("gpus must be at least 1", value=str(machine.gpus), place=f"{place}, {machine.name}")
+        if machine.name in seen:
+            raise InputError("machine names must be unique", value=f'"{machine.name}" twice', place=place)
+        if machine.island is not None and machine.island < 1:
+            raise InputError("island must be at least 1", value=str(machine.island), place=f"{place}, {machine.name}")
+        seen.add(machine.name)
+
+
+def _islands(machines: Sequence[Machine]) -> Rows:
+    numbers, first = [], 0
+    for machine in machines:
+        size = machine.island or machine.gpus
+        local = np.arange(machine.gpus) // size
+        numbers.append(first + local)
+        first += int(local[-1]) + 1
+    return np.concatenate(numbers).astype(np.int32)

@@ -1,0 +1,62 @@
+"""What an app knows of its remaining work (Themis §4.3.1 and §4.3.2): reported by app masters, read by valuations."""
+
+from eunomia.model.shapes import value
+from eunomia.units import Locality
+
+ASSUMED_SLOWDOWN = (1.0, 1.0, 1.1, 1.3)
+"""Themis' S(G) by locality until it is measured (§4.3.1, footnote 3): island, machine, rack, cluster."""
+
+
+@value
+class JobForecast:
+    """Remaining work of one job of a phase: Themis' ``JobInfo`` (Figure 7)."""
+
+    iterations_left: float
+    """Iterations that this phase still asks of the job; 0 when it has done its part."""
+    seconds_per_iteration: float
+    """Serial time of an iteration in seconds: on one GPU, nothing slowed down."""
+    least: int = 1
+    """Smallest gang the job runs at."""
+    most: int = 1
+    """job_demand_max: more GPUs than this make it no faster."""
+    slowdown: tuple[float, float, float, float] | None = None
+    """Measured S by locality (island, machine, rack, cluster), each at least 1; None: not measured."""
+
+    def slowdown_at(self, locality: Locality, assumed: tuple[float, float, float, float] = ASSUMED_SLOWDOWN) -> float:
+        """S(G) of GPUs that far apart, measured or else assumed."""
+        return (self.slowdown or assumed)[locality]
+
+
+@value
+class Phase:
+    """Jobs that run side by side; the phase ends when the last of them has done its iterations."""
+
+    jobs: tuple[JobForecast, ...]
+
+
+@value
+class LossCurve:
+    """A job's fitted loss by iterations done: ``asymptote + amplitude * (iterations + 1) ** -exponent``."""
+
+    job: str
+    asymptote: float
+    amplitude: float
+    exponent: float
+
+
+@value
+class Forecast:
+    """An app's remaining phases, the current one first, and its work in all.
+
+    A single training run is one phase of one job. Successive halving is log2 n + 1 phases: the current one with
+    what each of its jobs still has to do, the later ones with copies of the median job (§4.3.2). Curve stopping is
+    one phase whose jobs end where the most optimistic curve converges.
+    """
+
+    phases: tuple[Phase, ...]
+    total_gpu_seconds: float
+    """Themis' B: the work of the whole app in serial GPU-seconds, the part already done included."""
+    most: int
+    """app_demand_max: the most GPUs that the app can use at once in any phase."""
+    losses: tuple[LossCurve, ...] = ()
+    """What the losses of its jobs are expected to do, where the app knows; read by valuations of quality (SLAQ)."""

@@ -1,0 +1,107 @@
+"""Free GPUs as bit sets: one a machine, and for each number of free GPUs the set of machines that have so many."""
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+
+from eunomia.model.cluster import Cluster
+from eunomia.units import Bools, Ints
+
+
+class Space:
+    """What is free, kept up to date as GPUs are given and come back; a placement takes from a copy.
+
+    Attributes:
+        bits: [machine] its free GPUs; bit i is the machine's i-th.
+        machines: [GPU type][number free] the machines that have so many; bit m is machine m.
+        free: [GPU type] GPUs.
+    """
+
+    __slots__ = ("_kind", "_machine", "_start", "bits", "free", "machines")
+
+    def __init__(self, cluster: Cluster, free: Bools) -> None:
+        self._start: list[int] = cluster.machine_start.tolist()
+        self._machine: list[int] = cluster.machine.tolist()
+        self._kind: list[int] = cluster.machine_type.tolist()
+        self.bits = [0] * len(cluster.machines)
+        most = int(np.diff(cluster.machine_start).max())
+        self.machines = [[0] * (most + 1) for _ in cluster.gpu_types]
+        self.free = [0] * len(cluster.gpu_types)
+        for machine, kind in enumerate(self._kind):
+            self.machines[kind][0] |= 1 << machine
+        self.give(np.flatnonzero(free).tolist())
+
+    def copy(self) -> Self:
+        """A working copy."""
+        made: Self = object.__new__(type(self))
+        made._start, made._machine, made._kind = self._start, self._machine, self._kind
+        made.bits, made.free = self.bits.copy(), self.free.copy()
+        made.machines = [by_count.copy() for by_count in self.machines]
+        return made
+
+    def give(self, gpus: Sequence[int]) -> None:
+        """These GPUs are free from now on."""
+        if len(gpus) == 1:
+            machine = self._machine[gpus[0]]
+            self._set(machine, self.bits[machine] | 1 << (gpus[0] - self._start[machine]))
+            return
+        for machine, bits in self._by_machine(gpus):
+            self._set(machine, self.bits[machine] | bits)
+
+    def take(self, gpus: Sequence[int]) -> None:
+        """These GPUs are free no more."""
+        if len(gpus) == 1:
+            machine = self._machine[gpus[0]]
+            self._set(machine, self.bits[machine] & ~(1 << (gpus[0] - self._start[machine])))
+            return
+        for machine, bits in self._by_machine(gpus):
+            self._set(machine, self.bits[machine] & ~bits)
+
+    def best(self, kind: int, gpus: int) -> int:
+        """The machine of a type with the fewest free GPUs of at least so many, the first of them; -1: none."""
+        by_count = self.machines[kind]
+        for count in range(gpus, len(by_count)):
+            machines = by_count[count]
+            if machines:
+                return (machines & -machines).bit_length() - 1
+        return -1
+
+    def first(self, machine: int, count: int) -> list[int]:
+        """The first ``count`` free GPUs of a machine; they are not taken yet."""
+        bits, start, found = self.bits[machine], self._start[machine], []
+        for _ in range(count):
+            low = bits & -bits
+            found.append(start + low.bit_length() - 1)
+            bits ^= low
+        return found
+
+    def gpus(self) -> Ints:
+        """All that are free, ascending."""
+        found: list[int] = []
+        for machine, bits in enumerate(self.bits):
+            if bits:
+                found += self.first(machine, bits.bit_count())
+        return np.array(found, dtype=np.int64)
+
+    def same(self, other: Self) -> bool:
+        """Say whether the same GPUs are free, by every account."""
+        return (self.bits, self.free, self.machines) == (other.bits, other.free, other.machines)
+
+    def _by_machine(self, gpus: Iterable[int]) -> Iterable[tuple[int, int]]:
+        machine_of, start, found = self._machine, self._start, dict[int, int]()
+        for gpu in gpus:
+            machine = machine_of[gpu]
+            bit = 1 << (gpu - start[machine])
+            found[machine] = found[machine] | bit if machine in found else bit
+        return found.items()
+
+    def _set(self, machine: int, bits: int) -> None:
+        before, now = self.bits[machine].bit_count(), bits.bit_count()
+        self.bits[machine] = bits
+        if before != now:
+            kind = self._kind[machine]
+            by_count, mark = self.machines[kind], 1 << machine
+            by_count[before] ^= mark
+            by_count[now] ^= mark
+            self.free[kind] += now - before

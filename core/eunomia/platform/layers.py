@@ -1,0 +1,189 @@
+"""Layers of a profile: presets, files and settings, merged key by key, each value with the place it came from."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia.platform.toml_bounds import SMALL, Bounds, check_size, parse_toml
+from eunomia.words import did_you_mean, shown
+
+Path_ = tuple[str, ...]
+
+
+@value
+class Merged:
+    """Tables merged, and by the path of each value that is not a table where it came from."""
+
+    tree: Mapping[str, Any]
+    origins: Mapping[Path_, str]
+
+    def place(self, path: Path_) -> str:
+        """File and key: ``mixed.toml, [rounds].lease``; for a setting the flag itself."""
+        origin = self.origin(path)
+        if origin.startswith("--"):
+            return origin
+        table, key = ".".join(path[:-1]), path[-1]
+        return f"{origin}, [{table}].{key}" if table else f"{origin}, {key}"
+
+    def table_place(self, path: Path_) -> str:
+        """File and table: ``mixed.toml, [stages]``."""
+        return f"{self.origin(path)}, [{'.'.join(path)}]"
+
+    def origin(self, path: Path_) -> str:
+        """Where the value at this path came from; for a table, the last layer that wrote into it."""
+        if path in self.origins:
+            return self.origins[path]
+        below = [origin for key, origin in self.origins.items() if key[: len(path)] == path]
+        if below:
+            return below[-1]
+        return self.origin(path[:-1]) if path else "profile"
+
+
+NOTHING = Merged(tree={}, origins={})
+
+
+def merge(base: Merged, layer: Mapping[str, Any], origin: str) -> Merged:
+    """Lay a layer over what there is: tables merge key by key, everything else is replaced."""
+    origins = dict(base.origins)
+    tree = _merged(base.tree, layer, (), origins, origin)
+    return Merged(tree=tree, origins=origins)
+
+
+def _merged(
+    base: Mapping[str, Any], layer: Mapping[str, Any], path: Path_, origins: dict[Path_, str], origin: str
+) -> dict[str, Any]:
+    tree = dict(base)
+    for key, item in layer.items():
+        here = (*path, key)
+        if isinstance(item, Mapping):
+            below = tree.get(key)
+            origins.pop(here, None)
+            tree[key] = _merged(below if isinstance(below, Mapping) else {}, item, here, origins, origin)
+            if not item:
+                origins[here] = origin
+            continue
+        for old in [old for old in origins if old[: len(here)] == here]:
+            del origins[old]
+        tree[key] = item
+        origins[here] = origin
+    return tree
+
+
+def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: it cannot be read, is not UTF-8, or is too large.
+    """
+    try:
+        check_size(path.stat().st_size, what, place=path.name, bounds=bounds)
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a file must be readable text", value=str(error), place=path.name) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; a name that no file could have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_toml(text: str, *, place: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        InputError: not TOML, which says line and column; or too large or too deep.
+    """
+    return parse_toml(text, "a profile", place=place)
+
+
+def read_setting(path: str, given: object) -> dict[str, Any]:
+    """A setting such as ``plugins.themis.fairness_knob`` as nested tables.
+
+    Raises:
+        InputError: the path is no dotted key.
+    """
+    try:
+        nested = parse_toml(f"{path} = 0", "a setting", place="--set")
+    except InputError as error:
+        raise InputError("a setting must be a dotted key", value=shown(path), place="--set") from error
+    at = nested
+    while True:
+        (key,) = at
+        if not isinstance(at[key], dict):
+            at[key] = given
+            return nested
+        at = at[key]
+
+
+def parse_setting(text: str) -> tuple[str, object]:
+    """Read ``KEY=VALUE`` as ``--set`` takes it: a TOML value; a bare word is a string.
+
+    Raises:
+        InputError: no ``=``.
+    """
+    path, equals, given = text.partition("=")
+    if not equals or not path.strip():
+        raise InputError("a setting must be written KEY=VALUE", value=shown(text), place="--set")
+    try:
+        return path.strip(), parse_toml(f"it = {given}", "a setting", place="--set")["it"]
+    except InputError:
+        return path.strip(), given.strip()
+
+
+def layers_of(
+    given: Mapping[str, Any], origin: str, folder: Path | None, find: Callable[[str], Path | None]
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield what a profile extends, the farthest first, and then the profile itself, each with its origin.
+
+    Args:
+        given: a profile as it was read.
+        origin: its file.
+        folder: what its paths are relative to; None: it can only extend presets.
+        find: the file of a preset by name; None: there is no such preset.
+
+    Raises:
+        InputError: what it extends does not exist, or extends it.
+    """
+    chain = [({key: item for key, item in given.items() if key != "extends"}, origin)]
+    seen: list[Path] = []
+    while (parent := given.get("extends")) is not None:
+        where = f"{origin}, extends"
+        if not isinstance(parent, str):
+            raise InputError("extends must name a preset or a file", value=shown(parent), place=where)
+        file = _parent(parent, folder, find)
+        if file is None or not file.is_file():
+            raise InputError("extends must name a preset or a file", value=shown(parent), place=where)
+        if file.resolve() in seen:
+            raise InputError("extends must come to an end", value=f"{shown(parent)} again", place=where)
+        seen.append(file.resolve())
+        given, origin, folder = read_toml(read_text(file), place=file.name), file.name, file.parent
+        chain.append(({key: item for key, item in given.items() if key != "extends"}, origin))
+    yield from reversed(chain)
+
+
+def _parent(parent: str, folder: Path | None, find: Callable[[str], Path | None]) -> Path | None:
+    if parent.endswith(".toml") or "/" in parent:
+        return None if folder is None else folder / parent
+    return find(parent)
+
+
+def unknown_keys(merged: Merged, path: Path_, known: tuple[str, ...]) -> list[InputError]:
+    """Keys of a table that mean nothing, each with what was probably meant."""
+    table: Any = merged.tree
+    for key in path:
+        table = table.get(key, {})
+    where = f"[{'.'.join(path)}]" if path else "the top of a profile"
+    return [
+        InputError(
+            f"{where} must hold {', '.join(known)}",
+            value=f'"{key}"{did_you_mean(key, known)}',
+            place=merged.place((*path, key)),
+        )
+        for key in (table if isinstance(table, Mapping) else ())
+        if key not in known
+    ]

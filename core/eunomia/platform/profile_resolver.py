@@ -1,0 +1,270 @@
+"""The plugins of a profile, checked, made and bound to its stages; and the profile written out again."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pluggy
+
+from eunomia.contract.contracts import Contract
+from eunomia.contract.memos import Memo
+from eunomia.contract.stages import ExplainStage, RefineStage, Rounds, Stages
+from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia.hookspecs import Hooks
+from eunomia.platform.checking import NAME, bind, hooks_of
+from eunomia.platform.contract_check import Step, check_walk, contract_of
+from eunomia.platform.layers import Merged, unknown_keys
+from eunomia.platform.registry import Registry
+from eunomia.platform.rounds import read_rounds, written_rounds
+from eunomia.platform.toml_text import toml_key, toml_value
+from eunomia.platform.tracing import is_tracing, traced
+from eunomia.units import Stage
+from eunomia.words import did_you_mean, shown
+
+SINGLE_STAGES: Final = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
+FALLBACK: Final[Mapping[str, str]] = {
+    "elasticity": "fixed",
+    "valuation": "fifo",
+    "allocation": "ordered",
+    "placement": "packed",
+}
+"""What the arbiter serves by when the chosen profile has failed too often."""
+_TOP = ("summary", "stages", "rounds", "plugins", "observers")
+_IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
+
+
+class Cast:
+    """The plugins of one profile; what is wrong is gathered and raised together.
+
+    Args:
+        name: of the profile.
+        merged: its tables.
+        registry: the plugins that it may name.
+    """
+
+    def __init__(self, name: str, merged: Merged, registry: Registry) -> None:
+        self.name = name
+        self.merged = merged
+        self.tree = merged.tree
+        self.registry = registry
+        self.errors: list[InputError] = []
+        self.tried: set[str] = set()
+        self.made: dict[str, Any] = {}
+        self.rounds = Rounds()
+        self.manager = _Manager("eunomia")
+        self.manager.add_hookspecs(Hooks)
+
+    def check(self) -> None:
+        """Make all plugins.
+
+        Raises:
+            InputErrors: everything that is wrong.
+        """
+        self.errors += unknown_keys(self.merged, (), _TOP)
+        self.rounds = read_rounds(self.merged, self.errors)
+        self._check_tables()
+        for stage in SINGLE_STAGES:
+            self._take_stage(stage)
+        for name in self._names(("stages", "refiners")):
+            self._take(name, Stage.REFINE, ("stages", "refiners"))
+        for name in self._names(("observers",)):
+            self._take(name, None, ("observers",))
+        if not self.errors:
+            self.errors += check_walk(
+                self.steps(),
+                bids=self.rounds.bid_deadline is not None,
+                others=self._others,
+                unread=FALLBACK[Stage.VALUATION.value],
+                place=self.merged.table_place(("stages",)),
+                bids_place=self.merged.place(("rounds", "bid_deadline")),
+            )
+        if self.errors:
+            raise InputErrors(self.errors)
+
+    def steps(self) -> list[Step]:
+        """The stages in calling order."""
+        named = [(stage, self.tree["stages"][stage.value]) for stage in SINGLE_STAGES]
+        refiners = [(Stage.REFINE, name) for name in self._refiners()]
+        order = [*named[:3], *refiners, named[3]]
+        return [Step(stage, name, contract_of(self.made[name], stage)) for stage, name in order]
+
+    def stages(self) -> Stages:
+        """Bind the hooks."""
+        named = {stage: self.tree["stages"][stage.value] for stage in SINGLE_STAGES}
+        refiners = [self._bound(name, "eunomia_refine") for name in self._refiners()]
+        explain = {name: bind(plugin, "eunomia_explain") for name, plugin in self.made.items()}
+        elasticity, valuation, allocation, placement = named.values()
+        return Stages(
+            profile=self.name,
+            elasticity=self._bound(elasticity, "eunomia_elasticity"),
+            valuation=self._bound(valuation, "eunomia_valuation"),
+            allocation=self._bound(allocation, "eunomia_allocation"),
+            placement=self._bound(placement, "eunomia_placement"),
+            refiners=tuple(_present(refiners)),
+            offer=self._bound(allocation, "eunomia_offer"),
+            triggers=self._bound(allocation, "eunomia_triggers"),
+            names=named,
+            refiner_names=tuple(self._refiners()),
+            contracts={stage: getattr(self.made[name], "contracts", {}) for stage, name in named.items()},
+            explain=_explainers(explain),
+            rounds=self.rounds,
+            memo_types=tuple(self._memo_types()),
+        )
+
+    def _bound(self, name: str, hook: str) -> Any:
+        call = bind(self.made[name], hook)
+        return traced(name, hook, call) if call is not None and is_tracing() else call
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """Yield the resolved profile, line by line, with origins."""
+        for key in ("summary", "observers"):
+            if key in self.tree:
+                yield f"{key} = {toml_value(self.tree[key])}", self.merged.origin((key,))
+        yield from self._section(("stages",), self._written_stages(), "default")
+        yield from self._section(("rounds",), written_rounds(self.rounds), "default")
+        for alias, plugin in self.made.items():
+            options: Any = getattr(plugin, "options", None)
+            written = options.model_dump(mode="json", exclude_none=True) if hasattr(options, "model_dump") else {}
+            use = self.plugin_of(alias)
+            if written or use != alias:
+                own = {"use": use} if use != alias else {}
+                yield from self._section(("plugins", alias), {**own, **written}, f"default of {use}")
+
+    def _written_stages(self) -> dict[str, object]:
+        table = self.tree["stages"]
+        return {key: table[key] for key in _IN_STAGES if table.get(key)}
+
+    def _section(self, path: tuple[str, ...], table: Mapping[str, object], default: str) -> Iterable[tuple[str, str]]:
+        yield "", ""
+        yield f"[{'.'.join(toml_key(key) for key in path)}]", ""
+        for key, item in table.items():
+            here = (*path, key)
+            known = any(known[: len(here)] == here for known in self.merged.origins)
+            yield f"{toml_key(key)} = {toml_value(item)}", self.merged.origin(here) if known else default
+
+    def plugin_of(self, alias: str) -> str:
+        """The plugin behind a name of the profile."""
+        table = self.tree.get("plugins", {}).get(alias, {})
+        return str(table.get("use", alias)) if isinstance(table, Mapping) else alias
+
+    def _refiners(self) -> list[str]:
+        return list(self.tree["stages"].get("refiners", ()))
+
+    def _check_tables(self) -> None:
+        """Keys that mean nothing, and options of plugins that do not exist."""
+        for key in ("stages", "plugins"):
+            if not isinstance(self.tree.get(key, {}), Mapping):
+                place = self.merged.place((key,))
+                raise InputErrors([*self.errors, InputError(f"{key} must be a table", place=place)])
+        self.errors += unknown_keys(self.merged, ("stages",), _IN_STAGES)
+        for alias, table in self.tree.get("plugins", {}).items():
+            path = ("plugins", alias)
+            if not isinstance(table, Mapping):
+                error = InputError("options of a plugin must be a table", value=shown(table))
+                self.errors.append(InputError(error.rule, value=error.value, place=self.merged.place(path)))
+            elif not NAME.fullmatch(alias):
+                rule = "a plugin's name must be lower-case letters, digits and _"
+                self.errors.append(InputError(rule, value=shown(alias), place=self.merged.table_place(path)))
+            elif self.plugin_of(alias) not in self.registry.names:
+                name = self.plugin_of(alias)
+                value = f"{shown(name)}{did_you_mean(name, self.registry.names)}"
+                where = (*path, "use") if "use" in table else path
+                place = self.merged.place(where) if "use" in table else self.merged.table_place(path)
+                self.errors.append(InputError("options must be of a plugin that is there", value=value, place=place))
+
+    def _take_stage(self, stage: Stage) -> None:
+        path = ("stages", stage.value)
+        name = self.tree.get("stages", {}).get(stage.value)
+        if name is None:
+            rule = f"{stage.value} must be named in [stages], or extends must name a preset"
+            self.errors.append(InputError(rule, place=self.merged.origin(())))
+        else:
+            self._take(name, stage, path)
+
+    def _names(self, path: tuple[str, ...]) -> list[object]:
+        table: Any = self.tree
+        for key in path:
+            table = table.get(key, ()) if isinstance(table, Mapping) else ()
+        if isinstance(table, list | tuple):
+            return list(table)
+        self.errors.append(
+            InputError(f"{path[-1]} must be a list of plugins", value=shown(table), place=self.merged.place(path))
+        )
+        return []
+
+    def _take(self, name: object, stage: Stage | None, path: tuple[str, ...]) -> None:
+        """Make a plugin that the profile names, unless it is made already or cannot be."""
+        place = self.merged.place(path)
+        what = stage.value if stage is not None else "rounds finished"
+        rule = f"{path[-1]} must name a plugin that answers {what}"
+        if not isinstance(name, str) or self.plugin_of(name) not in self.registry.names:
+            known = sorted({*self.registry.names, *self.tree.get("plugins", {})} - {str(name)})
+            hint = did_you_mean(str(name), known)
+            self.errors.append(InputError(rule, value=f"{shown(name)}{hint}", place=place))
+            return
+        listed = self.registry.listed(self.plugin_of(name))
+        if listed.error is not None:
+            text = f"{shown(name)}, which is {listed.status.value}: {listed.error}"
+            self.errors.append(InputError(f"{path[-1]} must name a plugin that loads", value=text, place=place))
+            return
+        if stage is not None and stage not in listed.stages:
+            answers = ", ".join(other.value for other in listed.stages) or "no stage"
+            self.errors.append(InputError(rule, value=f"{shown(name)}, which answers {answers}", place=place))
+            return
+        if stage is None and "eunomia_round_finished" not in hooks_of(self.registry.load(self.plugin_of(name))):
+            self.errors.append(InputError(rule, value=shown(name), place=place))
+            return
+        if name not in self.tried:
+            self.tried.add(name)
+            self._make(name, place)
+
+    def _make(self, name: str, place: str) -> None:
+        table = self.tree.get("plugins", {}).get(name, {})
+        given = {key: item for key, item in table.items() if key != "use"} if isinstance(table, Mapping) else {}
+        where = partial(_place_of_option, self.merged, name)
+        try:
+            self.made[name] = self.registry.make(self.plugin_of(name), given, alias=name, place=where)
+            self.manager.register(self.made[name], name)
+        except InputErrors as error:
+            self.errors += error.errors
+        except InputError as error:
+            self.errors.append(error)
+        except EunomiaError as error:
+            self.errors.append(InputError(error.rule, value=error.value, place=place))
+
+    def _memo_types(self) -> Iterable[tuple[str, Stage, type[Memo]]]:
+        for name, plugin in self.made.items():
+            for stage, kind in getattr(plugin, "memo_types", {}).items():
+                yield name, stage, kind
+
+    def _others(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
+        """Plugins that answer a stage with a contract that suits, made with their defaults."""
+        found = []
+        for name in self.registry.answering(stage):
+            try:
+                made = self.registry.make(name, {}, alias=name, place=lambda path: "")
+            except EunomiaError:
+                continue
+            if suits(contract_of(made, stage)):
+                found.append(name)
+        return found
+
+
+class _Manager(pluggy.PluginManager):
+    """Looks for hooks among what is named as one: to look at all that a plugin has took most of a profile's time."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
+        """The marks of an attribute that is a hook; None for any other."""
+        return super().parse_hookimpl_opts(plugin, name) if name.startswith("eunomia_") else None
+
+
+def _place_of_option(merged: Merged, plugin: str, path: tuple[str, ...]) -> str:
+    return merged.place(("plugins", plugin, *path)) if path else merged.table_place(("plugins", plugin))
+
+
+def _present(refiners: Iterable[RefineStage | None]) -> Iterable[RefineStage]:
+    return (refiner for refiner in refiners if refiner is not None)
+
+
+def _explainers(bound: Mapping[str, ExplainStage | None]) -> dict[str, ExplainStage]:
+    return {name: call for name, call in bound.items() if call is not None}

@@ -1,0 +1,238 @@
+"""Profiles: which plugin answers each stage, when rounds run, and every plugin's options; read, checked, made."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from eunomia.contract.decisions import Decision
+from eunomia.contract.stages import Rounds, Stages
+from eunomia.errors import InputError, InputErrors
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
+from eunomia.platform.checking import bind
+from eunomia.platform.contract_check import check_cluster
+from eunomia.platform.layers import (
+    NOTHING,
+    Merged,
+    is_file,
+    layers_of,
+    merge,
+    parse_setting,
+    read_setting,
+    read_text,
+    read_toml,
+)
+from eunomia.platform.profile_resolver import FALLBACK, SINGLE_STAGES, Cast
+from eunomia.platform.registry import Registry, default_registry
+from eunomia.platform.rounds import read_rounds
+from eunomia.units import Stage
+from eunomia.words import did_you_mean, shown
+
+DEFAULT: Final = "default"
+"""The preset that answers what a lone plugin does not."""
+
+Settings = Mapping[str, object] | Sequence[str]
+"""Values by dotted key, or texts ``KEY=VALUE`` as ``--set`` takes them."""
+Observer = Callable[[Decision], None]
+
+
+@builds
+class Profile:
+    """A checked profile. It makes its plugins anew each time that ``stages`` is asked for.
+
+    Attributes:
+        name: the preset, file or plugin that it was loaded as.
+        merged: its tables, each value with where it came from.
+        registry: the plugins that it may name.
+    """
+
+    name: str
+    merged: Merged
+    registry: Registry
+
+    @classmethod
+    def load(
+        cls, name: str | Path, *, settings: Settings = (), registry: Registry | None = None, flag: str = "--policy"
+    ) -> Self:
+        """Load a preset, a profile file, or plugins such as ``lottery`` or ``patient+half``.
+
+        Plugins answer the stages that they implement, and the preset ``default`` answers the rest.
+
+        Args:
+            name: name or path.
+            settings: what to change, by dotted key.
+            registry: the plugins that there are; None: those found in this process.
+            flag: where the name came from, for errors.
+
+        Raises:
+            InputErrors: everything that is wrong with it.
+        """
+        plugins = default_registry() if registry is None else registry
+        text = str(name)
+        presets = plugins.presets()
+        if text.endswith(".toml") or "/" in text or isinstance(name, Path):
+            path = Path(name)
+            if not is_file(path):
+                raise InputErrors([InputError("a profile must be a file that exists", value=shown(text), place=flag)])
+            merged = _read_file(path, presets)
+            return cls._checked(path.stem, merged, plugins, settings)
+        if text in presets:
+            merged = _read_file(presets[text], presets)
+        elif text in plugins:
+            merged = _of_plugins([text], plugins, presets, flag)
+        elif "+" in text:
+            merged = _of_plugins([part.strip() for part in text.split("+")], plugins, presets, flag)
+        else:
+            hint = did_you_mean(text, {*presets, *plugins.names})
+            rule = "a policy must be a preset, a profile file or a plugin"
+            raise InputErrors([InputError(rule, value=f"{shown(text)}{hint}", place=flag)])
+        return cls._checked(text, merged, plugins, settings)
+
+    @classmethod
+    def parse(
+        cls, text: str, *, name: str, settings: Settings = (), registry: Registry | None = None, place: str = "profile"
+    ) -> Self:
+        """Read a profile from its text, such as another process's ``resolved``.
+
+        Raises:
+            InputErrors: everything that is wrong with it.
+        """
+        plugins = default_registry() if registry is None else registry
+        return cls._checked(name, _read(text, place, None, plugins.presets()), plugins, settings)
+
+    @classmethod
+    def fallback(cls, *, registry: Registry | None = None) -> Self:
+        """The built-in profile that serves when the chosen one has failed too often."""
+        merged = merge(NOTHING, {"stages": dict(FALLBACK)}, "fallback")
+        return cls._checked("fallback", merged, default_registry() if registry is None else registry, ())
+
+    @classmethod
+    def _checked(cls, name: str, merged: Merged, registry: Registry, settings: Settings) -> Self:
+        made = cls(name=name, merged=_set(merged, settings), registry=registry)
+        Cast(name, made.merged, registry).check()
+        return made
+
+    def replace(self, *, name: str | None = None, settings: Settings = ()) -> Self:
+        """The same profile with another name or other settings.
+
+        Raises:
+            InputErrors: everything that is wrong with the settings.
+        """
+        return self._checked(name or self.name, self.merged, self.registry, settings)
+
+    @property
+    def summary(self) -> str:
+        """What it says of itself, in one sentence."""
+        return str(self.merged.tree.get("summary", ""))
+
+    @property
+    def plugins(self) -> Mapping[Stage, str]:
+        """The plugin that answers each of the four stages."""
+        return {stage: str(self.merged.tree["stages"][stage.value]) for stage in SINGLE_STAGES}
+
+    @property
+    def rounds(self) -> Rounds:
+        """Its ``[rounds]``."""
+        return read_rounds(self.merged, [])
+
+    def stages(self, cluster: Cluster | None = None, *, place: str = "--cluster") -> Stages:
+        """Make the plugins and bind their hooks.
+
+        Args:
+            cluster: what the plugins' needs are checked against; None: nothing is checked.
+            place: where the cluster came from, for errors.
+
+        Raises:
+            InputErrors: the cluster does not suit the plugins.
+        """
+        cast = Cast(self.name, self.merged, self.registry)
+        cast.check()
+        unsuited = [] if cluster is None else check_cluster(cast.steps(), cluster, place=place)
+        if unsuited:
+            raise InputErrors(unsuited)
+        return cast.stages()
+
+    def observers(self) -> tuple[tuple[str, Observer], ...]:
+        """The observers that the profile allows, by name, and its own plugins that observe; each to be called alone."""
+        cast = Cast(self.name, self.merged, self.registry)
+        cast.check()
+        bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in cast.made.items())
+        return tuple((name, call) for name, call in bound if call is not None)
+
+    def resolved(self) -> str:
+        """The profile as TOML that extends nothing, with every default written out."""
+        return "\n".join(line for line, _ in self.origins()) + "\n"
+
+    def origins(self) -> tuple[tuple[str, str], ...]:
+        """The lines of ``resolved``, each with where it came from; empty for headers and blank lines."""
+        cast = Cast(self.name, self.merged, self.registry)
+        cast.check()
+        return tuple(cast.lines())
+
+
+def _read_file(path: Path, presets: Mapping[str, Path]) -> Merged:
+    try:
+        text = read_text(path)
+    except InputError as error:
+        raise InputErrors([error]) from error
+    return _read(text, path.name, path.parent, presets)
+
+
+def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Path]) -> Merged:
+    try:
+        merged = NOTHING
+        for layer, place in layers_of(read_toml(text, place=origin), origin, folder, presets.get):
+            merged = merge(merged, layer, place)
+    except InputError as error:
+        raise InputErrors([error]) from error
+    return merged
+
+
+def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
+    """The profile ``default`` with every stage that these plugins answer; refiners run in the order of their names."""
+    stages: dict[str, Any] = {}
+    for name in names:
+        for stage in _answered(name, registry, flag):
+            if stage is Stage.REFINE:
+                stages["refiners"] = [*stages.get("refiners", []), name]
+                continue
+            if stage.value in stages:
+                rule = "plugins that are paired must answer different stages"
+                value = f"{shown(stages[stage.value])} and {shown(name)}, which both answer {stage.value}"
+                raise InputErrors([InputError(rule, value=value, place=flag)])
+            stages[stage.value] = name
+    base = merge(NOTHING, {"stages": dict(FALLBACK)}, DEFAULT)
+    if DEFAULT in presets:
+        base = _read_file(presets[DEFAULT], presets)
+    return merge(base, {"stages": stages}, f"{flag} {'+'.join(names)}")
+
+
+def _answered(name: str, registry: Registry, flag: str) -> Sequence[Stage]:
+    """The stages that a plugin answers.
+
+    Raises:
+        InputErrors: there is no such plugin, it does not load, or it answers none.
+    """
+    if name not in registry:
+        value = f"{shown(name)}{did_you_mean(name, registry.names)}"
+        raise InputErrors([InputError("each part of a policy A+B must be a plugin", value=value, place=flag)])
+    listed = registry.listed(name)
+    if listed.error is not None:
+        rule = "a policy must be a plugin that loads"
+        raise InputErrors([InputError(rule, value=f"{shown(name)}, {listed.status.value}: {listed.error}", place=flag)])
+    if not listed.stages:
+        raise InputErrors([InputError("a policy must answer a stage", value=f"{shown(name)}, which none", place=flag)])
+    return listed.stages
+
+
+def _set(merged: Merged, settings: Settings) -> Merged:
+    errors: list[InputError] = []
+    for setting in settings.items() if isinstance(settings, Mapping) else settings:
+        try:
+            path, item = parse_setting(setting) if isinstance(setting, str) else setting
+            merged = merge(merged, read_setting(path, item), f"--set {path}")
+        except InputError as error:
+            errors.append(error)
+    if errors:
+        raise InputErrors(errors)
+    return merged

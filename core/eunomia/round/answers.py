@@ -1,0 +1,72 @@
+"""Calls one stage of a profile; what it raises or answers wrongly becomes a fault of its plugin."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.menus import Menus
+from eunomia.contract.placements import Placement
+from eunomia.contract.valuations import Valuations
+from eunomia.errors import EunomiaError
+from eunomia.units import Stage
+
+A = TypeVar("A")
+Answer = Menus | Valuations | Allocation | Placement
+
+
+class StageFaultError(EunomiaError):
+    """A stage raised, or answered with another type than its hook asks for."""
+
+    def __init__(self, plugin: str, stage: Stage, what: str) -> None:
+        super().__init__(f'plugin "{plugin}" must answer {stage.value}', value=what)
+        self.plugin = plugin
+        self.stage = stage
+        self.what = what
+
+
+def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given: Any) -> A:
+    """Ask a stage.
+
+    Raises:
+        StageFaultError: it raised, or answered with something that is no ``kind``.
+    """
+    try:
+        answer = call(*given)
+    except StageFaultError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise fault_of(plugin, stage, error) from error
+    if not isinstance(answer, kind):
+        raise mistyped(plugin, stage, kind, answer)
+    return answer
+
+
+def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
+    """What a plugin raised, and in which line of its file, as a fault of its stage."""
+    return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}{_line_of(error)}")
+
+
+def _line_of(error: BaseException) -> str:
+    """Such as `` (half.py:12)``: the innermost line in the folder of the code that the core called; empty: unknown."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
+    files = [Path(frame.f_code.co_filename) for frame in frames]
+    called = next((file for file, frame in zip(files, frames, strict=True) if not _is_around(frame)), None)
+    if called is None:
+        return ""
+    inmost = max(at for at, file in enumerate(files) if file.parent == called.parent)
+    return f" ({files[inmost].name}:{lines[inmost]})"
+
+
+def _is_around(frame: FrameType) -> bool:
+    """Whether a frame is not a plugin's: the core, a clock or tracer of calls, arrays that the core was working on."""
+    package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
+    return package in ("pluggy", "numpy") or (package == "eunomia" and not module.startswith("testing."))
+
+
+def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:
+    """An answer that is no ``kind``, as a fault of its stage."""
+    return StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")

@@ -1,0 +1,338 @@
+"""The arbiter: a pure state machine. No clock, no threads, no I/O; drivers give it time and events."""
+
+from collections.abc import Iterable
+
+from eunomia.contract.contracts import Triggers
+from eunomia.contract.decisions import Decision, Fault, MemoChange
+from eunomia.contract.events import Event
+from eunomia.contract.memos import Memo, read_memo
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import Valuations
+from eunomia.errors import EunomiaError
+from eunomia.model.cluster import Cluster
+from eunomia.round.bids import Closing, closing_of
+from eunomia.round.invariants import check_state
+from eunomia.round.round import Observer, Round, as_fault, lease_of, renewals
+from eunomia.round.strictness import is_strict
+from eunomia.round.timing import Timing
+from eunomia.round.verdict_changes import verdicts_of
+from eunomia.state.adopt import adopt, close_offer
+from eunomia.state.fold import fold
+from eunomia.state.folding import Folded
+from eunomia.state.saving import load_state, save_state
+from eunomia.state.show import show
+from eunomia.state.state import State
+from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
+
+_put = object.__setattr__
+_FREE = Scope.FREE
+
+
+class Arbiter:
+    """Arbitrates a cluster among apps by the stages of a profile.
+
+    Args:
+        cluster: what there is.
+        stages: of the profile that was chosen.
+        fallback: of the profile that serves after too many faulty rounds.
+        seed: all randomness follows from it.
+        plain: whether stages see columns only, and no index that saves them work: slower, with the same decisions.
+    """
+
+    def __init__(
+        self, cluster: Cluster, stages: Stages, fallback: Stages, *, seed: int = 0, plain: bool = False
+    ) -> None:
+        self.state = State(cluster, seed=seed, plain=plain)
+        self.chosen = stages
+        self.fallback = fallback
+        self.asking: Observer | None = None
+        """Called with the plugin and the stage that is about to be asked."""
+        self.strict = is_strict()
+        """Whether faults of plugins are raised, and the whole state is checked after every step."""
+        self._serving = stages
+        self._timing = Timing(stages)
+        self.calls = 0
+        """Calls of stages so far."""
+
+    @property
+    def serving(self) -> Stages:
+        """The stages that serve: the chosen ones, or the fallback."""
+        return self.fallback if self.state.fallen_back else self.chosen
+
+    def use(self, stages: Stages) -> None:
+        """Serve by other stages from the next step on; the driver sends ``ProfileChanged`` with it."""
+        self.chosen = stages
+
+    def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
+        """Fold events in, and decide if a round is due.
+
+        Args:
+            now: seconds since the start; not before the last step's.
+            events: of this instant, in any order.
+
+        Returns:
+            The decision, already adopted.
+
+        Raises:
+            EunomiaError: time goes backwards.
+        """
+        decision = self._step(now, events)
+        if self.strict:
+            check_state(self.state)
+        return decision
+
+    def _step(self, now: Seconds, events: Iterable[Event]) -> Decision:
+        folded = self._fold(now, events)  # 1. what happened; leases that are over
+        if self.state.open is not None:  # an offer is out with app masters
+            closing = closing_of(self.state)
+            if closing is None:
+                return self._rest(folded)
+            return self._close(folded, closing)
+        timing = self.timing
+        causes = timing.due(self.state)  # 2. is a round due?
+        if not causes:
+            return self._rest(folded)
+        triggers = timing.known
+        if triggers is not None and self._is_quiet(triggers, causes):
+            return self._quiet(folded, causes)
+        return self._decide(folded, causes)  # 3. to 9.
+
+    def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
+        """Do again what ``step`` did, from the journal, without asking a plugin."""
+        self._fold(now, events)
+        if decision.causes and decision.closed is None:
+            self.timing.due(self.state)
+        if decision.faulty:
+            self._count_fault()
+        elif decision.causes:
+            self.state.faults_in_row = 0
+        self._adopt(decision)
+
+    def abandon(self, now: Seconds, fault: Fault) -> Decision:
+        """Count a step that had to be abandoned with the process that made it, as a faulty round.
+
+        Args:
+            now: seconds since the start.
+            fault: who was asked and did not return.
+        """
+        folded = self._fold(now, ())
+        causes = self.timing.due(self.state)
+        self.state.round += 1
+        return self._faulty(folded, causes, fault, None)
+
+    def snapshot(self) -> Snapshot:
+        """The state of now, as stages see it."""
+        return show(self.state)
+
+    def save(self) -> bytes:
+        """The whole state, for a checkpoint."""
+        return save_state(self.state)
+
+    def load(self, data: bytes) -> None:
+        """Go on from a checkpoint of an arbiter of the same cluster."""
+        self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
+
+    def standings(self) -> Valuations:
+        """What each claim is worth as it stands: the valuation of the empty offer, for screens.
+
+        Raises:
+            StageFaultError: the valuation failed.
+        """
+        self._serving = self.serving
+        made = Round(self.state, self._serving, frozenset(), self.asking)
+        try:
+            return made.standings()
+        except (Exception, SystemExit) as error:
+            fault = made.fault(error)
+            if fault is None or fault is error:
+                raise
+            raise fault from error
+        finally:
+            self.calls += made.calls
+
+    @property
+    def timing(self) -> Timing:
+        """When rounds are due, by the stages that serve."""
+        stages, timing = self.fallback if self.state.fallen_back else self.chosen, self._timing
+        if timing.stages is not stages:
+            timing = self._timing = Timing(stages)
+        return timing
+
+    def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
+        state = self.state
+        if not now >= state.now:
+            raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
+        serving = self.fallback if state.fallen_back else self.chosen
+        folded = fold(state, now, events, grace=serving.rounds.suspend_grace)
+        self._serving = self.fallback if state.fallen_back else self.chosen
+        return folded
+
+    def _is_quiet(self, triggers: Triggers, causes: frozenset[Cause]) -> bool:
+        """Say whether no stage need be asked: nobody wants more, or there is nothing to give.
+
+        Where triggers are not known, the round asks the allocation for them, and may find that it fails.
+        """
+        state = self.state
+        standing = state.standing
+        free = causes.isdisjoint(triggers.all_on)
+        if (free or not triggers.when_served) and not standing.waiting and not standing.short:
+            return True
+        return free and not triggers.when_full and not self._serving.refiners and _full(state)
+
+    def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
+        """A round without anything to decide: ended leases go on."""
+        state = self.state
+        state.round += 1
+        state.faults_in_row = 0
+        decision = Decision(
+            now=state.now,
+            round=state.round,
+            version=state.version,
+            causes=causes,
+            orders=tuple(folded.orders),
+            renewals=tuple(renewals(state, self._serving)) if state.standing.overdue else (),
+            faults=tuple(folded.refused),
+            serving=self._serving.profile,
+        )
+        return self._adopt(decision)
+
+    # --- what a round comes to -------------------------------------------------------------------------------------
+
+    def _close(self, folded: Folded, closing: Closing) -> Decision:
+        """Every bid is in, or the offer's time is over: go on where the round stopped."""
+        number = closing.offer.id
+        close_offer(self.state)
+        causes = frozenset({Cause.WAKE})  # what happened meanwhile stays a cause of the next round
+        return self._decide(folded, causes, closing, closed=number)
+
+    def _decide(
+        self, folded: Folded, causes: frozenset[Cause], closing: Closing | None = None, *, closed: OfferId | None = None
+    ) -> Decision:
+        """Ask the stages in order; a fault of a plugin changes nothing."""
+        state, stages = self.state, self._serving
+        if closing is None:
+            state.round += 1  # randomness follows from the round's number: an offer keeps its own
+        made = Round(state, stages, causes, self.asking)
+        try:
+            if closing is None:
+                triggers = self.timing.declared(state)
+                made.run(_FREE if causes.isdisjoint(triggers.all_on) else Scope.ALL)
+            else:
+                made.resume(closing)
+            waiting = made.verdicts()
+            memos = self._memo_changes(made) if made.memos else ()
+            records = made.tables() if made.records else ()
+        except (Exception, SystemExit) as error:
+            self.calls += made.calls
+            fault = made.fault(error)
+            if fault is None or (fault is error and self.strict):
+                raise
+            if self.strict:
+                raise fault from error
+            return self._faulty(folded, causes, as_fault(fault), closed)
+        self.calls += made.calls
+        state.faults_in_row = 0
+        decision = Decision(
+            now=state.now,
+            round=state.round,
+            version=state.version,
+            causes=causes,
+            offers=() if made.opened is None else (made.opened,),
+            closed=closed,
+            orders=tuple(folded.orders),
+            transitions=tuple(made.plan.transitions),
+            renewals=tuple(made.plan.renewals),
+            waiting=waiting,
+            starts_at=tuple([(state.job_id(row), time) for row, time in made.starts_at]) if made.starts_at else (),
+            records=records,
+            faults=tuple(folded.refused),
+            memos=memos,
+            serving=stages.profile,
+            stage_wake_at=made.wake_at,
+        )
+        return self._adopt(decision, made.memos)
+
+    def _memo_changes(self, made: Round) -> tuple[MemoChange, ...]:
+        changes = []
+        for (plugin, stage), data in made.memo_bytes().items():
+            old = self.state.memos.get((plugin, stage))
+            if old is None or old.to_bytes() != data:
+                version = made.memos[plugin, stage].version
+                changes.append(MemoChange(plugin=plugin, stage=stage, version=version, data=data))
+        return tuple(changes)
+
+    def _faulty(self, folded: Folded, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
+        """A faulty round changes nothing: ended leases go on for one term, free GPUs wait, memos are dropped."""
+        decision = Decision(
+            now=self.state.now,
+            round=self.state.round,
+            version=self.state.version,
+            causes=causes,
+            closed=closed,
+            orders=tuple(folded.orders),
+            renewals=tuple(renewals(self.state, self._serving)),
+            faults=(*folded.refused, fault),
+            memos=tuple(
+                MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in self.state.memos
+            ),
+            waiting=verdicts_of(self.state, None, [], (), fault=fault),
+            serving=self.serving.profile,
+            # A free GPU must not wait for the next event: the round is tried again.
+            stage_wake_at=Seconds(self.state.now + self._retry_after()),
+        )
+        self._count_fault()
+        return self._adopt(decision)
+
+    def _retry_after(self) -> float:
+        return min(lease_of(self.serving), self.serving.rounds.suspend_grace, 30.0)
+
+    def _count_fault(self) -> None:
+        self.state.faults_in_row += 1
+        if self.state.faults_in_row >= self.serving.rounds.faults_allowed:
+            self.state.fallen_back = True
+
+    def _rest(self, folded: Folded) -> Decision:
+        """No round: what happened is all there is to say."""
+        decision = Decision(
+            now=self.state.now,
+            round=self.state.round,
+            version=self.state.version,
+            orders=tuple(folded.orders),
+            faults=tuple(folded.refused),
+            serving=self.serving.profile,
+        )
+        return self._adopt(decision)
+
+    def _adopt(self, decision: Decision, memos: dict[tuple[str, Stage], Memo] | None = None) -> Decision:
+        state = self.state
+        adopt(state, decision)
+        if decision.memos:
+            self._adopt_memos(decision.memos, memos)
+        # Nobody else has seen it yet: the last two fields follow from the state that it makes.
+        _put(decision, "version", state.version)
+        _put(decision, "wake_at", self.timing.next(state))
+        return decision
+
+    def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None) -> None:
+        types = self._memo_types()
+        for change in changes:
+            key = (change.plugin, change.stage)
+            if memos is not None and change.data is not None:
+                self.state.memos[key] = memos[key]
+                continue
+            kind = types.get(key)
+            read = None if kind is None or change.data is None else read_memo(kind, change.version, change.data)
+            if read is not None:
+                self.state.memos[key] = read
+            else:
+                self.state.memos.pop(key, None)
+
+    def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
+        both = (*self.chosen.memo_types, *self.fallback.memo_types)
+        return {(plugin, stage): kind for plugin, stage, kind in both}
+
+
+def _full(state: State) -> bool:
+    """Say whether nothing is free, and nobody's lease is over."""
+    return not any(state.standing.space.free) and not state.standing.overdue

@@ -1,0 +1,67 @@
+"""An offer closed: the bids of app masters beside the rows of the apps that were silent."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.contract.bundles import ByBundle
+from eunomia.contract.claims import Claims
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import Form, Valuations
+from eunomia.model.leases import GpuState
+from eunomia.state.state import State
+from eunomia.units import Ints, Rows, Unit
+
+
+@dataclasses.dataclass(slots=True)
+class Closing:
+    """An offer whose time is over, without the GPUs that were lost meanwhile."""
+
+    offer: Offer
+    silent: Rows
+    """Apps that the arbiter values from what they last reported."""
+    bids: dict[int, Form]
+    lost: Ints
+    """Machines that went down meanwhile: bid rows that name them are void."""
+
+    def joined(self, valuations: Valuations) -> Valuations:
+        """Put the bids beside the arbiter's own rows, apps in order of row."""
+        tables = [form for form in valuations.forms if isinstance(form, ByBundle)]
+        bidders = sorted(app for app, form in self.bids.items() if isinstance(form, ByBundle))
+        if not tables or not bidders:
+            return valuations
+        own = tables[0]
+        rows = {int(app): own.select([index]) for index, app in enumerate(valuations.claims.rows.tolist())}
+        for app in bidders:
+            bid = self.bids[app]
+            if isinstance(bid, ByBundle):
+                rows[app] = bid.without(self.lost) if self.lost.size else bid
+        order = sorted(rows)
+        weight = None if valuations.claims.weight is None else np.ones(len(order))
+        return dataclasses.replace(
+            valuations,
+            claims=Claims(unit=Unit.APP, rows=np.array(order, dtype=np.int32), weight=weight),
+            forms=(ByBundle.joined(own.classes, [rows[app] for app in order]),),
+        )
+
+
+def closing_of(state: State) -> Closing | None:
+    """The open offer, if it closes now: every bid is in, or its time is over."""
+    if state.open is None:
+        return None
+    offer, bids = state.open.offer, state.open.bids
+    # Without those who ended meanwhile, and whose rows may be another app's by now.
+    present = [row for row, app in state.open.asked.items() if state.app_row(app) == row and not _ended(state, row)]
+    bidders = [row for row in present if state.apps.live.divides[row]]
+    if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):
+        return None
+    up = state.holdings.live.state[offer.gpus] == GpuState.OFFERED
+    gone = np.unique(state.cluster.machine[offer.gpus[~up]]).astype(np.int64)
+    silent = np.array([row for row in present if row not in bids], dtype=np.int32)
+    kept = offer.gpus[up]
+    offer = dataclasses.replace(offer, gpus=kept, free_gpus=int(kept.size), apps=np.array(present, dtype=np.int32))
+    return Closing(offer=offer, silent=silent, bids=dict(bids), lost=gone)
+
+
+def _ended(state: State, row: int) -> bool:
+    return bool(state.app_accounts.live.ended[row])

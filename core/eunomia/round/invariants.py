@@ -1,0 +1,290 @@
+"""What must hold: of a plan before it is adopted, and of the whole state, in tests and on a timer."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation, Grants
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.verdicts import Reason, Verdicts
+from eunomia.errors import EunomiaError
+from eunomia.model.leases import GpuState, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.state.offering import reached
+from eunomia.state.state import State
+from eunomia.state.state_index import Standing
+from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
+
+_JOB = Unit.JOB
+_FREE, _DOWN = int(GpuState.FREE), int(GpuState.DOWN)
+_FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
+
+
+class PlanError(EunomiaError):
+    """A plan that breaks an invariant; says which stage's answer did."""
+
+    def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
+        super().__init__(rule, value=value, place=place)
+        self.stage = stage
+
+
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> None:
+    """Refuse an allocation that no placement could serve.
+
+    Raises:
+        PlanError: shares, claims of groups, a claim twice or of nobody, counts that are negative or not whole.
+    """
+    stage = Stage.ALLOCATION
+    if not isinstance(allocation.amount, Grants):
+        kind = type(allocation.amount).__name__
+        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
+    claims, gpus = allocation.claims, allocation.amount.gpus
+    if claims.unit is not _JOB and claims.unit is not Unit.APP:
+        raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
+    named = claims.rows
+    if gpus.shape != named.shape:
+        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
+    rows, sizes = named.tolist(), gpus.tolist()
+    if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
+        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
+    if len(rows) > 1 and len(set(rows)) != len(rows):
+        raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
+    table = state.jobs if claims.unit is _JOB else state.apps
+    ids, used = table.cells.id, table.used
+    if [row for row in rows if not 0 <= row < used or ids[row] is None]:
+        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
+    order = allocation.order.tolist()
+    if order and not 0 <= min(order) <= max(order) < len(rows):
+        raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
+    if claims.unit is _JOB:
+        granted = [row for row, size in zip(rows, sizes, strict=True) if size]
+        _check_sizes(state, menus, offer, granted, [size for size in sizes if size], stage)
+
+
+def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
+    """Gangs run whole, at sizes on their menus; GPUs that they hold beyond the offer count."""
+    sizes = _with_beyond(state, offer, jobs, gpus)
+    if menus.have(jobs, sizes):
+        return
+    for job, size in zip(jobs, sizes, strict=True):
+        if not menus.has(job, size):
+            rule, place = "a gang must run whole, at a size on its menu", state.job_id(job)
+            raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=place)
+
+
+def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -> list[int]:
+    """By job, its GPUs and those that it holds beyond the offer."""
+    number = state.job_accounts.cells.lease
+    leases = [state.leases.get(number[job]) for job in jobs]
+    if not any(leases) or offer.gpus.size == state.cluster.gpus:
+        return gpus  # nothing is beyond it
+    offered = set(offer.gpus.tolist())
+    return [
+        size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
+        for size, lease in zip(gpus, leases, strict=True)
+    ]
+
+
+def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
+    """Refuse verdicts that say nothing of anybody.
+
+    Raises:
+        PlanError: rows that are not there, or a reason that is not of the closed set.
+    """
+    rows, reasons = verdicts.rows, verdicts.reasons
+    if rows.shape != reasons.shape:
+        raise PlanError(stage, "verdicts must have a reason for each row", value=f"{reasons.size} for {rows.size}")
+    if rows.size == 0:
+        return
+    used = {Unit.JOB: state.jobs, Unit.APP: state.apps}.get(unit, state.users).used  # type: ignore[attr-defined]
+    if rows.min() < 0 or rows.max() >= used or not np.issubdtype(rows.dtype, np.integer):
+        raise PlanError(stage, f"verdicts must be of rows of {unit.value}s in use", value=str(rows[:8]))
+    if reasons.min() < _FIRST_REASON or reasons.max() > _LAST_REASON:
+        raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
+
+
+def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+    """Refuse a placement that breaks an invariant: only the rows and machines that it touches are looked at.
+
+    Raises:
+        PlanError: a GPU twice, off the offer, of the wrong type; a size off the menu; pins not honoured; more
+            CPUs or memory than a machine has.
+    """
+    stage = Stage.PLACEMENT
+    if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
+        raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
+    claims, gpus = placement.claim.tolist(), placement.gpus.tolist()
+    if len(claims) > 1 and len(set(claims)) != len(claims):
+        raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
+    rows = allocation.claims.rows
+    if claims and not 0 <= min(claims) <= max(claims) < rows.size:
+        raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
+    if len(set(gpus)) != len(gpus):
+        raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
+    if gpus and not _on_offer(state, offer, placement.gpus, gpus):
+        off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
+        raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
+    placed, named, start = dict[int, int](), rows.tolist(), placement.start.tolist()
+    for index, claim in enumerate(claims):
+        gpus_of = gpus[start[index] : start[index + 1]]
+        if gpus_of:  # of a claim that gets nothing there is nothing to say
+            _check_claim(state, offer, allocation, claim, named[claim], gpus_of)
+            placed[named[claim]] = len(gpus_of)
+    if allocation.claims.unit is _JOB:
+        _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)
+    if placement.cpus is not None or placement.memory_gib is not None:
+        _check_machines(state, offer, allocation, placement)
+
+
+def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
+    """Say whether all these GPUs are on the offer."""
+    if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
+        return False
+    if offer.whole:
+        held, now = state.holdings.cells, state.now
+        if {held.state[gpu] for gpu in numbers} == {_FREE}:
+            return True
+        if offer.scope is Scope.ALL and not any(state.leaving.values()):  # so none has a successor
+            return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
+    return bool(reached(state, offer, gpus).all())
+
+
+def _check_claim(state: State, offer: Offer, allocation: Allocation, claim: int, row: int, gpus: Sequence[int]) -> None:
+    grants = allocation.amount
+    if isinstance(grants, Grants):
+        if len(gpus) > grants.gpus.item(claim):
+            rule = f"a claim must get at most the {grants.gpus[claim]} GPUs that it was granted"
+            raise PlanError(Stage.PLACEMENT, rule, value=str(len(gpus)))
+        if grants.pins is not None:
+            _check_pins(state, grants, claim, gpus)
+    if allocation.claims.unit is _JOB:
+        _check_job(state, offer, row, gpus)
+
+
+def _check_pins(state: State, grants: Grants, claim: int, gpus: Sequence[int]) -> None:
+    pins = grants.pins
+    if pins is None:
+        return
+    mine = pins.claim == claim
+    if not mine.any():
+        return
+    wanted, placed = Counter[int](), Counter(state.cluster.machine[list(gpus)].tolist())
+    for machine, count in zip(pins.machine[mine].tolist(), pins.gpus[mine].tolist(), strict=True):
+        wanted[machine] += count
+    if wanted != placed:
+        raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(dict(placed)))
+
+
+def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
+    waits = job in state.standing.waiting or state.job_accounts.cells.lease[job] != NONE
+    if not waits and job not in offer.candidates:
+        standing = JobState(int(state.jobs.live.state[job])).name.lower()
+        raise PlanError(
+            Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=state.job_id(job)
+        )
+    wanted = state.jobs.cells.gpu_type[job]
+    if wanted != NONE and np.any(state.cluster.gpu_type[list(gpus)] != wanted):
+        raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=state.job_id(job))
+
+
+def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+    """CPUs and memory of the machines touched, those of other holders who stay included."""
+    cluster, held = state.cluster, state.holdings.live
+    others = held.lease[: cluster.gpus] != NONE
+    others[placement.gpus] = False
+    others[_given_up(state, offer, allocation)] = False
+    cpus, memory = state.proportional()
+    for name, mine, own, theirs, limit in (
+        ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
+        ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),
+    ):
+        used = np.where(others, theirs[: cluster.gpus], 0.0)
+        used[placement.gpus] = own[placement.gpus] if mine is None else mine
+        total = np.bincount(cluster.machine, weights=used, minlength=len(cluster.machines))
+        over = np.flatnonzero(total > limit * (1.0 + 1e-9))
+        if over.size:
+            machine = cluster.machines[int(over[0])].name
+            value = f"{total[over[0]]:g} of {limit[over[0]]:g}"
+            raise PlanError(
+                Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
+            )
+
+
+def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
+    """GPUs on offer whose holders keep what the placement gives them, and nothing else of it."""
+    if allocation.rest is Rest.RELEASE:
+        return offer.gpus
+    holder = state.holdings.live.lease[offer.gpus]
+    numbers = [number for number in np.unique(holder).tolist() if number in state.leases]
+    owners = [state.leases[number].app for number in numbers]
+    if allocation.claims.unit is Unit.JOB:
+        owners = [state.leases[number].job for number in numbers]
+    named = np.array(numbers, np.int64)[np.isin(owners, allocation.claims.rows)]
+    return offer.gpus[np.isin(holder, named)]
+
+
+class StateError(EunomiaError):
+    """The state contradicts itself: a fault of the core."""
+
+
+def check_state(state: State) -> None:
+    """Check the whole state.
+
+    Raises:
+        StateError: what does not hold.
+    """
+    held, jobs = state.holdings.live, state.jobs.live
+    promised: set[int] = set()
+    for lease in state.leases.values():
+        for gpu in lease.gpus.tolist():
+            if gpu in promised:
+                raise StateError("a GPU must be promised once", value=f"GPU {gpu}")
+            promised.add(gpu)
+            if held.lease[gpu] != lease.id and held.successor[gpu] != lease.id:
+                raise StateError("a lease must hold or succeed on its GPUs", value=f"lease {lease.id}, GPU {gpu}")
+        if lease.state is LeaseState.ACTIVE and np.any(held.lease[lease.gpus] != lease.id):
+            raise StateError("an active lease must hold its GPUs", value=f"lease {lease.id}")
+        if lease.job != NONE and lease.gpus.size and not _gang(state, lease.job, int(lease.gpus.size)):
+            raise StateError("a gang must be whole", value=f"{lease.gpus.size} GPUs", place=state.job_id(lease.job))
+    for gpu in range(state.cluster.gpus):
+        _check_gpu(state, gpu)
+    _check_kept(state)
+    running = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.RUNNING)
+    for job in running.tolist():
+        if not np.any(held.job == job):
+            raise StateError("a job that runs must have GPUs", value=state.job_id(job))
+
+
+def _check_kept(state: State) -> None:
+    """What is kept beside the tables must be what follows from them."""
+    if not state.standing.same(Standing.of(state)):
+        raise StateError("what is kept of who waits and what is free must follow from the tables")
+    held, on = state.holdings.live, np.zeros_like(state.job_accounts.live.on)
+    gpus = np.flatnonzero(held.job != NONE)
+    np.add.at(on, (held.job[gpus], state.cluster.gpu_type[gpus]), 1)
+    if not np.array_equal(on, state.job_accounts.live.on):
+        raise StateError("a job's GPUs must be counted right")
+    apps = np.bincount(held.app[held.app != NONE], minlength=state.app_accounts.capacity)
+    if not np.array_equal(apps, state.app_accounts.live.gpus):
+        raise StateError("an app's GPUs must be counted right")
+
+
+def _gang(state: State, job: int, gpus: int) -> bool:
+    return bool(state.jobs.live.least[job] <= gpus <= state.jobs.live.most[job])
+
+
+def _check_gpu(state: State, gpu: int) -> None:
+    held = state.holdings.live
+    holder, successor = int(held.lease[gpu]), int(held.successor[gpu])
+    free = held.state[gpu] in (GpuState.FREE, GpuState.DOWN)
+    if free and (holder != NONE or successor != NONE):
+        raise StateError("a GPU that is free or down must have no holder and no successor", value=f"GPU {gpu}")
+    if holder != NONE and holder not in state.leases:
+        raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
+    if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
+        raise StateError("a successor must wait for a holder who leaves", value=f"GPU {gpu}, lease {successor}")
+    if held.state[gpu] == GpuState.LEAVING and gpu not in state.leaving.get(holder, set()):
+        raise StateError("a lease must know the GPUs that it has to give back", value=f"GPU {gpu}")

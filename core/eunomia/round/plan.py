@@ -1,0 +1,285 @@
+"""A placement compared with the present: the transitions and renewals that lead there, as values.
+
+A job's lease stays, leaves or starts; a lease that changes its GPUs is resized. An app's lease, which names no job,
+loses GPUs or stays, and what its app wins comes as a new lease. A lease that stays is not named.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.decisions import Renewal, Transition, TransitionKind
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.stages import Rounds
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.state.offering import reached
+from eunomia.state.state import State
+from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
+
+NO_GPUS = np.empty(0, np.int64)
+_LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
+_UNPROTECTED = Seconds(-math.inf)
+
+
+@dataclasses.dataclass(slots=True)
+class Plan:
+    """What is to change."""
+
+    transitions: list[Transition]
+    renewals: list[Renewal]
+
+
+def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan:
+    """Turn the difference to the present into transitions and renewals.
+
+    Args:
+        state: the present; not changed.
+        offer: what may be touched.
+        allocation: the claims, their leases, and what becomes of claims that it does not name.
+        placement: checked before.
+        rounds: the profile's: how long a grant is protected, and the time from a warning to the kill.
+    """
+    return _Planner(state, offer, allocation, placement, rounds).run()
+
+
+def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
+    """When waiting jobs are planned to start: row and time."""
+    if allocation.starts_at is None:
+        return ()
+    known = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
+    return tuple((row, time) for row, time in known if math.isfinite(time))
+
+
+@dataclasses.dataclass(slots=True)
+class _Draft:
+    """A transition that has no epochs yet; GPUs are plain numbers, ascending."""
+
+    kind: TransitionKind
+    lease: int
+    app: int
+    job: int
+    gpus: list[int]
+    leaving: list[int]
+    after: list[int]
+    ends: tuple[Seconds, Seconds]
+    fence: int = 0
+
+
+class _Planner:
+    """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start."""
+
+    def __init__(self, state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds):
+        self.state, self.offer, self.allocation, self.placement = state, offer, allocation, placement
+        self.now, self.is_job = state.now, allocation.claims.unit is Unit.JOB
+        self.releases = allocation.rest is Rest.RELEASE
+        self.rows: list[int] = allocation.claims.rows.tolist()
+        self.placed = _placed(placement)
+        self.terms = _Terms(state, offer, allocation, rounds)
+        self.deadline = Seconds(state.now + rounds.suspend_grace)
+        self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
+        self.drafts: list[_Draft] = []
+        self.renewals: list[Renewal] = []
+
+    def run(self) -> Plan:
+        served: dict[int, set[int]] = {}
+        resized: list[tuple[Lease, int, set[int], list[int]]] = []
+        changing = [found for found in self.touched() if not self.stays(*found, served)]
+        for lease, claim, on in self.on_offer(changing):
+            kept = self.kept(claim, on)
+            lost = [gpu for gpu in on if gpu not in kept]
+            if claim is not None:
+                served.setdefault(claim, set()).update(kept)
+            if claim is not None and lease.job != NONE and self.is_job:
+                resized.append((lease, claim, set(on), lost))
+            elif lost:
+                self.give_up(lease, lost)
+            self.renew(lease, claim, bool(kept))
+        for lease, claim, reach, lost in resized:
+            self.resize(lease, claim, reach, lost)
+            served[claim] = set(self.placed.get(claim, ()))
+        self.start(served)
+        return Plan(transitions=self.numbered(), renewals=self.renewals)
+
+    def touched(self) -> list[tuple[Lease, int | None]]:
+        """Leases that may change, oldest first, each with its claim (None: the allocation does not name it).
+
+        These are the leases of claims, the leases on GPUs that are placed, and leases that are over.
+        """
+        state, held = self.state, self.state.holdings.cells
+        gpus: Iterable[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
+        holder, successor = held.lease, held.successor
+        numbers = set(state.standing.overdue)
+        for gpu in gpus:
+            numbers.add(holder[gpu])
+            numbers.add(successor[gpu])
+        claims: dict[int, int] = {}
+        if self.is_job:
+            lease_of = state.job_accounts.cells.lease
+            claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
+        else:
+            for claim, row in enumerate(self.rows):
+                claims |= dict.fromkeys(state.standing.leases_of.get(row, ()), claim)
+        numbers.update(claims)
+        numbers.discard(NONE)
+        leases = [state.leases[number] for number in sorted(numbers)]
+        return [(lease, claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
+
+    def stays(self, lease: Lease, claim: int | None, served: dict[int, set[int]]) -> bool:
+        """Note a job's lease that is placed on the very GPUs that it has; False: it may change."""
+        if claim is None or not self.is_job or lease.job == NONE or self.state.leaving.get(lease.id):
+            return False
+        gpus = self.placed.get(claim)
+        if gpus is None or gpus != lease.gpus.tolist():
+            return False
+        served[claim] = set(gpus)
+        self.renew(lease, claim, bool(gpus))
+        return True
+
+    def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
+        """Those of the leases that have a GPU on the offer, held or still to be given back, each with such GPUs."""
+        leaving = self.state.leaving
+        parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
+        gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
+        if not gpus:
+            return
+        there = set(np.array(gpus)[reached(self.state, self.offer, np.array(gpus))].tolist())
+        for lease, claim, mine, back in parts:
+            on = [gpu for gpu in mine if gpu in there]
+            if on or not there.isdisjoint(back):
+                yield lease, claim, on
+
+    def kept(self, claim: int | None, on: list[int]) -> set[int]:
+        """Those GPUs on the offer that a lease keeps."""
+        if claim is not None:
+            return set(on).intersection(self.placed.get(claim, ()))
+        return set() if self.releases else set(on).difference(self.placement.gpus.tolist())
+
+    def renew(self, lease: Lease, claim: int | None, keeps: bool) -> None:
+        """Renew a lease that is over and keeps GPUs."""
+        if keeps and lease.ends_at <= self.now:
+            ends_at, protected_until = self.terms.of(claim)
+            self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
+
+    def give_up(self, lease: Lease, lost: list[int]) -> None:
+        """An app's lease, or one that the allocation does not name, loses GPUs; a gang that loses one loses all."""
+        mine: list[int] = lease.gpus.tolist()
+        gone = set(lost)
+        rest = [] if lease.job != NONE else [gpu for gpu in mine if gpu not in gone]
+        kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
+        self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
+
+    def resize(self, lease: Lease, claim: int, reach: set[int], lost: list[int]) -> None:
+        """Give a job's lease the GPUs of its placement; GPUs that are not on the offer it keeps."""
+        mine: list[int] = lease.gpus.tolist()
+        target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
+        if target == mine:
+            return
+        if not target:
+            self.order(TransitionKind.SUSPEND, lease, target, lost, (lease.ends_at, lease.protected_until))
+            return
+        kind = TransitionKind.MIGRATE
+        if set(target) <= set(mine):
+            kind = TransitionKind.SHRINK
+        elif not lost:
+            kind = TransitionKind.GROW
+        self.order(kind, lease, target, lost, self.terms.of(claim))
+
+    def start(self, served: Mapping[int, set[int]]) -> None:
+        """A new lease for the GPUs that a claim's own leases do not have."""
+        number = self.state.last_lease
+        app_of = self.state.jobs.cells.app
+        for claim, gpus in self.placed.items():
+            fresh = [gpu for gpu in gpus if gpu not in served[claim]] if claim in served else gpus
+            if fresh:
+                number, row = number + 1, self.rows[claim]
+                job, app = (row, app_of[row]) if self.is_job else (NONE, row)
+                lease = Lease(id=number, epoch=0, app=app, job=job, gpus=NO_GPUS)
+                self.order(TransitionKind.START, lease, fresh, [], self.terms.of(claim))
+
+    def order(
+        self, kind: TransitionKind, lease: Lease, gpus: list[int], lost: list[int], ends: tuple[Seconds, Seconds]
+    ) -> None:
+        holder, states, number = self.holder, self.gpu_state, lease.id
+        after = [gpu for gpu in gpus if holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING)]
+        leaving = [gpu for gpu in lost if holder[gpu] == number]
+        self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
+
+    def numbered(self) -> list[Transition]:
+        """Give out epochs: leases that give GPUs back get theirs before the leases that get those GPUs."""
+        epoch = self.state.last_epoch
+        for draft in self.drafts:
+            if draft.leaving:
+                epoch += 1
+                draft.fence = epoch
+        return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
+
+    def made(self, draft: _Draft, epoch: int) -> Transition:
+        state, gpus = self.state, _array(draft.gpus)
+        return Transition(
+            kind=draft.kind,
+            lease=LeaseId(draft.lease),
+            epoch=Epoch(epoch),
+            fence=Epoch(draft.fence),
+            app=state.app_id(draft.app),
+            job=None if draft.job == NONE else state.job_id(draft.job),
+            gpus=gpus,
+            cpus=self.amount(gpus, 0, self.placement.cpus),
+            memory_gib=self.amount(gpus, 1, self.placement.memory_gib),
+            ends_at=draft.ends[0],
+            protected_until=draft.ends[1],
+            leaving=_array(draft.leaving),
+            after=gpus if draft.after == draft.gpus else _array(draft.after),
+            deadline=self.deadline if draft.leaving else NEVER,
+        )
+
+    def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
+        """CPUs or memory by GPU: what the placement says, else in proportion."""
+        if given is None:
+            return self.state.part(gpus, which)
+        amount: Reals = self.state.proportional()[which][gpus]
+        if gpus.size:
+            order = np.argsort(self.placement.gpus)
+            at = np.searchsorted(self.placement.gpus, gpus, sorter=order).clip(max=max(order.size - 1, 0))
+            if order.size:
+                found = self.placement.gpus[order[at]] == gpus
+                amount[found] = given[order[at]][found]
+        return amount
+
+
+class _Terms:
+    """When leases granted now end, and until when no round may take them."""
+
+    def __init__(self, state: State, offer: Offer, allocation: Allocation, rounds: Rounds) -> None:
+        self._now, self._offered, self._rounds = state.now, offer.lease, rounds
+        self._length = offer.lease if allocation.lease is None else allocation.lease
+        self._protected = allocation.protected
+        by_claim = isinstance(self._length, np.ndarray) or isinstance(self._protected, np.ndarray)
+        self._same = None if by_claim else self._made(None)
+
+    def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        """End of the lease and of its protected part, for a claim; None: for a lease that no claim names."""
+        return self._made(claim) if self._same is None else self._same
+
+    def _made(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        length, protected = self._length, self._protected
+        if isinstance(length, np.ndarray):
+            length = self._offered if claim is None else Seconds(float(length[claim]))
+        if isinstance(protected, np.ndarray):
+            protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
+        if self._rounds.protected is not None:
+            protected = min(self._rounds.protected, length)  # the first part of a lease is no longer than the lease
+        return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED
+
+
+def _placed(placement: Placement) -> dict[int, list[int]]:
+    """GPUs of each claim that is placed, ascending."""
+    gpus, start = placement.gpus.tolist(), placement.start.tolist()
+    return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
+
+
+def _array(gpus: list[int]) -> Ints:
+    return np.array(gpus, np.int64) if gpus else NO_GPUS

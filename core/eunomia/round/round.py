@@ -1,0 +1,267 @@
+"""One round: the stages of a profile asked in order, their answers checked, and the plan that follows.
+
+A round changes nothing: the arbiter adopts what it comes to. While a stage runs, ``at`` names it and its plugin, so
+that whatever is raised meanwhile, by the stage or by a check of its answer, is a fault of that plugin.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
+from eunomia.contract.memos import Memo
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement
+from eunomia.contract.records import Record
+from eunomia.contract.stages import Stages
+from eunomia.contract.valuations import Valuations
+from eunomia.contract.verdicts import NO_VERDICTS
+from eunomia.model.leases import LeaseState
+from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped
+from eunomia.round.bids import Closing
+from eunomia.round.invariants import PlanError, check_allocation, check_placement, check_verdicts
+from eunomia.round.plan import Plan, plan, planned
+from eunomia.round.verdict_changes import verdicts_of
+from eunomia.state.offering import make_offer
+from eunomia.state.show import show
+from eunomia.state.state import State
+from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
+
+T = TypeVar("T")
+Observer = Callable[[str, Stage], None]
+"""Called with the plugin and the stage that a round is about to ask, so that a driver knows which plugin hangs."""
+
+NO_GPUS: Final = np.empty(0, np.int64)
+_ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
+_REFINE, _PLACEMENT = Stage.REFINE, Stage.PLACEMENT
+
+
+class Round:
+    """Asks the stages of one profile, once each.
+
+    Args:
+        state: the present; not changed.
+        stages: of the profile that serves.
+        causes: why there is a round.
+        observer: called before each stage is asked.
+
+    Attributes:
+        plan: transitions and renewals so far.
+        opened: an offer to be sent to app masters: the round goes on when their bids are in.
+        calls: of stages.
+    """
+
+    __slots__ = (
+        "answers",
+        "at",
+        "calls",
+        "considered",
+        "memos",
+        "observer",
+        "opened",
+        "plan",
+        "records",
+        "snapshot",
+        "stages",
+        "starts_at",
+        "state",
+        "wake_at",
+    )
+
+    def __init__(
+        self, state: State, stages: Stages, causes: frozenset[Cause], observer: Observer | None = None
+    ) -> None:
+        self.state, self.stages, self.observer = state, stages, observer
+        self.snapshot = show(state, causes)
+        self.plan = Plan(transitions=[], renewals=[])
+        self.opened: Offer | None = None
+        self.considered: Offer | None = None
+        self.answers: list[tuple[Stage, str, Answer]] = []
+        self.memos: dict[tuple[str, Stage], Memo] = {}
+        self.records: list[tuple[str, Record]] = []
+        self.starts_at: tuple[tuple[int, float], ...] = ()
+        self.wake_at: Seconds = NEVER
+        self.calls = 0
+        self.at: tuple[str, Stage] | None = None
+
+    # --- in order --------------------------------------------------------------------------------------------------
+
+    def run(self, scope: Scope) -> None:
+        """Make the offer, and ask the stages; stop where app masters are to bid."""
+        state, stages = self.state, self.stages
+        menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
+        offer = make_offer(state, scope, lease_of(stages))
+        if stages.offer is not None:
+            offer = self._narrowed(menus, offer)
+        self.considered = offer
+        if state.standing.overdue:
+            self.plan.renewals += renewals(state, stages, beyond=offer.gpus)
+        deadline = stages.rounds.bid_deadline
+        if deadline is not None and _has_bidders(state, offer):
+            self.opened = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
+            return
+        valuations = self._ask(_VALUATION, Valuations, stages.valuation, self.snapshot, menus, offer)
+        self._allocate(menus, offer, valuations)
+
+    def resume(self, closing: Closing) -> None:
+        """Go on with the bids of a closed offer; the arbiter values apps that were silent."""
+        stages, offer = self.stages, closing.offer
+        self.considered = offer
+        menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
+        silent = dataclasses.replace(offer, apps=closing.silent)
+        valuations = self._ask(_VALUATION, Valuations, stages.valuation, self.snapshot, menus, silent)
+        self._allocate(menus, offer, closing.joined(valuations))
+
+    def standings(self) -> Valuations:
+        """The value of what each claim holds now: the valuation of the empty offer."""
+        menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+        empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
+        return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
+
+    def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
+        """Let the allocation show the offer to some apps only."""
+        stages, snapshot = self.stages, self.snapshot
+        empty = _empty(everything)
+        standings = self._call(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty)
+        narrow = stages.offer
+        if narrow is None:
+            return everything
+        offer = self._call(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings)
+        if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
+            raise PlanError(_ALLOCATION, "an offer can be narrowed, not widened")
+        return dataclasses.replace(offer, whole=False)
+
+    def _allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> None:
+        state, stages, snapshot = self.state, self.stages, self.snapshot
+        allocation = self._ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
+        for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
+            allocation = self._ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
+        self.wake_at = self._wake_at(allocation, valuations)
+        check_allocation(state, menus, offer, allocation)
+        starts_at = planned(allocation)
+        placement = self._ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
+        check_placement(state, menus, offer, allocation, placement)
+        made = plan(state, offer, allocation, placement, stages.rounds)
+        self.plan.transitions += made.transitions
+        self.plan.renewals += made.renewals
+        self.starts_at = starts_at
+        self.at = None
+
+    # --- one stage -------------------------------------------------------------------------------------------------
+
+    def _ask(self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str | None = None) -> T:
+        """Ask a stage; keep its answer, and take memo, verdicts and record off it."""
+        answer: Any = self._call(stage, kind, call, *given, name=name)
+        plugin = self.at[0] if self.at is not None else ""
+        if answer.memo is not None:
+            self.memos[plugin, stage] = answer.memo
+        if kind is Allocation and answer.record is not None:
+            self.records.append((plugin, answer.record))
+        if answer.verdicts is not NO_VERDICTS:
+            check_verdicts(self.state, stage, self._unit(answer), answer.verdicts)
+        self.answers.append((stage, plugin, answer))
+        return answer  # type: ignore[no-any-return]
+
+    def _call(self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str | None = None) -> T:
+        plugin = self.stages.names.get(stage, stage.value) if name is None else name
+        self.at = plugin, stage
+        self.calls += 1
+        if self.observer is not None:
+            self.observer(plugin, stage)
+        answer = call(*given)
+        if not isinstance(answer, kind):
+            raise mistyped(plugin, stage, kind, answer)
+        return answer
+
+    def _unit(self, answer: Answer) -> Unit:
+        """The unit of the rows that an answer's verdicts name; a placement's are the allocation's."""
+        if isinstance(answer, Menus):
+            return Unit.JOB
+        if isinstance(answer, Valuations | Allocation):
+            return answer.claims.unit
+        units = [given.claims.unit for _, _, given in self.answers if isinstance(given, Allocation)]
+        return units[-1] if units else Unit.JOB
+
+    def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
+        """When a stage wants the next round: later than now, or this one would never end."""
+        now, names = self.state.now, self.stages.names
+        for stage, time in ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at)):
+            if not time > now:
+                what = f"wake_at must be later than now, but got {time}"
+                raise StageFaultError(names.get(stage, stage.value), stage, what)
+        return min(allocation.wake_at, valuations.wake_at)
+
+    # --- what it comes to ------------------------------------------------------------------------------------------
+
+    def verdicts(self) -> tuple[Waiting, ...]:
+        """The verdicts that change with this round."""
+        opened = self.opened is not None
+        return verdicts_of(self.state, self.considered, self.answers, self.plan.transitions, opened=opened)
+
+    def tables(self) -> tuple[RecordTable, ...]:
+        """The plugins' records as plain columns."""
+        made = []
+        for plugin, record in self.records:
+            self.at = plugin, _ALLOCATION
+            made.append(RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns())))
+        return tuple(made)
+
+    def memo_bytes(self) -> dict[tuple[str, Stage], bytes]:
+        """Each memo as its plugin writes it."""
+        made = {}
+        for (plugin, stage), memo in self.memos.items():
+            self.at = plugin, stage
+            made[plugin, stage] = memo.to_bytes()
+            if not isinstance(made[plugin, stage], bytes):
+                raise mistyped(plugin, stage, bytes, made[plugin, stage])
+        return made
+
+    def fault(self, error: BaseException) -> StageFaultError | None:
+        """What was raised in this round, as a fault of the plugin that caused it; None: no plugin did."""
+        if isinstance(error, StageFaultError):
+            return error
+        if self.at is None:
+            return None
+        plugin, stage = self.at
+        if not isinstance(error, PlanError):
+            return fault_of(plugin, stage, error)
+        if error.stage is not stage and stage is not _REFINE:  # a check of an earlier stage's answer
+            plugin, stage = self.stages.names.get(error.stage, error.stage.value), error.stage
+        return StageFaultError(plugin, stage, str(error))
+
+
+def lease_of(stages: Stages) -> Seconds:
+    """Length of a lease, by the profile."""
+    lease = stages.rounds.lease
+    return NEVER if lease is None else lease
+
+
+def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
+    """Renew leases that are over for one term; with ``beyond`` only those with no GPU on that offer."""
+    ended, ends_at = [state.leases[number] for number in sorted(state.standing.overdue)], state.now + lease_of(stages)
+    return [
+        Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)
+        for held in ended
+        if held.state is not LeaseState.LEAVING and not np.isin(held.gpus, beyond).any()
+    ]
+
+
+def as_fault(error: StageFaultError) -> Fault:
+    """A fault as the decision carries it."""
+    return Fault(plugin=error.plugin, stage=error.stage, what=error.what)
+
+
+def _has_bidders(state: State, offer: Offer) -> bool:
+    """Say whether an app that sees the offer has an app master that can bid."""
+    if offer.gpus.size == 0:
+        return False
+    apps = state.present() if offer.apps is None else offer.apps
+    return bool(np.any(state.apps.live.divides[apps] == 1))
+
+
+def _empty(offer: Offer) -> Offer:
+    return dataclasses.replace(offer, gpus=NO_GPUS, free_gpus=0)

@@ -1,0 +1,165 @@
+"""The verdicts that a round changes: a default for every job that waits, and the exceptions that stages gave.
+
+The first stage that turns a job down is its reason. A job that no stage turned down gets the round's default, such as
+``outranked``. The state keeps, as ``stale_verdicts``, the waiting jobs whose last verdict may differ from the default,
+so that a round looks at those and at the jobs that stages name, and at no others.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.decisions import Fault, Transition, TransitionKind, Waiting
+from eunomia.contract.menus import Menus
+from eunomia.contract.offers import Offer
+from eunomia.contract.valuations import Valuations
+from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
+from eunomia.round.answers import Answer
+from eunomia.state.offering import anything
+from eunomia.state.state import STAGES, State
+from eunomia.units import NONE, Rows, Stage, Unit
+
+Code = tuple[int, int, str]
+"""A verdict: numbers of its reason and stage, and its plugin."""
+
+_STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
+_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
+_SUSPEND, _START = TransitionKind.SUSPEND, TransitionKind.START
+
+
+def verdicts_of(
+    state: State,
+    offer: Offer | None,
+    answers: Sequence[tuple[Stage, str, Answer]],
+    transitions: Sequence[Transition],
+    *,
+    opened: bool = False,
+    fault: Fault | None = None,
+) -> tuple[Waiting, ...]:
+    """List the verdicts that change with this round.
+
+    Args:
+        state: before the plan is adopted.
+        offer: the round's offer; None in a quiet or faulty round.
+        answers: of the stages, in calling order.
+        transitions: of the plan; a job that starts waits no longer.
+        opened: the offer is out with app masters: every waiting job awaits its end.
+        fault: why the round came to nothing.
+    """
+    if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
+        # No GPU was on offer, so earlier verdicts stand; only jobs that fit nowhere get a new one.
+        offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
+    given = _Given(state)
+    unit = Unit.JOB
+    for stage, name, answer in answers:
+        if isinstance(answer, Valuations | Allocation):
+            unit = answer.claims.unit
+        if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
+            rows, reasons = _by_job(state, answer.verdicts, Unit.JOB if isinstance(answer, Menus) else unit)
+            given.add(rows, reasons, stage, name)
+    stopped = _stopped(state, transitions)
+    if offer is not None and offer.apps is not None and fault is None:
+        outside = _outside(state, stopped | state.standing.waiting, offer.apps)
+        given.add(*outside, Stage.ALLOCATION, _allocator(answers))
+    default = _default(offer, answers, opened=opened, fault=fault)
+    return _changed(state, given, default, stopped, _started(state, transitions))
+
+
+class _Given:
+    """Verdicts by job row; the first one on a job stands. Those that the job has already are left out."""
+
+    def __init__(self, state: State) -> None:
+        self._kept, self._plugins = state.job_accounts.live, state.plugins
+        self.named = set[int]()
+        """Rows of the jobs that stages turned down."""
+        self.changed = dict[int, Code]()
+
+    def add(self, rows: Rows, reasons: Rows, stage: Stage, plugin: str) -> None:
+        """Add the verdicts of one stage."""
+        number, kept = _STAGE_NUMBER[stage], self._kept
+        differs = (kept.reason[rows] != reasons) | (kept.stage[rows] != number)
+        differs |= kept.plugin[rows] != self._plugins.get(plugin, NONE)
+        for row, reason in zip(rows[differs].tolist(), reasons[differs].tolist(), strict=True):
+            if row not in self.named:
+                self.changed.setdefault(row, (reason, number, plugin))
+        self.named.update(rows.tolist())
+
+
+def _allocator(answers: Sequence[tuple[Stage, str, Answer]]) -> str:
+    return next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
+
+
+def _default(
+    offer: Offer | None,
+    answers: Sequence[tuple[Stage, str, Answer]],
+    *,
+    opened: bool,
+    fault: Fault | None,
+) -> Code | None:
+    """The verdict on jobs that no stage turned down; None: earlier verdicts stand."""
+    if fault is not None:
+        reason, stage, plugin = Reason.PLUGIN_FAULT, fault.stage or Stage.ALLOCATION, fault.plugin
+    elif offer is None:
+        return None
+    elif opened:
+        reason, stage, plugin = Reason.AWAITING_ROUND, Stage.VALUATION, ""
+    else:
+        reason, stage, plugin = Reason.OUTRANKED, Stage.ALLOCATION, _allocator(answers)
+    return int(reason), _STAGE_NUMBER[stage], plugin
+
+
+def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
+    """Those of the waiting jobs whose apps were not shown the offer, and the verdict on each."""
+    rows = np.array(sorted(waiting), dtype=np.int32)
+    outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
+    return outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32)
+
+
+def _changed(
+    state: State, given: _Given, default: Code | None, stopped: set[int], started: set[int]
+) -> tuple[Waiting, ...]:
+    index = state.standing
+    look_at = stopped if default is None else stopped | index.stale_verdicts_for(default)
+    look_at = (look_at - given.named).union(given.changed)
+    if not look_at:
+        return ()
+    kept, plugins, changed = state.job_accounts.cells, list(state.plugins), list[Waiting]()
+    for row in sorted(look_at):
+        code = given.changed.get(row, default)
+        if code is None or row in started or not (row in index.waiting or row in stopped):
+            continue
+        if code == (kept.reason[row], kept.stage[row], plugins[kept.plugin[row]]):
+            index.stale_verdicts.discard(row)
+            continue
+        reason, stage, plugin = code
+        changed.append(Waiting(job=state.job_id(row), reason=Reason(reason), stage=STAGES[stage], plugin=plugin))
+    return tuple(changed)
+
+
+def _started(state: State, transitions: Sequence[Transition]) -> set[int]:
+    """Jobs that start, and all jobs of an app that wins GPUs: the app's tuner chooses which of them run."""
+    orders = [order for order in transitions if order.kind is not _SUSPEND and order.gpus.size]
+    jobs = {state.job_row(order.job) for order in orders if order.job is not None}
+    winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is _START]
+    return jobs.union(*[state.standing.jobs_of.get(app, ()) for app in winners])
+
+
+def _stopped(state: State, transitions: Sequence[Transition]) -> set[int]:
+    """Jobs that lose all that they run on."""
+    orders = [order for order in transitions if order.kind in _LEAVERS]
+    jobs = {state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0}
+    theirs = [state.holdings.live.job[order.leaving].tolist() for order in orders if order.job is None]
+    return jobs.union(*theirs) - {NONE}
+
+
+def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:
+    """Verdicts on apps or users as verdicts on all their jobs."""
+    if unit is Unit.JOB:
+        return verdicts.rows, verdicts.reasons
+    owner: Rows = state.jobs.live.app[: state.jobs.used]
+    if unit is not Unit.APP:
+        owner = np.where(owner == NONE, NONE, state.apps.live.user[owner]).astype(np.int32)
+    jobs = [np.flatnonzero(owner == row) for row in verdicts.rows.tolist()]
+    reasons = np.repeat(verdicts.reasons, [rows.size for rows in jobs])
+    return np.concatenate(jobs).astype(np.int32), reasons

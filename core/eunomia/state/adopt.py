@@ -1,0 +1,208 @@
+"""A decision adopted: the only way, beside the fold of events, in which the state changes. Live and in a replay."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from eunomia.contract.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
+from eunomia.contract.offers import Offer
+from eunomia.contract.verdicts import Reason
+from eunomia.model.gpu_sets import without
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.state.revoking import stop_clock, take
+from eunomia.state.state import OpenOffer, State
+from eunomia.units import NEVER, NONE
+
+
+def adopt(state: State, decision: Decision) -> None:
+    """Make the decision the state's target. Memos are the arbiter's to adopt, since only plugins can read them."""
+    state.standing  # noqa: B018 -- is there before the tables change
+    state.round = decision.round
+    if decision.closed is not None:
+        close_offer(state)
+    transitions = decision.transitions
+    if len(transitions) == 1 and transitions[0].kind is _START:
+        _start(state, transitions[0])
+    elif transitions:
+        _carry_out(state, transitions)
+    for renewal in decision.renewals:
+        _renew(state, renewal)
+    for waiting in decision.waiting:
+        _explain(state, waiting)
+    for job, time in decision.starts_at:
+        if state.job_row(job) != NONE:
+            state.starts_at[state.job_row(job)] = time
+    for offer in decision.offers:
+        _open(state, offer)
+    if decision.causes:
+        state.stage_wake_at = decision.stage_wake_at
+        if decision.closed is None:
+            state.causes.clear()
+            state.cause_since = NEVER
+    state.bump()
+
+
+def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
+    # Those who leave come first: their GPUs are then LEAVING, and newcomers become their successors.
+    leavers = [order for order in transitions if order.kind in _LEAVERS]
+    others = [order for order in transitions if order.kind not in _LEAVERS]
+    for transition in others:
+        if transition.kind is not TransitionKind.START:
+            _let_go(state, state.leases[transition.lease], transition)
+    for transition in leavers:
+        _leave(state, transition)
+    for transition in others:
+        if transition.kind is TransitionKind.START:
+            _start(state, transition)
+        else:
+            _resize(state, transition)
+
+
+def _open(state: State, offer: Offer) -> None:
+    """An offer goes out to app masters; its GPUs are on it until it closes."""
+    rows = sorted(state.app_rows.values()) if offer.apps is None else [int(row) for row in offer.apps]
+    state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
+    state.last_offer = int(offer.id)
+    held = state.holdings.live
+    state.standing.space.take(offer.gpus[held.state[offer.gpus] == GpuState.FREE].tolist())
+    held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
+
+
+_START = TransitionKind.START
+_STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
+_AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
+_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
+
+
+def close_offer(state: State) -> None:
+    """GPUs of the open offer are held or free again."""
+    if state.open is None:
+        return
+    held = state.holdings.live
+    gpus = state.open.offer.gpus
+    offered = gpus[held.state[gpus] == GpuState.OFFERED]
+    free = held.lease[offered] == NONE
+    held.state[offered] = np.where(free, GpuState.FREE, GpuState.HELD)
+    state.standing.space.give(offered[free].tolist())
+    state.open = None
+
+
+def _leave(state: State, order: Transition) -> None:
+    lease = state.leases[order.lease]
+    lost = without(lease.gpus, order.gpus)
+    job = lease.job
+    take(state, lease, lost, state.next_epoch())
+    lease.epoch = order.epoch
+    if order.epoch > state.last_epoch:
+        state.last_epoch = int(order.epoch)
+    epoch, fence = state.holdings.cells.epoch, int(order.fence)
+    for gpu in order.leaving.tolist():
+        epoch[gpu] = fence
+    if job != NONE and order.gpus.size:
+        _confirm_again(state, lease, order)
+
+
+def _let_go(state: State, lease: Lease, order: Transition) -> None:
+    """A lease that moves or grows gives up GPUs first, so that they can pass on."""
+    held = state.holdings.live
+    lost = without(lease.gpus, order.gpus)
+    held.successor[lost[held.successor[lost] == lease.id]] = NONE
+    mine = lost[held.lease[lost] == lease.id]
+    held.state[mine] = GpuState.LEAVING
+    held.epoch[mine] = order.fence
+    if mine.size:
+        state.leaving.setdefault(lease.id, set()).update(mine.tolist())
+
+
+def _start(state: State, order: Transition) -> None:
+    app = state.app_rows.get(order.app, NONE)
+    job = NONE if order.job is None else state.job_rows.get(order.job, NONE)
+    lease = Lease(
+        id=int(order.lease),
+        epoch=int(order.epoch),
+        app=app,
+        job=job,
+        gpus=order.gpus,
+        ends_at=order.ends_at,
+        protected_until=order.protected_until,
+        granted_at=state.now,
+    )
+    state.add_lease(lease)
+    if lease.id > state.last_lease:
+        state.last_lease = lease.id
+    if lease.epoch > state.last_epoch:
+        state.last_epoch = lease.epoch
+    if job != NONE:
+        accounts = state.job_accounts.cells
+        accounts.lease[job] = lease.id
+        state.turn(job, _STARTING)
+        accounts.reason[job] = _AWAITING_RELEASE if order.after.size else 0
+    _settle(state, lease, order)
+
+
+def _resize(state: State, order: Transition) -> None:
+    lease = state.leases[order.lease]
+    lease.gpus = order.gpus
+    _confirm_again(state, lease, order)
+
+
+def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
+    lease.epoch = int(order.epoch)
+    state.last_epoch = max(state.last_epoch, lease.epoch)
+    lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
+    lease.state = LeaseState.PENDING
+    if lease.job != NONE:
+        state.sized(lease.job)
+    if lease.job != NONE and order.kind is not TransitionKind.GROW:
+        # It stops on its old GPUs before it starts on the new ones; one that grows runs until newcomers are ready.
+        stop_clock(state, lease.job)
+        state.turn(lease.job, JobState.STARTING)
+    _settle(state, lease, order)
+
+
+def _settle(state: State, lease: Lease, order: Transition) -> None:
+    """Take the GPUs that are free, and become the successor on the others."""
+    held, gpus = state.holdings.cells, order.gpus.tolist()
+    holder = held.lease
+    free = [gpu for gpu in gpus if holder[gpu] == NONE]
+    if free:
+        state.standing.space.take(free)
+        state.occupy(free, lease)
+    for gpu in gpus if len(free) < len(gpus) else ():
+        if held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
+            held.successor[gpu] = lease.id
+            held.next_app[gpu], held.next_job[gpu] = lease.app, lease.job
+        else:
+            held.epoch[gpu] = lease.epoch
+            held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+    held_cpus, held_memory = held.cpus, held.memory_gib
+    for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
+        held_cpus[gpu], held_memory[gpu] = cpus, memory_gib
+    if state.knows_parts and not state.standing.uneven:
+        every, all_memory = state.proportional()
+        even = np.array_equal(order.cpus, every[order.gpus])
+        even &= np.array_equal(order.memory_gib, all_memory[order.gpus])
+        state.standing.uneven = not even
+    if len(free) == len(gpus):
+        lease.state = _ORDERED
+    else:
+        state.refresh(lease)
+    state.watch_end(lease)
+    state.touch(job=lease.job, app=lease.app)
+
+
+def _renew(state: State, renewal: Renewal) -> None:
+    lease = state.leases[renewal.lease]
+    lease.ends_at, lease.protected_until = renewal.ends_at, renewal.protected_until
+    held = state.holdings.live
+    mine = lease.gpus[held.lease[lease.gpus] == lease.id]
+    held.ends_at[mine], held.protected_until[mine] = renewal.ends_at, renewal.protected_until
+    state.watch_end(lease)
+    state.touch(job=lease.job, app=lease.app)
+
+
+def _explain(state: State, waiting: Waiting) -> None:
+    row = state.job_row(waiting.job)
+    if row != NONE:
+        state.verdict(row, waiting)

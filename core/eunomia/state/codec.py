@@ -1,0 +1,213 @@
+"""Events and decisions as plain JSON values and back, exactly: what journals, checkpoints and messages hold.
+
+Plain values stand for themselves; everything else is an object with one telling key:
+
+====================  =============================================================
+``{"is": "Started"}``  a dataclass of the core, its fields beside it (defaults left out)
+``{"enum": "A.B"}``    a member of one of the core's enumerations
+``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` where it is not flat
+``{"tuple": [...]}``   also ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
+``{"float": "inf"}``   a float that JSON has no number for
+====================  =============================================================
+
+Only types of the core are known by name, so a value from elsewhere can make nothing else.
+"""
+
+import dataclasses
+import importlib
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from eunomia.errors import EunomiaError, InputError
+
+Json = Any
+"""What ``json`` reads and writes: None, bool, int, float, str, lists and dicts of them."""
+
+MODULES: Final = (
+    "eunomia.units",
+    "eunomia.contract.verdicts",
+    "eunomia.contract.claims",
+    "eunomia.model.forecasts",
+    "eunomia.contract.bundles",
+    "eunomia.contract.valuations",
+    "eunomia.contract.offers",
+    "eunomia.model.workload",
+    "eunomia.model.leases",
+    "eunomia.model.cluster",
+    "eunomia.contract.explanations",
+    "eunomia.contract.decisions",
+    "eunomia.contract.events",
+)
+"""Where the types are that have names here; a name may stand in one of them only."""
+
+_DTYPES: Final = frozenset({"<i4", "<i8", "<f8", "<f4", "|b1", "|O"})
+
+
+def encode(value: object) -> Json:
+    """Write a value as what ``json.dumps`` takes.
+
+    Numpy's scalars become Python's; ``NewType`` leaves no trace, as everywhere.
+
+    Raises:
+        EunomiaError: a type that is not known here.
+    """
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, float) and not isinstance(value, Enum):
+        return _number(float(value))
+    writer = _WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value)
+    if isinstance(value, Enum):
+        return {"enum": f"{_name(type(value))}.{value.name}"}
+    if isinstance(value, np.generic):
+        return encode(value.item())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _record(value)
+    raise _unknown(type(value))
+
+
+def decode(made: Json) -> Any:
+    """Return the value that ``encode`` wrote.
+
+    Raises:
+        InputError: nothing that it could have written, or by a version that knew other types.
+    """
+    if isinstance(made, list):
+        return [decode(item) for item in made]
+    if not isinstance(made, dict):
+        return made
+    if "is" in made:
+        return _made(made)
+    for tag, reader in _READERS.items():
+        if tag in made:
+            try:
+                return reader(made)
+            except (TypeError, ValueError, AttributeError, KeyError) as error:
+                raise InputError(f"an encoded {tag} must be readable", value=str(made)[:80]) from error
+    raise InputError("an encoded value must say what it is", value=str(sorted(made))[:80])
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> Json:
+    return value if math.isfinite(value) else {"float": repr(value)}
+
+
+def _array(value: Any) -> Json:
+    kind = value.dtype.newbyteorder("<").str
+    if kind not in _DTYPES:
+        raise EunomiaError("an encoded array must hold numbers, truth values or strings", value=str(value.dtype))
+    items = value.ravel().tolist()
+    if kind == "|O":
+        items = [encode(item) for item in items]
+    elif kind in ("<f8", "<f4") and not np.isfinite(value).all():
+        items = [item if math.isfinite(item) else repr(item) for item in items]
+    made = {"array": kind, "of": items}
+    return made if value.ndim == 1 else made | {"shape": list(value.shape)}
+
+
+def _record(value: Any) -> Json:
+    made: dict[str, Json] = {"is": _name(type(value))}
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if not _is_default(item, field):
+            made[field.name] = encode(item)
+    return made
+
+
+def _is_default(item: object, field: "dataclasses.Field[Any]") -> bool:
+    """Say whether the field says no more than its default; to the bit, so -0.0 is not 0.0, and nan is nan."""
+    default = field.default
+    if default is dataclasses.MISSING or type(item) is not type(default):
+        return False
+    return item is default or repr(item) == repr(default)
+
+
+def _name(kind: type) -> str:
+    if _known().get(kind.__name__) is not kind:
+        raise _unknown(kind)
+    return kind.__name__
+
+
+def _unknown(kind: type) -> EunomiaError:
+    return EunomiaError(
+        "an encoded value must be plain, a numpy array, or of a type of eunomia's core",
+        value=f"{kind.__module__}.{kind.__qualname__}",
+    )
+
+
+_WRITERS: Final[Mapping[type, Callable[[Any], Json]]] = {
+    list: lambda value: [encode(item) for item in value],
+    tuple: lambda value: {"tuple": [encode(item) for item in value]},
+    frozenset: lambda value: {"frozenset": sorted((encode(item) for item in value), key=str)},
+    dict: lambda value: {"dict": [[encode(key), encode(item)] for key, item in value.items()]},
+    bytes: lambda value: {"bytes": b64encode(value).decode()},
+    np.ndarray: _array,
+}
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _known() -> Mapping[str, type]:
+    """The core's dataclasses and enumerations by name."""
+    known: dict[str, type] = {}
+    for module in MODULES:
+        for name, kind in vars(importlib.import_module(module)).items():
+            own = isinstance(kind, type) and kind.__module__ == module
+            if own and (dataclasses.is_dataclass(kind) or issubclass(kind, Enum)):
+                if name in known:
+                    raise EunomiaError("names of encoded types must be unique", value=name, place=module)
+                known[name] = kind
+    return known
+
+
+def _made(made: dict[str, Json]) -> Any:
+    kind = _known().get(str(made["is"]))
+    if kind is None or issubclass(kind, Enum):
+        raise InputError("an encoded value must be of a type of eunomia's core", value=f'"{made["is"]}"')
+    fields = {name: decode(item) for name, item in made.items() if name != "is"}
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise InputError(f"an encoded {made['is']} must have the fields of one", value=str(error)) from error
+
+
+def _member(made: dict[str, Json]) -> Enum:
+    kind, _, member = str(made["enum"]).partition(".")
+    found = _known().get(kind)
+    if found is None or not issubclass(found, Enum):
+        raise InputError("an encoded member must be of an enumeration of eunomia's core", value=f'"{kind}"')
+    return found[member]
+
+
+def _numbers(made: dict[str, Json]) -> Any:
+    kind, items = made["array"], made["of"]
+    if kind not in _DTYPES:
+        raise InputError("an encoded array must be of a known type", value=f'"{kind}"')
+    if kind == "|O":
+        array = np.empty(len(items), dtype=object)
+        array[:] = [decode(item) for item in items]
+    else:
+        array = np.array(items, dtype=kind)
+    return array.reshape(made["shape"]) if "shape" in made else array
+
+
+_READERS: Final[Mapping[str, Callable[[dict[str, Json]], Any]]] = {
+    "array": _numbers,
+    "tuple": lambda made: tuple(decode(item) for item in made["tuple"]),
+    "enum": _member,
+    "float": lambda made: float(made["float"]),
+    "frozenset": lambda made: frozenset(decode(item) for item in made["frozenset"]),
+    "dict": lambda made: {decode(key): decode(item) for key, item in made["dict"]},
+    "bytes": lambda made: b64decode(made["bytes"], validate=True),
+}

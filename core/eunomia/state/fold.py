@@ -1,0 +1,102 @@
+"""Events folded into the state: what happened becomes what is true. Nothing is decided here.
+
+GPUs that an ended, failed or paused job has to give back become LEAVING at once; the orders that say so to executors
+are returned, and so are the events that could not be true and changed nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from eunomia.contract.decisions import Fault
+from eunomia.contract.events import (
+    Adapted,
+    AppArrived,
+    AppCancelled,
+    AppFinished,
+    BidReceived,
+    Event,
+    ForecastReported,
+    GpusReturned,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    JobsDivided,
+    MachineBack,
+    MachineLost,
+    ProfileChanged,
+    RateMeasured,
+    Released,
+    Resized,
+    RoundEnded,
+    Started,
+    in_order,
+)
+from eunomia.model.workload import JobState
+from eunomia.state import fold_gpus, fold_work
+from eunomia.state.folding import EventError, Folded, Folding, await_round
+from eunomia.state.state import State
+from eunomia.units import NONE, Cause, Seconds
+
+
+def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folded:
+    """Let time pass to ``now`` and fold the events in, in the fixed order.
+
+    Args:
+        state: changed in place.
+        now: the step's time; not before the last step's.
+        events: of this instant.
+        grace: seconds that a job has between its warning and its end.
+    """
+    standing = state.standing  # is built from the tables before they change, and follows every change from here on
+    state.advance(now)
+    folded = Folded([], [])
+    ordered = in_order(events if type(events) is list else list(events))
+    folding = Folding(state, folded, grace, ordered)
+    for event in ordered:
+        try:
+            FOLDS[type(event)](folding, event)
+        except EventError as error:
+            folded.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
+    if state.ends and state.take_ended():
+        state.cause(Cause.LEASE_ENDED)
+    if standing.backing_off:
+        _wake_retries(state)
+    return folded
+
+
+def _wake_retries(state: State) -> None:
+    """Jobs whose pause after a failure is over wait again."""
+    backing = state.standing.backing_off
+    accounts, jobs = state.job_accounts.live, state.jobs.live
+    for job in [job for job in sorted(backing) if backing[job] <= state.now]:
+        if jobs.state[job] == JobState.PAUSED and accounts.lease[job] == NONE:
+            await_round(state, job)
+
+
+FOLDS: dict[type, Callable[[Folding, Any], None]] = {
+    ProfileChanged: fold_work.profile_changed,
+    MachineLost: fold_gpus.lost,
+    MachineBack: fold_gpus.back,
+    Released: fold_gpus.released,
+    GpusReturned: fold_gpus.returned,
+    JobFinished: fold_work.job_finished,
+    JobFailed: fold_work.job_failed,
+    AppFinished: fold_work.app_finished,
+    AppCancelled: fold_work.app_cancelled,
+    Started: fold_gpus.started,
+    Resized: fold_gpus.resized,
+    JobReported: fold_work.job_reported,
+    RateMeasured: fold_work.rate_measured,
+    ForecastReported: fold_work.forecast,
+    Adapted: fold_work.adapted,
+    RoundEnded: fold_work.round_ended,
+    JobsDivided: fold_gpus.divided,
+    JobPaused: fold_work.paused,
+    JobResumed: fold_work.resumed,
+    AppArrived: fold_work.app_arrived,
+    JobAdded: fold_work.job_added,
+    BidReceived: fold_work.bid,
+}

@@ -1,0 +1,234 @@
+"""Events about GPUs folded into the state: starts, releases, divisions, machines that go and come back."""
+
+import math
+
+import numpy as np
+
+from eunomia.contract.events import GpusReturned, JobsDivided, MachineBack, MachineLost, Released, Resized, Started
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.state.folding import EventError, Folding, await_round
+from eunomia.state.revoking import stop_clock
+from eunomia.state.state import State
+from eunomia.units import NONE, Cause, Ints, Seconds
+
+_ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
+_RUNNING = JobState.RUNNING
+_ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING))
+
+
+def released(fold: Folding, event: Released) -> None:
+    """GPUs come back, unless a newer order or another holder has overtaken the news."""
+    state, at = fold.state, fold.time(event.at)
+    lease = state.leases.get(event.lease)
+    if lease is None:
+        return  # overtaken: the lease is gone
+    if _all_back(state, lease, event):
+        _end(fold, lease, sorted(event.gpus), at)
+        return
+    held = state.holdings.live
+    for gpu in event.gpus:
+        known = 0 <= gpu < state.cluster.gpus
+        if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
+            continue  # an acknowledgement that was overtaken: the GPU has another holder, or a newer order
+        give_back(fold, gpu, at)
+
+
+def _all_back(state: State, lease: Lease, event: Released) -> bool:
+    """Say whether a lease ends with this: its job has left all that it had, told to or by itself."""
+    held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
+    if lease.state is _LEAVING:
+        theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
+    else:
+        theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
+    if not theirs or not gpus:
+        return False
+    # Nothing that was overtaken: no newer order has gone to any of them, and none has another holder.
+    return {held.lease[gpu] for gpu in gpus} == {lease.id} and max([held.epoch[gpu] for gpu in gpus]) <= event.epoch
+
+
+def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
+    """A lease is over, and what it had comes back at once."""
+    state, job = fold.state, lease.job
+    state.touch(job=job, app=lease.app)
+    lease.gpus = lease.gpus[:0]
+    state.vacate(gpus, at)
+    state.drop_lease(lease.id)
+    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
+        stop_clock(state, job, at)
+        await_round(state, job, stopped=True, at=at)
+
+
+def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
+    """A GPU that its holder has left: to its successor, or free."""
+    state, held = fold.state, fold.state.holdings.live
+    lease = state.leases[int(held.lease[gpu])]
+    job = int(held.job[gpu])
+    if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
+        # Left without an order: the rest of a gang cannot run without it.
+        held.state[gpu] = GpuState.LEAVING
+        state.leaving.setdefault(lease.id, set()).add(gpu)
+        lease.gpus = lease.gpus[lease.gpus != gpu]
+        if lease.job != NONE and lease.gpus.size:
+            fold.leave(lease, lease.gpus)
+        elif lease.gpus.size == 0:
+            state.leave(lease)
+            _lose_gang(state, lease)
+    state.leaving.get(lease.id, set()).discard(gpu)
+    if job != NONE and lease.job == NONE:
+        _lose_division(fold, job)
+    state.touch(job=lease.job, app=lease.app)
+    state.vacate([gpu], at)
+    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
+        stopped = lease.job
+        state.drop_lease(lease.id)
+        if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
+            stop_clock(state, stopped)
+            await_round(state, stopped, stopped=True, at=at)
+
+
+def _lose_gang(state: State, lease: Lease) -> None:
+    if lease.job != NONE and state.jobs.live.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+        state.turn(lease.job, JobState.STOPPING)
+
+
+def _lose_division(fold: Folding, job: int) -> None:
+    """A job that its app's tuner had put on a GPU that is gone does not run, until the tuner says otherwise."""
+    stop_clock(fold.state, job)
+    fold.undivide(job)
+    if fold.state.jobs.live.state[job] == JobState.RUNNING:
+        await_round(fold.state, job, stopped=True)
+
+
+def returned(fold: Folding, event: GpusReturned) -> None:
+    """An app gives GPUs back; they are its own until executors say that nothing runs there."""
+    state, held = fold.state, fold.state.holdings.live
+    app = fold.app(event.app)
+    gpus = np.array(sorted(set(event.gpus)), dtype=np.int64)
+    if gpus.size and (gpus[0] < 0 or gpus[-1] >= state.cluster.gpus or np.any(held.app[gpus] != app)):
+        raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
+    for lease in state.app_leases(app):
+        mine = np.intersect1d(lease.gpus, gpus)
+        if mine.size:
+            # A gang that gives a GPU back gives back all.
+            fold.leave(lease, mine if lease.job == NONE else lease.gpus)
+
+
+def started(fold: Folding, event: Started) -> None:
+    """What was ordered runs; an acknowledgement of an older order does not count."""
+    lease = fold.state.leases.get(event.lease)
+    if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
+        return  # overtaken by a newer order
+    lease.state = _ACTIVE
+    if lease.job == NONE:
+        return
+    state, job, at = fold.state, lease.job, fold.time(event.at)
+    jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.gpus.size
+    stop_clock(state, job, at)  # one that grew ran until its newcomers were ready
+    accounts.gpus[job] = gpus
+    accounts.reason[job] = 0
+    state.turn(job, _RUNNING, at)
+    jobs.since[job] = at
+    jobs.starts[job] += 1
+    state.tables_of_jobs[2].cells.starts[job] += 1
+    seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
+    if seconds == seconds:  # NaN: not declared
+        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
+    state.touch(job=job, app=lease.app)
+
+
+def resized(fold: Folding, event: Resized) -> None:
+    """A job runs at its new size."""
+    started(fold, Started(lease=event.lease, epoch=event.epoch, at=event.at))
+
+
+def divided(fold: Folding, event: JobsDivided) -> None:
+    """Note which of an app's jobs run on which of its GPUs."""
+    state, held = fold.state, fold.state.holdings.live
+    app = fold.app(event.app)
+    jobs = [fold.job(job) for job in event.jobs]
+    _check_division(fold, app, jobs, event)
+    table, accounts = state.jobs.live, state.job_accounts.live
+    shared = [lease.id for lease in state.app_leases(app) if lease.job == NONE]
+    mine = np.flatnonzero(np.isin(held.lease, shared))
+    before = set(held.job[mine][held.job[mine] >= 0].tolist())
+    for gpu in mine.tolist():
+        state.put(gpu, NONE)
+    for job, gpus in zip(jobs, event.gpus, strict=True):
+        for gpu in gpus:
+            state.put(gpu, job)
+        if table.state[job] != JobState.RUNNING or accounts.gpus[job] != len(gpus):
+            _run(state, job, len(gpus))
+    for job in before - set(jobs):
+        stop_clock(fold.state, job)
+        accounts.gpus[job] = 0
+        if table.state[job] == JobState.RUNNING:
+            await_round(state, job)
+    state.touch(app=app)
+
+
+def _run(state: State, job: int, gpus: int) -> None:
+    """The job runs on so many GPUs of its app from now on."""
+    table, accounts = state.jobs.live, state.job_accounts.live
+    if math.isnan(table.since[job]):
+        table.since[job] = state.now
+    accounts.gpus[job], accounts.reason[job] = gpus, 0
+    state.turn(job, JobState.RUNNING)
+    table.starts[job] += 1
+    state.tables_of_jobs[2].live.starts[job] += 1
+    state.touch(job=job)
+
+
+def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided) -> None:
+    state, held, table = fold.state, fold.state.holdings.live, fold.state.jobs.live
+    named = [gpu for gpus in event.gpus for gpu in gpus]
+    if len(event.jobs) != len(event.gpus) or len(set(named)) != len(named) or len(set(jobs)) != len(jobs):
+        raise EventError("a division must name each job and each GPU once", value=str(event.gpus), place=event.app)
+    for job, gpus in zip(jobs, event.gpus, strict=True):
+        if table.app[job] != app:
+            raise EventError("a division must name the app's own jobs", value=state.job_id(job), place=event.app)
+        if not table.least[job] <= len(gpus) <= table.most[job]:
+            rule = f"a job must run on {table.least[job]} to {table.most[job]} GPUs"
+            raise EventError(rule, value=str(len(gpus)), place=state.job_id(job))
+        for gpu in gpus:
+            lease = state.leases.get(int(held.lease[gpu])) if 0 <= gpu < state.cluster.gpus else None
+            if lease is None or lease.app != app or lease.job != NONE:
+                raise EventError("a division must stay within the app's leases", value=f"GPU {gpu}", place=event.app)
+
+
+def lost(fold: Folding, event: MachineLost) -> None:
+    """GPUs of a machine are down; gangs that had one of them leave the others."""
+    state, held = fold.state, fold.state.holdings.live
+    for gpu in _gpus_of(state, event).tolist():
+        promised = state.leases.get(int(held.successor[gpu]))
+        if promised is not None:
+            fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
+        if held.lease[gpu] != NONE:
+            give_back(fold, gpu, state.now)
+        state.down(gpu)
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def back(fold: Folding, event: MachineBack) -> None:
+    """GPUs of a machine are free again."""
+    gpus = _gpus_of(fold.state, event)
+    states = fold.state.holdings.live.state
+    gpus = gpus[states[gpus] == GpuState.DOWN]
+    states[gpus] = GpuState.FREE
+    fold.state.standing.space.give(gpus.tolist())
+    fold.state.standing.capacity = None
+    fold.state.cause(Cause.CLUSTER_CHANGED)
+
+
+def _gpus_of(state: State, event: MachineLost | MachineBack) -> Ints:
+    """The GPUs that an event is about."""
+    for number, known in enumerate(state.cluster.machines):
+        if known.name == event.machine:
+            start = state.cluster.machine_start
+            whole = np.arange(start[number], start[number + 1], dtype=np.int64)
+            named = np.array(sorted(set(event.gpus)), dtype=np.int64)
+            if not np.isin(named, whole).all():
+                rule = f"an event must name GPUs of its machine, {start[number]} to {start[number + 1] - 1}"
+                raise EventError(rule, value=str(event.gpus), place=event.machine)
+            return named if named.size else whole
+    raise EventError("an event must name a machine of the cluster", value=f'"{event.machine}"')

@@ -1,0 +1,238 @@
+"""Events about apps and jobs folded into the state: who comes, reports, pauses, ends and bids."""
+
+import math
+
+from eunomia.contract.bundles import ByBundle, offer_classes
+from eunomia.contract.events import (
+    Adapted,
+    AppArrived,
+    AppCancelled,
+    AppFinished,
+    BidReceived,
+    ForecastReported,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    ProfileChanged,
+    RateMeasured,
+    RoundEnded,
+)
+from eunomia.contract.snapshot import Measured
+from eunomia.contract.verdicts import Reason
+from eunomia.errors import InputError
+from eunomia.model.columns import take_row
+from eunomia.model.workload import JobState
+from eunomia.state.folding import EventError, Folding, await_round
+from eunomia.state.revoking import stop_clock
+from eunomia.state.state import State
+from eunomia.units import NONE, Cause, UserId
+
+_RUNNING = int(JobState.RUNNING)
+
+
+def job_finished(fold: Folding, event: JobFinished) -> None:
+    """A job leaves, and its GPUs with it."""
+    fold.remove_job(fold.job(event.job))
+
+
+def job_failed(fold: Folding, event: JobFailed) -> None:
+    """A job leaves for good, or backs off for a while."""
+    job = fold.job(event.job)
+    if event.again_in is None:
+        fold.remove_job(job)
+        return
+    stop_clock(fold.state, job)
+    fold.leave_all(job)
+    fold.undivide(job)
+    state = fold.state
+    state.turn(job, JobState.PAUSED)
+    accounts = state.job_accounts.live
+    accounts.reason[job], accounts.since[job] = Reason.BACKING_OFF, state.now
+    accounts.ready_at[job] = state.standing.backing_off[job] = float(state.now + event.again_in)
+    state.touch(job=job)
+
+
+def app_finished(fold: Folding, event: AppFinished) -> None:
+    """An app ends by itself."""
+    fold.end_app(fold.app(event.app), "failed" if event.failed else "finished")
+
+
+def app_cancelled(fold: Folding, event: AppCancelled) -> None:
+    """An app is ended by its user."""
+    fold.end_app(fold.app(event.app), "cancelled")
+
+
+def job_reported(fold: Folding, event: JobReported) -> None:
+    """Take progress and rate as they were reported."""
+    job, jobs = fold.job(event.job), fold.state.jobs.cells
+    if not (math.isfinite(event.iterations_done) and math.isfinite(event.rate)):
+        raise EventError("a report must be a number", value=f"{event.iterations_done}, {event.rate}", place=event.job)
+    if event.iterations_done < 0.0 or event.rate < 0.0:
+        raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
+    jobs.done[job], jobs.rate[job] = event.iterations_done, event.rate
+    if jobs.state[job] == _RUNNING:
+        jobs.since[job] = fold.time(event.at)
+    fold.state.touch(job=job)
+
+
+def rate_measured(fold: Folding, event: RateMeasured) -> None:
+    """Keep a rate, in the place of an older one at that size and place."""
+    job = fold.job(event.job)
+    if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
+        raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
+    others = tuple(
+        seen
+        for seen in fold.state.measured.get(job, ())
+        if (seen.gpus, seen.gpu_type, seen.locality) != (event.gpus, event.gpu_type, event.locality)
+    )
+    seen = Measured(job=job, gpus=event.gpus, gpu_type=event.gpu_type, locality=event.locality, rate=event.rate)
+    fold.state.measured[job] = (*others, seen)
+    fold.state.touch(job=job)
+    fold.state.cause(Cause.REPORTED)
+
+
+def forecast(fold: Folding, event: ForecastReported) -> None:
+    """Keep what an app knows of its remaining work."""
+    app = fold.app(event.app)
+    fold.state.forecasts[app] = event.forecast
+    fold.state.touch(app=app)
+    fold.state.cause(Cause.REPORTED)
+
+
+def adapted(fold: Folding, event: Adapted) -> None:
+    """Note a new regime."""
+    job = fold.job(event.job)
+    fold.state.jobs.live.batch_size[job] = event.batch_size
+    fold.state.touch(job=job)
+    fold.state.cause(Cause.ADAPTED)
+
+
+def round_ended(fold: Folding, event: RoundEnded) -> None:
+    """Take off the ledger what jobs did not run of their executor's round."""
+    if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
+        raise EventError("a round must say of each job how long it was idle", value=str(event.idle_seconds))
+    state = fold.state
+    for job, idle in zip(event.jobs, event.idle_seconds, strict=True):
+        row = state.job_row(job)
+        if row == NONE:
+            continue  # it ended with the round
+        state.books.idle(row, float(idle), state.now)
+        state.touch(job=row)
+    state.cause(Cause.BOUNDARY)
+
+
+def paused(fold: Folding, event: JobPaused) -> None:
+    """A job leaves its GPUs and asks for none."""
+    job, state = fold.job(event.job), fold.state
+    stop_clock(fold.state, job)
+    fold.leave_all(job)
+    fold.undivide(job)
+    state.turn(job, JobState.PAUSED)
+    state.standing.backing_off.pop(job, None)
+    accounts = state.job_accounts.live
+    accounts.reason[job], accounts.since[job] = Reason.PAUSED_BY_APP, state.now
+    state.touch(job=job)
+
+
+def resumed(fold: Folding, event: JobResumed) -> None:
+    """A paused job asks for GPUs again, once it has left the last ones."""
+    job, jobs = fold.job(event.job), fold.state.jobs.live
+    if not math.isnan(event.iterations):
+        jobs.iterations[job] = event.iterations
+    if jobs.state[job] == JobState.PAUSED:
+        number = int(fold.state.job_accounts.live.lease[job])
+        if number in fold.state.leases:
+            fold.state.turn(job, JobState.STOPPING)  # its last GPUs have not come back; then it waits
+        else:
+            await_round(fold.state, job)
+
+
+def app_arrived(fold: Folding, event: AppArrived) -> None:
+    """Add an app, and its user if that is a new one."""
+    state = fold.state
+    _check_new(state, event)
+    user = _user(state, event.user, event.user_weight)
+    row = take_row(state.tables_of_apps)
+    apps = state.apps.cells
+    apps.id[row], apps.user[row], apps.weight[row], apps.arrived[row] = event.app, user, event.weight, state.now
+    apps.tuner_kind[row] = state.tuner_kinds.setdefault(event.tuner_kind, len(state.tuner_kinds))
+    apps.divides[row] = int(event.divides)
+    state.app_accounts.cells.area_at_arrival[row] = state.contention_area
+    state.app_rows[event.app] = row
+    state.books.app(row, state.now)
+    state.standing.present += 1
+    state.touch(app=row)
+
+
+def _check_new(state: State, event: AppArrived) -> None:
+    """An app's id is new, or that of an app that failed, has given everything back and is taken up again."""
+    if event.again and event.app not in state.app_rows and state.outcomes.get(event.app) == "failed":
+        del state.outcomes[event.app]
+        return
+    if event.app in state.app_rows or event.app in state.outcomes:
+        raise EventError("an app's id must be new", value=f'"{event.app}"')
+
+
+def _user(state: State, user: UserId, weight: float) -> int:
+    row = state.user_rows.get(user)
+    if row is None:
+        row = state.user_rows[user] = state.users.add(id=user)
+    state.users.cells.weight[row] = weight
+    return row
+
+
+def job_added(fold: Folding, event: JobAdded) -> None:
+    """Add a job, which waits."""
+    state = fold.state
+    if event.job in state.job_rows:
+        raise EventError("a job's id must be new", value=f'"{event.job}"')
+    app = fold.app(event.app)
+    if not 1 <= event.least <= event.most:
+        raise EventError("a gang must be at least 1, least at most most", value=f"{event.least} to {event.most}")
+    row = take_row(state.tables_of_jobs)
+    jobs = state.jobs.cells
+    jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now
+    jobs.job_kind[row] = state.kind(event.kind if event.kind is not None else event.app)
+    if event.gpu_type is not None:
+        types = state.cluster.gpu_types
+        jobs.gpu_type[row] = types.index(event.gpu_type) if event.gpu_type in types else -2
+    jobs.least[row] = event.least
+    jobs.most[row] = max(event.least, min(event.most, state.installed(jobs.gpu_type[row])))
+    jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
+    jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
+    jobs.batch_size[row] = event.batch_size
+    state.arrivals += 1
+    state.job_accounts.cells.order[row] = state.arrivals
+    state.job_rows[event.job] = row
+    state.standing.jobs_of.setdefault(app, set()).add(row)
+    state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
+    await_round(state, row)
+
+
+def profile_changed(fold: Folding, event: ProfileChanged) -> None:
+    """Serve by the chosen profile again."""
+    fold.state.fallen_back = False
+    fold.state.faults_in_row = 0
+    fold.state.cause(Cause.CLUSTER_CHANGED)
+
+
+def bid(fold: Folding, event: BidReceived) -> None:
+    """Keep a bid for the open offer, after a check against that offer."""
+    open_offer = fold.state.open
+    app = fold.app(event.app)
+    if open_offer is None or open_offer.offer.id != event.offer:
+        standing = "none is open" if open_offer is None else f"{open_offer.offer.id} is open"
+        raise EventError(f"a bid must name the open offer ({standing})", value=str(event.offer), place=event.app)
+    if open_offer.asked.get(app) != event.app:
+        raise EventError("a bid must come from an app that was asked", value=f'"{event.app}"')
+    if isinstance(event.form, ByBundle):
+        if len(event.form) != 1:
+            raise EventError("a bid must be of one claim", value=str(len(event.form)), place=event.app)
+        try:
+            event.form.check(classes=offer_classes(fold.state.cluster, open_offer.offer), place=event.app)
+        except InputError as error:
+            raise EventError(error.rule, value=error.value, place=error.place) from error
+    open_offer.bids[app] = event.form

@@ -1,0 +1,153 @@
+"""The fold of one event: what every kind of event needs."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from eunomia.contract.decisions import Fault, Transition, TransitionKind
+from eunomia.contract.events import Event, JobFinished
+from eunomia.contract.verdicts import Reason
+from eunomia.errors import InputError
+from eunomia.model.columns import drop_row
+from eunomia.model.leases import Lease, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.state.revoking import revoke
+from eunomia.state.state import State
+from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
+
+
+@dataclasses.dataclass(slots=True)
+class Folded:
+    """What followed from a step's events."""
+
+    orders: list[Transition]
+    refused: list[Fault]
+
+
+class EventError(InputError):
+    """An event that cannot be true: it changes nothing."""
+
+
+class Folding:
+    """The fold of a step's events: the state, and what follows for executors."""
+
+    __slots__ = ("_ending", "_events", "folded", "grace", "state")
+
+    def __init__(self, state: State, folded: Folded, grace: Seconds, events: Sequence[Event]) -> None:
+        self.state = state
+        self.folded = folded
+        self.grace = grace
+        self._events = events
+        self._ending: set[JobId] | None = None
+
+    def ends(self, job: JobId) -> bool:
+        """Say whether a job ends in this step: it waits for nothing any more."""
+        if self._ending is None:
+            self._ending = {event.job for event in self._events if type(event) is JobFinished}
+        return job in self._ending
+
+    def app(self, app: AppId) -> int:
+        """Row of an app that is here and not over; EventError otherwise."""
+        row = self.state.app_rows.get(app, NONE)
+        if row == NONE or self.state.app_accounts.cells.ended[row]:
+            raise EventError("an event must name an app that is here", value=f'"{app}"')
+        return row
+
+    def job(self, job: JobId) -> int:
+        """Row of a job that is here; EventError otherwise."""
+        row = self.state.job_rows.get(job, NONE)
+        if row == NONE:
+            raise EventError("an event must name a job that is here", value=f'"{job}"')
+        return row
+
+    def time(self, at: Seconds) -> Seconds:
+        """When an event says that it was so: its own time, which no clock may put ahead of the step's."""
+        return self.state.now if math.isnan(at) else min(at, self.state.now)
+
+    def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
+        """Have a lease give GPUs back, and order it."""
+        order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
+        if order is not None:
+            self.folded.orders.append(order)
+
+    def leave_all(self, job: int) -> None:
+        """Have the job's own lease give everything back."""
+        lease = self.state.leases.get(self.state.job_accounts.cells.lease[job])
+        if lease is not None and lease.state is not LeaseState.LEAVING:
+            self.leave(lease, lease.gpus)
+
+    def undivide(self, job: int) -> None:
+        """Take the job off the GPUs that its app's tuner gave it."""
+        if self.state.job_accounts.live.lease[job] == NONE:
+            self.state.clear(job)
+            self.state.job_accounts.live.gpus[job] = 0
+
+    def remove_job(self, job: int) -> None:
+        """Forget a job; its GPUs have to come back."""
+        state = self.state
+        held = state.job_accounts.cells.lease
+        if held[job] != NONE:
+            self.leave_all(job)
+        state.clear(job)
+        state.forget_job(job)
+        lease = state.leases.get(held[job]) if held[job] != NONE else None
+        if lease is not None:
+            lease.job = NONE
+        app = state.jobs.cells.app[job]
+        state.touch(job=job, app=app)
+        standing = state.standing
+        standing.jobs_of[app].discard(job)
+        del state.job_rows[state.job_id(job)]
+        for beside in (standing.backing_off, state.measured, state.starts_at):
+            if beside:
+                beside.pop(job, None)
+        drop_row(state.tables_of_jobs, job)
+        state.cause(_LEFT)
+
+    def end_app(self, app: int, outcome: str) -> None:
+        """End an app with all its jobs and leases."""
+        state = self.state
+        for job in sorted(state.standing.jobs_of.get(app, ())):
+            self.remove_job(job)
+        for lease in state.app_leases(app) if state.app_accounts.cells.leases[app] else ():
+            if lease.state is not LeaseState.LEAVING:
+                self.leave(lease, lease.gpus)
+        if state.open is not None:
+            state.open.bids.pop(app, None)
+        state.outcomes[state.app_id(app)] = outcome
+        state.books.app(app, state.now)
+        state.app_accounts.cells.ended[app] = 1
+        state.standing.present -= 1
+        state.touch(app=app)
+        state.cause(_LEFT)
+        state.drop_app_if_over(app)
+
+
+_AWAITING_ROUND = int(Reason.AWAITING_ROUND)
+_WAITING = JobState.WAITING
+_ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
+_OVER = frozenset({0, int(Reason.PAUSED_BY_APP), int(Reason.BACKING_OFF), int(Reason.AWAITING_RELEASE)})
+"""Reasons that a job which asks for GPUs again has no more."""
+
+
+def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | None = None) -> None:
+    """Have a job wait for the next round.
+
+    Args:
+        state: changed in place.
+        job: its row.
+        stopped: a round took its GPUs, and what was said of it then stands.
+        at: since when it waits; None: now.
+    """
+    state.turn(job, _WAITING, at)
+    if state.standing.backing_off:
+        state.standing.backing_off.pop(job, None)
+    accounts = state.job_accounts.cells
+    if stopped and accounts.reason[job] not in _OVER:
+        state.touch(job=job)
+        state.cause(_ARRIVED)
+        return
+    accounts.reason[job], accounts.since[job] = _AWAITING_ROUND, state.now
+    accounts.stage[job], accounts.plugin[job], accounts.round[job] = -1, 0, state.round
+    state.touch(job=job)
+    state.cause(_ARRIVED)

@@ -1,0 +1,76 @@
+"""The snapshot of one app alone, as the app's own master would have it."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from eunomia.contract.memos import Memos
+from eunomia.contract.snapshot import Snapshot
+from eunomia.model.columns import Table
+from eunomia.model.leases import Holdings
+from eunomia.model.ledger import Ledger
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
+from eunomia.units import NONE, Cause, Ints, Rows
+
+C = TypeVar("C")
+
+
+def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
+    """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
+    mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
+    jobs, row = state.by_arrival(mine), np.array([app])
+    moved = {job: own for own, job in enumerate(jobs.tolist())}
+    table = _taken(state.jobs, jobs, app=0)
+    alone = Snapshot(
+        now=state.now,
+        round=state.round,
+        version=state.version,
+        causes=frozenset(causes),
+        cluster=state.cluster,
+        users=_taken(state.users, state.apps.live.user[row]),
+        apps=_taken(state.apps, row, user=0),
+        jobs=table,
+        active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
+        active_apps=np.zeros(1, dtype=np.int32),
+        holdings=_holdings(state, app, moved),
+        forecasts={0: state.forecasts[app]} if app in state.forecasts else {},
+        measured={own: state.measured[job] for job, own in moved.items() if job in state.measured},
+        ledger=Ledger(jobs=_taken(state.job_ledger, jobs), apps=_taken(state.app_ledger, row)),
+        memos=Memos({}),
+        kinds=tuple(state.kinds),
+        seed=state.seed,
+        find_changes=lambda _: None,
+        narrow=lambda _: alone,
+    )
+    return alone
+
+
+def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
+    """Columns of some rows of a table; the columns named in ``instead`` hold the given value."""
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table.live):  # type: ignore[arg-type]
+        column = columns[field.name] = getattr(table.live, field.name)[rows]
+        if field.name in instead:
+            column[:] = instead[field.name]
+        column.flags.writeable = False
+    return type(table.live)(**columns)
+
+
+def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
+    """One row per GPU; GPUs that the app does not hold are shown as free."""
+    held = state.holdings.live
+    mine = np.flatnonzero(held.app == app)
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(Holdings):
+        columns[field.name] = np.full(held.app.size, field.metadata["fill"], dtype=field.metadata["dtype"])
+        columns[field.name][mine] = getattr(held, field.name)[mine]
+    columns["app"][mine] = 0
+    columns["next_app"][mine] = np.where(held.next_app[mine] == app, 0, NONE)
+    for name in ("job", "next_job"):
+        columns[name][mine] = [moved.get(job, NONE) for job in getattr(held, name)[mine].tolist()]
+    for column in columns.values():
+        column.flags.writeable = False
+    return Holdings(**columns)

@@ -1,0 +1,145 @@
+"""The offer of a round: which GPUs may be touched, and which jobs may be granted something."""
+
+import itertools
+
+import numpy as np
+
+from eunomia.contract.offers import Offer
+from eunomia.model.leases import GpuState
+from eunomia.model.shapes import Later
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
+from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
+
+_FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
+_WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
+"""As plain numbers: a column is compared with these much sooner than with a member."""
+
+
+def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
+    """All that may be touched now, to everyone; what nobody asks for of it is never made."""
+    reach = _Reach(state, scope)
+    return Offer(
+        id=OfferId(state.last_offer + 1),
+        scope=scope,
+        made_at=state.now,
+        gpus=Later(reach.gpus),  # type: ignore[arg-type]
+        candidates=Later(reach.candidates),  # type: ignore[arg-type]
+        free_gpus=sum(state.standing.space.free) if reach.only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
+        contended=contended(state),
+        whole=True,
+        lease=lease,
+        capacity=state.capacity(),
+        contention=Later(lambda: state.app_ledger.live.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
+        named=Later(reach.named),  # type: ignore[arg-type]
+    )
+
+
+def contended(state: State) -> bool:
+    """Say whether all that waits may not fit into what is free: of several GPU types, into any one of them."""
+    standing = state.standing
+    return standing.asked > min(standing.space.free)
+
+
+def anything(state: State, offer: Offer) -> bool:
+    """Say whether there is a GPU on the offer; before all are looked at, those that were leased longest ago are."""
+    if offer.whole and any(state.standing.space.free):
+        return True
+    if offer.whole and offer.scope is Scope.ALL:
+        held, now = state.holdings.cells, state.now
+        for lease in itertools.islice(state.leases.values(), OLDEST):
+            for gpu in lease.gpus[:1].tolist():
+                if held.successor[gpu] == NONE and held.state[gpu] != _DOWN and held.protected_until[gpu] <= now:
+                    return True
+    return offer.gpus.size > 0
+
+
+OLDEST = 8
+"""Leases that are likely to be protected no longer."""
+
+
+def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
+    """Say of each of these GPUs whether it is on the offer; of a whole offer the others are not looked at.
+
+    Args:
+        state: as it was when the offer was made.
+        offer: of this round.
+        gpus: GPU numbers of the cluster.
+    """
+    if not offer.whole:
+        return np.isin(gpus, offer.gpus)
+    held, now = state.holdings.live, state.now
+    states, successors = held.state[gpus], held.successor[gpus]
+    unprotected: Bools = held.protected_until[gpus] <= now
+    if offer.scope is Scope.FREE:
+        over = (states == _HELD) & (held.ends_at[gpus] <= now) & unprotected & (successors == NONE)
+        return np.asarray((states == _FREE) | over)
+    for at, successor in enumerate(successors.tolist()):
+        if successor == NONE:
+            continue
+        unprotected[at] &= state.leases[successor].protected_until <= now
+    return np.asarray((states != _DOWN) & unprotected)
+
+
+class _Reach:
+    """What a round may touch."""
+
+    def __init__(self, state: State, scope: Scope) -> None:
+        self.state, self.scope = state, scope
+        self.only_free = scope is Scope.FREE and not state.standing.overdue
+        """Nobody's lease is over: what is on offer is what is free."""
+        self._mask: Bools | None = None
+
+    def mask(self) -> Bools:
+        if self._mask is None:
+            self._mask = _free(self.state) if self.scope is Scope.FREE else _unprotected(self.state)
+        return self._mask
+
+    def gpus(self) -> Ints:
+        return np.flatnonzero(self.mask())
+
+    def candidates(self) -> Rows:
+        if self.only_free:
+            return self.state.by_arrival(np.fromiter(self.state.standing.waiting, np.int64))
+        return _candidates(self.state, self.mask())
+
+    def named(self) -> Ints:
+        held = self.state.holdings.live
+        return np.unique(self.state.cluster.machine[(held.app >= 0) & ~self.mask()]).astype(np.int64)
+
+
+def _free(state: State) -> Bools:
+    held = state.holdings.live
+    mask: Bools = held.state == GpuState.FREE
+    if state.standing.overdue:
+        mask |= (held.state == GpuState.HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
+        mask &= held.successor == NONE
+    return mask
+
+
+def _unprotected(state: State) -> Bools:
+    held = state.holdings.live
+    mask: Bools = (held.state != _DOWN) & (held.protected_until <= state.now)
+    for gpu in np.flatnonzero(held.successor != NONE).tolist():
+        mask[gpu] &= state.leases[int(held.successor[gpu])].protected_until <= state.now
+    return mask
+
+
+def _candidates(state: State, mask: Bools) -> Rows:
+    """Jobs that wait, and jobs that hold nothing but GPUs on offer; by arrival."""
+    used = state.jobs.used
+    states = state.jobs.live.state[:used]
+    chosen = states == _WAITING
+    held = state.holdings.live
+    runs = (states == _RUNNING) | (states == _STARTING)
+    beyond = np.zeros(used, dtype=bool)
+    inside = np.zeros(used, dtype=bool)
+    on = held.job >= 0
+    beyond[held.job[on & ~mask]] = True
+    inside[held.job[on & mask]] = True
+    for gpu in np.flatnonzero(held.successor != NONE).tolist():
+        job = state.leases[int(held.successor[gpu])].job
+        if job != NONE:
+            (inside if mask[gpu] else beyond)[job] = True
+    chosen |= runs & inside & ~beyond
+    return state.by_arrival(np.flatnonzero(chosen))

@@ -1,0 +1,143 @@
+"""The whole state as bytes and back: what a checkpoint in the journal holds."""
+
+import dataclasses
+import json
+from base64 import b64decode, b64encode
+from typing import Any
+
+import numpy as np
+
+from eunomia.contract.memos import Memo, read_memo
+from eunomia.contract.snapshot import Measured
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import Lease, LeaseState
+from eunomia.state.codec import decode, encode
+from eunomia.state.state import OpenOffer, State
+from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Stage, UserId, Version
+
+FORMAT = 2
+TABLES = (
+    "users",
+    "apps",
+    "jobs",
+    "app_accounts",
+    "job_accounts",
+    "app_ledger",
+    "job_ledger",
+    "holdings",
+)
+SCALARS = (
+    "seed",
+    "now",
+    "round",
+    "version",
+    "last_epoch",
+    "last_lease",
+    "last_offer",
+    "arrivals",
+    "cause_since",
+    "stage_wake_at",
+    "last_boundary",
+    "faults_in_row",
+    "fallen_back",
+    "contention_area",
+)
+MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", "outcomes")
+
+
+def save_state(state: State) -> bytes:
+    """The state as bytes; memos as their plugins write them."""
+    state.show_ledger()
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "gpus": state.cluster.gpus,
+        "tables": {name: state.table(name).state() for name in TABLES},
+        "scalars": {name: getattr(state, name) for name in SCALARS},
+        "maps": {name: dict(getattr(state, name)) for name in MAPS},
+        "causes": sorted(cause.value for cause in state.causes),
+        "forecasts": [[row, encode(forecast)] for row, forecast in state.forecasts.items()],
+        "measured": [[_measured(seen) for seen in rates] for rates in state.measured.values()],
+        "leases": [_lease(lease) for lease in state.leases.values()],
+        "leaving": [[lease, sorted(gpus)] for lease, gpus in state.leaving.items()],
+        "starts_at": [[job, time] for job, time in state.starts_at.items()],
+        "memos": [
+            [plugin, stage.value, memo.version, b64encode(memo.to_bytes()).decode()]
+            for (plugin, stage), memo in state.memos.items()
+        ],
+        "open": None
+        if state.open is None
+        else [
+            encode(state.open.offer),
+            [[app, encode(form)] for app, form in state.open.bids.items()],
+            list(state.open.asked.items()),
+        ],
+    }
+    return json.dumps(made).encode()
+
+
+def load_state(
+    data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
+) -> State:
+    """The state from its bytes. A memo whose plugin is not loaded is dropped: its stage starts anew.
+
+    Raises:
+        InputError: another format, or another cluster.
+    """
+    made = json.loads(data)
+    if made["format"] != FORMAT:
+        raise InputError(f"a checkpoint must be of format {FORMAT}", value=str(made["format"]))
+    if made["gpus"] != cluster.gpus:
+        raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
+    state = State(cluster, plain=plain)
+    for name in TABLES:
+        state.table(name).restore(made["tables"][name])
+    for name in SCALARS:
+        setattr(state, name, made["scalars"][name])
+    for name in MAPS:
+        setattr(state, name, dict(made["maps"][name]))
+    _restore_names(state)
+    state.causes = {Cause(cause) for cause in made["causes"]}
+    state.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
+    for rates in made["measured"]:
+        seen = tuple(Measured(**(rate | {"locality": Locality(rate["locality"])})) for rate in rates)
+        state.measured[seen[0].job] = seen
+    for lease in made["leases"]:
+        gpus = np.array(lease["gpus"], dtype=np.int64)
+        state.leases[lease["id"]] = Lease(**(lease | {"gpus": gpus, "state": LeaseState(lease["state"])}))
+        state.watch_end(state.leases[lease["id"]])
+    state.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
+    state.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
+    for plugin, stage, version, memo in made["memos"]:
+        kind = memo_types.get((plugin, Stage(stage)))
+        read = None if kind is None else read_memo(kind, version, b64decode(memo))
+        if read is not None:
+            state.memos[plugin, Stage(stage)] = read
+    if made["open"] is not None:
+        offer, bids, asked = made["open"]
+        state.open = OpenOffer(
+            offer=decode(offer),
+            bids={int(app): decode(form) for app, form in bids},
+            asked={int(row): AppId(app) for row, app in asked},
+        )
+    state.forget_standing()
+    return state
+
+
+def _restore_names(state: State) -> None:
+    state.now, state.version = Seconds(state.now), Version(state.version)
+    state.user_rows = {UserId(name): row for name, row in state.user_rows.items()}
+    state.app_rows = {AppId(name): row for name, row in state.app_rows.items()}
+    state.job_rows = {JobId(name): row for name, row in state.job_rows.items()}
+
+
+def _lease(lease: Lease) -> dict[str, Any]:
+    return {field.name: _plain(getattr(lease, field.name)) for field in dataclasses.fields(lease)}
+
+
+def _plain(item: Any) -> Any:
+    return item.tolist() if isinstance(item, np.ndarray) else int(item) if isinstance(item, LeaseState) else item
+
+
+def _measured(seen: Measured) -> dict[str, Any]:
+    return {field.name: getattr(seen, field.name) for field in dataclasses.fields(seen)}

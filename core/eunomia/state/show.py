@@ -1,0 +1,118 @@
+"""The snapshot of the state for the stages: views of its tables; fields that cost work are computed on first use."""
+
+import math
+from collections.abc import Iterable, Set
+
+import numpy as np
+
+from eunomia.contract.memos import Memos
+from eunomia.contract.snapshot import Snapshot
+from eunomia.model.ledger import Ledger
+from eunomia.model.shapes import Later
+from eunomia.model.space import Space
+from eunomia.state.narrowing import narrowed
+from eunomia.state.state import State
+from eunomia.units import NONE, Cause, Ints, Rows
+
+NO_GPUS = np.empty(0, np.int64)
+
+
+def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
+    """Make a snapshot of the present state; it is valid until the state changes."""
+    later = state.shown
+    if not isinstance(later, Sets):
+        later = state.shown = Sets(state)
+    return Snapshot(
+        now=state.now,
+        round=state.round,
+        version=state.version,
+        causes=frozenset(causes),
+        cluster=state.cluster,
+        users=state.users.view,
+        apps=state.apps.view,
+        jobs=state.jobs.view,
+        active=later.active,  # type: ignore[arg-type]
+        active_apps=later.active_apps,  # type: ignore[arg-type]
+        holdings=state.holdings.view,
+        forecasts=state.forecasts,
+        measured=state.measured,
+        ledger=later.ledger,  # type: ignore[arg-type]
+        memos=later.memos,
+        kinds=later.kinds,  # type: ignore[arg-type]
+        seed=state.seed,
+        find_changes=state.changed,
+        narrow=lambda app: narrowed(state, app, causes),
+        arrivals=state.job_accounts.view.order,
+        find_service=state.books.service,
+        sets=None if state.plain else later,
+    )
+
+
+class Sets:
+    """The live index: a read-only view of the state index, for stages that schedule incrementally.
+
+    Attributes:
+        active, active_apps, ledger, kinds: lazy values of these fields of a snapshot.
+        memos: the present memos, as stages see them.
+    """
+
+    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.memos = Memos(state.memos)
+        self.active = Later(state.active)
+        self.active_apps = Later(lambda: _active_apps(state))
+        jobs, apps = Later(lambda: state.job_ledger.view), Later(lambda: state.app_ledger.view)
+        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps))  # type: ignore[arg-type]
+        self.kinds = Later(lambda: tuple(state.kinds))
+
+    @property
+    def space(self) -> Space:
+        """Free GPUs; a stage copies it before it takes any."""
+        return self._state.standing.space
+
+    @property
+    def plain(self) -> bool:
+        """Whether no lease is giving a GPU back, and every lease names its job."""
+        return not self._state.standing.shared and not any(self._state.leaving.values())
+
+    @property
+    def proportional(self) -> bool:
+        """Whether no job asks for, and no lease holds, CPUs or memory other than its GPUs' share of the machine."""
+        return not self._state.standing.uneven
+
+    @property
+    def waiting(self) -> Set[int]:
+        """Rows of waiting jobs."""
+        return self._state.standing.waiting
+
+    @property
+    def nobody_overdue(self) -> bool:
+        """Whether every lease that has ended was renewed."""
+        return not self._state.standing.overdue
+
+    @property
+    def overdue(self) -> list[int]:
+        """Rows of jobs whose lease has ended, is not protected and was not renewed."""
+        leases = [self._state.leases[lease] for lease in sorted(self._state.standing.overdue)]
+        return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
+
+    def gpus_of(self, job: int) -> Ints:
+        """GPUs of a job's own lease, ascending; empty where the job has no lease."""
+        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
+        return NO_GPUS if lease is None else lease.gpus
+
+    def protected_until(self, job: int) -> float:
+        """Time until which no round may take the job's lease; -inf: the lease is not protected."""
+        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
+        return -math.inf if lease is None else float(lease.protected_until)
+
+    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
+        """See ``Snapshot.service_of``."""
+        return self._state.books.service_of(job, by_gpus=by_gpus)
+
+
+def _active_apps(state: State) -> Rows:
+    arrived = state.apps.live.arrived
+    return np.array(sorted(state.present(), key=lambda row: (arrived[row], row)), dtype=np.int32)

@@ -1,0 +1,566 @@
+"""The arbiter's whole state: the tables behind the snapshot, leases, memos, and the open offer."""
+
+import dataclasses
+import functools
+import heapq
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eunomia.contract.decisions import Waiting
+from eunomia.contract.memos import Memo
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Measured
+from eunomia.contract.valuations import Form
+from eunomia.contract.verdicts import Reason
+from eunomia.model.changes import ChangeLog, Changes
+from eunomia.model.cluster import Cluster
+from eunomia.model.columns import Table, drop_row
+from eunomia.model.forecasts import Forecast
+from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
+from eunomia.model.ledger import AppLedger, JobLedger
+from eunomia.model.workload import Apps, Jobs, JobState, Users
+from eunomia.state.accounts import AppAccounts, Books, JobAccounts
+from eunomia.state.state_index import Standing
+from eunomia.units import (
+    NEVER,
+    NONE,
+    ZERO,
+    AppId,
+    Cause,
+    Epoch,
+    Ints,
+    JobId,
+    Reals,
+    Rows,
+    Seconds,
+    Stage,
+    UserId,
+    Version,
+)
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class OpenOffer:
+    """An offer that app masters are valuing, and the bids so far by app row."""
+
+    offer: Offer
+    bids: dict[int, Form]
+    asked: dict[int, AppId]
+    """The apps asked for a bid, by row: another app may have taken over a row since then."""
+
+
+STAGES = tuple(Stage)
+_STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
+_FREED = Cause.FREED
+_RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
+_EMPTY, _PAUSED = int(JobState.EMPTY), int(JobState.PAUSED)
+_WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
+_HELD = int(GpuState.HELD)
+_LEAVING = int(GpuState.LEAVING)
+
+
+class State:
+    """The whole state. Only folding events and adopting a decision write to it."""
+
+    def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
+        self.cluster = cluster
+        self.plain = plain
+        """Whether snapshots carry columns only, without the live index, so that every stage uses its plain code."""
+        self.seed = seed
+        self.now = ZERO
+        self.round = 0
+        self.version = Version(0)
+        self.last_epoch = 0
+        self.last_lease = 0
+        self.last_offer = 0
+        self.arrivals = 0
+        widths = {"gpu_types": len(cluster.gpu_types)}
+        self.users: Table[Users] = Table(Users)
+        self.apps: Table[Apps] = Table(Apps)
+        self.jobs: Table[Jobs] = Table(Jobs)
+        self.app_accounts: Table[AppAccounts] = Table(AppAccounts)
+        self.job_accounts: Table[JobAccounts] = Table(JobAccounts, widths=widths)
+        self._app_ledger: Table[AppLedger] = Table(AppLedger)
+        self._job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
+        self.books = Books(self.jobs, (self.job_accounts, self.app_accounts), (self._job_ledger, self._app_ledger))
+        self.holdings: Table[Holdings] = Table(Holdings, capacity=max(1, cluster.gpus))
+        for _ in range(cluster.gpus):
+            self.holdings.add()
+        self.tables_of_jobs = (self.jobs, self.job_accounts, self._job_ledger)
+        self.tables_of_apps = (self.apps, self.app_accounts, self._app_ledger)
+        self.user_rows: dict[UserId, int] = {}
+        self.app_rows: dict[AppId, int] = {}
+        self.job_rows: dict[JobId, int] = {}
+        self.kinds: dict[str, int] = {}
+        self.tuner_kinds: dict[str, int] = {"none": 0}
+        self.plugins: dict[str, int] = {"": 0}
+        """Names of plugins that gave verdicts, by number."""
+        self.forecasts: dict[int, Forecast] = {}
+        self.measured: dict[int, tuple[Measured, ...]] = {}
+        self.leases: dict[int, Lease] = {}
+        self.leaving: dict[int, set[int]] = {}
+        """By lease: the GPUs that the lease still has to give back."""
+        self.memos: dict[tuple[str, Stage], Memo] = {}
+        self.open: OpenOffer | None = None
+        self.causes: set[Cause] = set()
+        self.cause_since = NEVER
+        self.stage_wake_at = NEVER
+        self.last_boundary = ZERO
+        self.faults_in_row = 0
+        self.fallen_back = False
+        self.contention_area = 0.0
+        self.outcomes: dict[AppId, str] = {}
+        """How apps ended: finished, failed, cancelled."""
+        self.starts_at: dict[int, float] = {}
+        self.shown: object = None
+        """The live index that ``show`` keeps between snapshots."""
+        self._changes = ChangeLog()
+        self.ends: list[tuple[float, int]] = []
+        """Heap of lease ends; an entry is stale if its lease now ends at another time. Empty: no lease ends."""
+        self.guards: list[tuple[float, int]] = []
+        """Heap of the ends of leases' protected parts, kept in the same way."""
+        self._parts: tuple[Reals, Reals] | None = None
+        self._nothing: Reals = np.zeros(cluster.gpus)
+        self._nothing.flags.writeable = False
+        self._types: list[int] = cluster.gpu_type.tolist()
+        self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self._one_type = len(cluster.gpu_types) == 1
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    def app_row(self, app: AppId) -> int:
+        """Row of an app; -1: no such app."""
+        return self.app_rows.get(app, NONE)
+
+    def job_row(self, job: JobId) -> int:
+        """Row of a job; -1: no such job."""
+        return self.job_rows.get(job, NONE)
+
+    def app_id(self, row: int) -> AppId:
+        """Id of the app in a row."""
+        found: AppId = self.apps.cells.id[row]
+        return found
+
+    def job_id(self, row: int) -> JobId:
+        """Id of the job in a row."""
+        found: JobId = self.jobs.cells.id[row]
+        return found
+
+    def kind(self, name: str) -> int:
+        """Number of a kind of job; a new kind gets the next number."""
+        return self.kinds.setdefault(name, len(self.kinds))
+
+    def plugin(self, name: str) -> int:
+        """Number of a plugin; a new plugin gets the next number."""
+        return self.plugins.setdefault(name, len(self.plugins))
+
+    def turned_down_by(self, job: int) -> str:
+        """Name of the plugin that gave a job's last verdict; empty: the core gave it."""
+        return list(self.plugins)[int(self.job_accounts.live.plugin[job])]
+
+    def next_epoch(self) -> Epoch:
+        """Advance the epoch counter and return the new epoch."""
+        self.last_epoch += 1
+        return Epoch(self.last_epoch)
+
+    # --- the state index and the ledger ----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def standing(self) -> Standing:
+        """The state index (waiting jobs, free GPUs, overdue leases), built from the tables on first use."""
+        return Standing.of(self)
+
+    def forget_standing(self) -> None:
+        """Drop the state index after the tables were written directly; the next use rebuilds it."""
+        self.__dict__.pop("standing", None)
+
+    def table(self, name: str) -> Table[Any]:
+        """A table by its name; a ledger may lag behind ``now``."""
+        table: Table[Any] = getattr(self, {"job_ledger": "_job_ledger", "app_ledger": "_app_ledger"}.get(name, name))
+        return table
+
+    def show_ledger(self) -> None:
+        """Bring both ledgers up to ``now``."""
+        self.job_ledger, self.app_ledger  # noqa: B018 -- each property updates its table
+
+    @property
+    def job_ledger(self) -> Table[JobLedger]:
+        """Time and GPU-seconds that jobs received, up to now."""
+        self.books.show_jobs(self.now)
+        return self._job_ledger
+
+    @property
+    def app_ledger(self) -> Table[AppLedger]:
+        """GPU-seconds and contention of apps, up to now."""
+        if self.books.show_apps(self.now):
+            self.settle_contention()
+        return self._app_ledger
+
+    def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
+        """Set a job's state from now on, or from ``at``; its accounts are brought up to that time."""
+        jobs = self.jobs.cells
+        before = jobs.state[job]
+        self.books.job(job, self.now if at is None else at)
+        jobs.state[job] = to
+        standing = self.standing
+        if (to is _RUNS or to is _STARTS) and self.size_of(job) < jobs.most[job]:
+            standing.short.add(job)
+        elif standing.short:
+            standing.short.discard(job)
+        if to is _WAITS:
+            if before != _WAITING:
+                standing.waiting.add(job)
+                standing.stale_verdicts.add(job)
+                standing.asked += jobs.most[job]
+        elif before == _WAITING:
+            standing.waiting.discard(job)
+            standing.stale_verdicts.discard(job)
+            standing.asked -= jobs.most[job]
+
+    def forget_job(self, job: int) -> None:
+        """Remove a job that is about to be dropped from the sets of waiting and running jobs."""
+        standing = self.standing
+        standing.short.discard(job)
+        if job in standing.waiting:
+            standing.waiting.discard(job)
+            standing.stale_verdicts.discard(job)
+            standing.asked -= self.jobs.cells.most[job]
+
+    def sized(self, job: int) -> None:
+        """Note whether a job that starts or changes size runs below its maximum size."""
+        jobs, short = self.jobs.cells, self.standing.short
+        if jobs.state[job] in _ON and self.size_of(job) < jobs.most[job]:
+            short.add(job)
+        elif short:
+            short.discard(job)
+
+    def size_of(self, job: int) -> int:
+        """Number of GPUs that a job runs on or is about to run on."""
+        accounts = self.job_accounts.cells
+        lease = self.leases.get(accounts.lease[job])
+        return int(accounts.gpus[job]) if lease is None else lease.gpus.size
+
+    def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
+        """Add GPUs to the count that a job runs on (``come``), or take them off it."""
+        if job == NONE:
+            return
+        self.books.job(job, self.now)
+        on, many = self.job_accounts.cells.on, len(gpus)
+        if many == 1 or self._one_type:
+            on[job, self._types[gpus[0]]] += many if come else -many
+            return
+        for gpu in gpus:
+            on[job, self._types[gpu]] += 1 if come else -1
+
+    def put(self, gpu: int, job: int) -> None:
+        """Assign a GPU to another job, or to none."""
+        held = self.holdings.live
+        self.own((gpu,), int(held.job[gpu]), come=False)
+        held.job[gpu] = job
+        self.own((gpu,), job, come=True)
+
+    def clear(self, job: int) -> None:
+        """Take a job off all GPUs that it is assigned to."""
+        on = self.job_accounts.cells.on
+        if {on[job, kind] for kind in range(on.shape[1])} != {0}:
+            for gpu in np.flatnonzero(self.holdings.live.job == job).tolist():
+                self.put(gpu, NONE)
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def advance(self, now: Seconds) -> None:
+        """Advance the clock; the ledgers are brought up to date only when they are read."""
+        elapsed = now - self.now
+        if elapsed > 0.0:
+            self.contention_area += elapsed * self.standing.present
+            self.now = now
+
+    def settle_contention(self) -> None:
+        """Write every app's N_avg: the mean number of apps over the app's life so far (Themis eq. 1)."""
+        rows = np.fromiter(self.present(), dtype=np.int64)
+        if rows.size == 0:
+            return
+        lived = self.now - self.apps.live.arrived[rows]
+        area = self.contention_area - self.app_accounts.live.area_at_arrival[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.where(lived > 0.0, area / lived, float(rows.size))
+        self._app_ledger.live.contention[rows] = mean
+
+    def present(self) -> list[int]:
+        """Rows of apps that have not ended."""
+        ended = self.app_accounts.live.ended
+        return [row for row in self.app_rows.values() if not ended[row]]
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+
+    def watch_end(self, lease: Lease) -> None:
+        """Queue the end of a lease and the end of its protected part."""
+        overdue = self.standing.overdue
+        if overdue and lease.ends_at > self.now:
+            overdue.discard(lease.id)
+        if math.isfinite(lease.ends_at):
+            heapq.heappush(self.ends, (lease.ends_at, lease.id))
+        if lease.protected_until > self.now:
+            heapq.heappush(self.guards, (lease.protected_until, lease.id))
+
+    def next_end(self) -> Seconds:
+        """Time when the next lease ends; NEVER: no lease ends."""
+        while self.ends and not self._ends_then(*self.ends[0]):
+            heapq.heappop(self.ends)
+        return Seconds(self.ends[0][0]) if self.ends else NEVER
+
+    def take_ended(self) -> bool:
+        """Move leases that have ended to the overdue set; return whether there were any."""
+        ended = False
+        while self.ends and self.next_end() <= self.now:
+            self.standing.overdue.add(heapq.heappop(self.ends)[1])
+            ended = True
+        return ended
+
+    def _ends_then(self, ends_at: float, lease: int) -> bool:
+        held = self.leases.get(lease)
+        return held is not None and held.ends_at == ends_at and held.state is not LeaseState.LEAVING
+
+    def next_guard(self) -> Seconds:
+        """Time when the next protected part of a lease ends; NEVER: none ends."""
+        guards = self.guards
+        while guards and not self._guarded_until(*guards[0]):
+            heapq.heappop(guards)
+        return Seconds(guards[0][0]) if guards else NEVER
+
+    def take_unguarded(self) -> set[int]:
+        """Drop the protected parts that have ended; return the numbers of their leases."""
+        ended = set()
+        while self.next_guard() <= self.now:
+            ended.add(heapq.heappop(self.guards)[1])
+        return ended
+
+    def _guarded_until(self, until: float, lease: int) -> bool:
+        held = self.leases.get(lease)
+        return held is not None and held.protected_until == until and held.state is not LeaseState.LEAVING
+
+    def leave(self, lease: Lease) -> None:
+        """Mark a lease as leaving: all its GPUs have to come back."""
+        lease.state = LeaseState.LEAVING
+        self.standing.overdue.discard(lease.id)
+        self.standing.shared.discard(lease.id)
+
+    def vacate(self, gpus: Sequence[int], at: Seconds | None = None) -> None:
+        """Return GPUs of one lease, now or at ``at``: to their successors, else to the free GPUs."""
+        at = self.now if at is None else at
+        cells = self.holdings.cells
+        app, owner = cells.app[gpus[0]], cells.job[gpus[0]]
+        self.books.app(app, at)
+        self.app_accounts.cells.gpus[app] -= len(gpus)
+        successors = {cells.successor[gpu] for gpu in gpus}
+        if len(successors) > 1 or {cells.job[gpu] for gpu in gpus} != {owner}:
+            self._pass_on(gpus, at)
+            return
+        self.own(gpus, owner, come=False)
+        successor = self.leases.get(successors.pop())
+        if successor is not None:
+            self._hand_over(gpus, successor, at)
+            return
+        self.holdings.clear(gpus)
+        self.standing.space.give(gpus)
+        self.cause(_FREED)
+
+    def _hand_over(self, gpus: Sequence[int], lease: Lease, at: Seconds) -> None:
+        """Hand GPUs that their holder has left to their successor, with the CPUs and memory set for it."""
+        held = self.holdings.cells
+        parts = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu in gpus]
+        self.holdings.clear(gpus)
+        for gpu, (cpus, memory_gib) in zip(gpus, parts, strict=True):
+            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+        self.occupy(gpus, lease, at)
+        self.refresh(lease)
+
+    def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
+        """Return GPUs on which several jobs run, or only some of which have successors."""
+        held = self.holdings.cells
+        jobs: dict[int, list[int]] = {}
+        successors: dict[int, list[int]] = {}
+        for gpu in gpus:
+            jobs.setdefault(held.job[gpu], []).append(gpu)
+            successors.setdefault(held.successor[gpu], []).append(gpu)
+        for job, theirs in jobs.items():
+            self.own(theirs, job, come=False)
+        promised = [(self.leases[number], taken) for number, taken in successors.items() if number in self.leases]
+        for lease, taken in promised:
+            self._hand_over(taken, lease, at)
+        taken_on = {gpu for _, taken in promised for gpu in taken}
+        free = [gpu for gpu in gpus if gpu not in taken_on]
+        if free:
+            self.holdings.clear(free)
+            self.standing.space.give(free)
+            self.cause(_FREED)
+
+    def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
+        """Make a lease the holder of GPUs that have no holder."""
+        many, app, job = len(gpus), lease.app, lease.job
+        held, where = (self.holdings.cells, gpus[0]) if many == 1 else (self.holdings.live, gpus)
+        held.app[where], held.job[where], held.lease[where], held.epoch[where] = app, job, lease.id, lease.epoch
+        held.ends_at[where], held.protected_until[where] = lease.ends_at, lease.protected_until
+        held.state[where] = _HELD
+        self.books.app(app, self.now if at is None else at)
+        self.app_accounts.cells.gpus[app] += many
+        self.own(gpus, job, come=True)
+
+    def installed(self, gpu_type: int) -> int:
+        """Number of the cluster's GPUs of a type, down ones included; -1: of all types."""
+        return self._by_type[gpu_type] if gpu_type >= 0 else self.cluster.gpus
+
+    def capacity(self) -> Ints:
+        """Number of GPUs by type, without the GPUs that are down."""
+        standing = self.standing
+        if standing.capacity is None:
+            up = self.holdings.live.state[: self.cluster.gpus] != GpuState.DOWN
+            standing.capacity = np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(
+                np.int64
+            )
+            standing.capacity.flags.writeable = False
+        return standing.capacity
+
+    @functools.cached_property
+    def knows_parts(self) -> bool:
+        """Whether the CPUs or the memory of any machine are known."""
+        return any(part.any() for part in self.proportional())
+
+    def proportional(self) -> tuple[Reals, Reals]:
+        """By GPU: its share of its machine's CPUs and memory in GiB; 0 where unknown. Callers must not write to it."""
+        if self._parts is None:
+            cluster = self.cluster
+            size = np.diff(cluster.machine_start).astype(float)
+            cpus = np.nan_to_num(cluster.machine_cpus / size)
+            memory = np.nan_to_num(cluster.machine_memory_gib / size)
+            self._parts = cpus[cluster.machine], memory[cluster.machine]
+        return self._parts
+
+    def part(self, gpus: Ints, which: int) -> Reals:
+        """Share of the machines' CPUs (0) or memory in GiB (1) of these GPUs; callers must not write to it."""
+        if self.knows_parts:
+            return self.proportional()[which][gpus]
+        return self._nothing[: gpus.size]
+
+    def down(self, gpu: int) -> None:
+        """Mark a GPU without a holder as down until its machine comes back."""
+        states = self.holdings.live.state
+        if states[gpu] == GpuState.FREE:
+            self.standing.space.take((gpu,))
+        states[gpu] = GpuState.DOWN
+        self.standing.capacity = None
+
+    def refresh(self, lease: Lease) -> None:
+        """Mark a pending lease as ready to start once it holds all its GPUs."""
+        if lease.state is not LeaseState.PENDING:
+            return
+        held, number = self.holdings.cells, lease.id
+        for gpu in lease.gpus.tolist():
+            # A GPU that the lease itself is giving back counts again only after it has come back.
+            if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
+                return
+        lease.state = LeaseState.ORDERED
+
+    def add_lease(self, lease: Lease) -> None:
+        """Add a new lease."""
+        standing = self.standing
+        self.leases[lease.id] = lease
+        self.app_accounts.cells.leases[lease.app] += 1
+        standing.leases_of.setdefault(lease.app, set()).add(lease.id)
+        if lease.job == NONE:
+            standing.shared.add(lease.id)
+
+    def drop_lease(self, lease: int) -> None:
+        """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
+        standing = self.standing
+        gone = self.leases.pop(lease)
+        if self.leaving:
+            self.leaving.pop(lease, None)
+        standing.overdue.discard(lease)
+        standing.shared.discard(lease)
+        standing.leases_of[gone.app].discard(lease)
+        of_job, of_app = self.job_accounts.cells.lease, self.app_accounts.cells
+        if gone.job != NONE and of_job[gone.job] == lease:
+            of_job[gone.job] = NONE
+        of_app.leases[gone.app] -= 1
+        if of_app.ended[gone.app]:
+            self.drop_app_if_over(gone.app)
+
+    def drop_app_if_over(self, app: int) -> None:
+        """Drop an app that has ended and has given back all its GPUs."""
+        accounts = self.app_accounts.cells
+        if accounts.ended[app] and accounts.leases[app] == 0:
+            self.app_rows.pop(self.app_id(app), None)
+            if self.forecasts:
+                self.forecasts.pop(app, None)
+            self.standing.jobs_of.pop(app, None)
+            self.standing.leases_of.pop(app, None)
+            drop_row(self.tables_of_apps, app)
+
+    def app_leases(self, app: int) -> list[Lease]:
+        """Leases of an app, the oldest first."""
+        return [self.leases[lease] for lease in sorted(self.standing.leases_of.get(app, ()))]
+
+    # --- changes, causes and verdicts ------------------------------------------------------------------------------
+
+    def cause(self, cause: Cause) -> None:
+        """Note a reason for a round."""
+        self.causes.add(cause)
+        if self.now < self.cause_since:
+            self.cause_since = self.now
+
+    def touch(self, *, job: int = NONE, app: int = NONE) -> None:
+        """Note that a row changed."""
+        changes = self._changes
+        if job != NONE:
+            changes.jobs.append(job)
+        if app != NONE:
+            changes.apps.append(app)
+
+    def bump(self) -> None:
+        """Close a version, which covers all rows touched since the last one."""
+        self.version = Version(self.version + 1)
+        self._changes.close()
+
+    def changed(self, since: Version) -> Changes | None:
+        """Rows touched after a version, including this step's; None: the version is too old."""
+        return self._changes.since(self.version - since)
+
+    def verdict(self, job: int, waiting: Waiting) -> None:
+        """Store the verdict on a job."""
+        kept = self.job_accounts.cells
+        reason = 0 if waiting.reason is None else int(waiting.reason)
+        stage = -1 if waiting.stage is None else _STAGE_NUMBER[waiting.stage]
+        plugin = self.plugin(waiting.plugin)
+        kept.reason[job], kept.stage[job], kept.plugin[job] = reason, stage, plugin
+        kept.round[job] = self.round
+        kept.since[job] = self.now
+        if job in self.standing.waiting:
+            if (reason, stage, waiting.plugin) == self.standing.default_verdict:
+                self.standing.stale_verdicts.discard(job)
+            else:
+                self.standing.stale_verdicts.add(job)
+
+    def reason(self, job: int) -> Reason | None:
+        """Reason of a job's last verdict; None: no verdict."""
+        code = self.job_accounts.cells.reason[job]
+        return Reason(code) if code else None
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    def active(self) -> Rows:
+        """Rows of jobs that have not ended and are not paused, by arrival."""
+        used = self.jobs.used
+        states = self.jobs.live.state[:used]
+        return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
+
+    def by_arrival(self, rows: Ints) -> Rows:
+        """These rows of jobs in order of arrival."""
+        return rows[np.argsort(self.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
+
+    def waiting(self) -> Rows:
+        """Rows of jobs that wait for GPUs."""
+        return np.array(sorted(self.standing.waiting), dtype=np.int32)
