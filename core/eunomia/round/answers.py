@@ -1,4 +1,4 @@
-"""Calls one stage of a profile; what it raises or answers wrongly becomes a fault of its plugin."""
+"""Calls one stage of a profile; an exception or an answer of the wrong type becomes a fault of the stage's plugin."""
 
 import traceback
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Answer = Menus | Valuations | Allocation | Placement
 
 
 class StageFaultError(EunomiaError):
-    """A stage raised, or answered with another type than its hook asks for."""
+    """A stage raised an exception, or its answer is not of the type that its hook asks for."""
 
     def __init__(self, plugin: str, stage: Stage, what: str) -> None:
         super().__init__(f'plugin "{plugin}" must answer {stage.value}', value=what)
@@ -28,10 +28,10 @@ class StageFaultError(EunomiaError):
 
 
 def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given: Any) -> A:
-    """Ask a stage.
+    """Call a stage and return its answer.
 
     Raises:
-        StageFaultError: it raised, or answered with something that is no ``kind``.
+        StageFaultError: the stage raised an exception, or its answer is not a ``kind``.
     """
     try:
         answer = call(*given)
@@ -45,12 +45,12 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given
 
 
 def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
-    """What a plugin raised, and in which line of its file, as a fault of its stage."""
+    """An exception from a plugin, with the line of its file, as a fault of the plugin's stage."""
     return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}{_line_of(error)}")
 
 
 def _line_of(error: BaseException) -> str:
-    """Such as `` (half.py:12)``: the innermost line in the folder of the code that the core called; empty: unknown."""
+    """The innermost line in the folder of the code that the core called, such as `` (half.py:12)``; empty: unknown."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
     files = [Path(frame.f_code.co_filename) for frame in frames]
@@ -62,11 +62,11 @@ def _line_of(error: BaseException) -> str:
 
 
 def _is_around(frame: FrameType) -> bool:
-    """Whether a frame is not a plugin's: the core, a clock or tracer of calls, arrays that the core was working on."""
+    """Return whether a frame belongs to the core, pluggy or numpy, and not to a plugin."""
     package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
     return package in ("pluggy", "numpy") or (package == "eunomia" and not module.startswith("testing."))
 
 
 def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:
-    """An answer that is no ``kind``, as a fault of its stage."""
+    """An answer that is not a ``kind``, as a fault of the plugin's stage."""
     return StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")

@@ -1,4 +1,4 @@
-"""The arbiter: a pure state machine. No clock, no threads, no I/O; drivers give it time and events."""
+"""The arbiter: a pure state machine without clock, threads or I/O; drivers pass in time and events."""
 
 from collections.abc import Iterable
 
@@ -30,14 +30,14 @@ _FREE = Scope.FREE
 
 
 class Arbiter:
-    """Arbitrates a cluster among apps by the stages of a profile.
+    """Shares a cluster among apps by the stages of a profile.
 
     Args:
-        cluster: what there is.
-        stages: of the profile that was chosen.
-        fallback: of the profile that serves after too many faulty rounds.
-        seed: all randomness follows from it.
-        plain: whether stages see columns only, and no index that saves them work: slower, with the same decisions.
+        cluster: the machines and GPUs.
+        stages: stages of the chosen profile.
+        fallback: stages of the profile that serves after too many faulty rounds.
+        seed: determines all random choices.
+        plain: whether stages see columns only, without the live index: slower, with the same decisions.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class Arbiter:
         self.chosen = stages
         self.fallback = fallback
         self.asking: Observer | None = None
-        """Called with the plugin and the stage that is about to be asked."""
+        """Called with a plugin and its stage before each call of the stage."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
         self._serving = stages
         self._timing = Timing(stages)
         self.calls = 0
-        """Calls of stages so far."""
+        """Number of stage calls so far."""
 
     @property
     def serving(self) -> Stages:
-        """The stages that serve: the chosen ones, or the fallback."""
+        """The stages in use: those of the chosen profile, or the fallback's."""
         return self.fallback if self.state.fallen_back else self.chosen
 
     def use(self, stages: Stages) -> None:
-        """Serve by other stages from the next step on; the driver sends ``ProfileChanged`` with it."""
+        """Use other stages from the next step on; the driver sends ``ProfileChanged`` with that step."""
         self.chosen = stages
 
     def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
@@ -99,7 +99,7 @@ class Arbiter:
         return self._decide(folded, causes)  # 3. to 9.
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
-        """Do again what ``step`` did, from the journal, without asking a plugin."""
+        """Repeat a step from the journal, without calling a plugin."""
         self._fold(now, events)
         if decision.causes and decision.closed is None:
             self.timing.due(self.state)
@@ -110,11 +110,11 @@ class Arbiter:
         self._adopt(decision)
 
     def abandon(self, now: Seconds, fault: Fault) -> Decision:
-        """Count a step that had to be abandoned with the process that made it, as a faulty round.
+        """Count a step that ended with its process, because a plugin did not return, as a faulty round.
 
         Args:
             now: seconds since the start.
-            fault: who was asked and did not return.
+            fault: names the plugin and the stage that did not return.
         """
         folded = self._fold(now, ())
         causes = self.timing.due(self.state)
@@ -122,19 +122,19 @@ class Arbiter:
         return self._faulty(folded, causes, fault, None)
 
     def snapshot(self) -> Snapshot:
-        """The state of now, as stages see it."""
+        """The present state, as stages see it."""
         return show(self.state)
 
     def save(self) -> bytes:
-        """The whole state, for a checkpoint."""
+        """Encode the whole state, for a checkpoint."""
         return save_state(self.state)
 
     def load(self, data: bytes) -> None:
-        """Go on from a checkpoint of an arbiter of the same cluster."""
+        """Restore the state from a checkpoint of an arbiter of the same cluster."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
 
     def standings(self) -> Valuations:
-        """What each claim is worth as it stands: the valuation of the empty offer, for screens.
+        """The value of each claim's present holdings: the valuation of an empty offer, for screens.
 
         Raises:
             StageFaultError: the valuation failed.
@@ -153,7 +153,7 @@ class Arbiter:
 
     @property
     def timing(self) -> Timing:
-        """When rounds are due, by the stages that serve."""
+        """The timing of rounds under the stages in use."""
         stages, timing = self.fallback if self.state.fallen_back else self.chosen, self._timing
         if timing.stages is not stages:
             timing = self._timing = Timing(stages)
@@ -169,9 +169,9 @@ class Arbiter:
         return folded
 
     def _is_quiet(self, triggers: Triggers, causes: frozenset[Cause]) -> bool:
-        """Say whether no stage need be asked: nobody wants more, or there is nothing to give.
+        """Return whether the round needs no stage: no job wants more GPUs, or there is no GPU to grant.
 
-        Where triggers are not known, the round asks the allocation for them, and may find that it fails.
+        If the triggers are not known yet, the round asks the allocation for them, and a failure is its fault.
         """
         state = self.state
         standing = state.standing
@@ -181,7 +181,7 @@ class Arbiter:
         return free and not triggers.when_full and not self._serving.refiners and _full(state)
 
     def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
-        """A round without anything to decide: ended leases go on."""
+        """Make a round without calling a stage: overdue leases are renewed."""
         state = self.state
         state.round += 1
         state.faults_in_row = 0
@@ -197,10 +197,10 @@ class Arbiter:
         )
         return self._adopt(decision)
 
-    # --- what a round comes to -------------------------------------------------------------------------------------
+    # --- outcomes of a step ----------------------------------------------------------------------------------------
 
     def _close(self, folded: Folded, closing: Closing) -> Decision:
-        """Every bid is in, or the offer's time is over: go on where the round stopped."""
+        """Continue the round of an offer that closes: every bid is in, or its deadline has passed."""
         number = closing.offer.id
         close_offer(self.state)
         causes = frozenset({Cause.WAKE})  # what happened meanwhile stays a cause of the next round
@@ -209,10 +209,10 @@ class Arbiter:
     def _decide(
         self, folded: Folded, causes: frozenset[Cause], closing: Closing | None = None, *, closed: OfferId | None = None
     ) -> Decision:
-        """Ask the stages in order; a fault of a plugin changes nothing."""
+        """Call the stages in order; if a plugin fails, the round changes nothing."""
         state, stages = self.state, self._serving
         if closing is None:
-            state.round += 1  # randomness follows from the round's number: an offer keeps its own
+            state.round += 1  # seeds depend on the round's number: a round that opened an offer keeps its number
         made = Round(state, stages, causes, self.asking)
         try:
             if closing is None:
@@ -263,7 +263,7 @@ class Arbiter:
         return tuple(changes)
 
     def _faulty(self, folded: Folded, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
-        """A faulty round changes nothing: ended leases go on for one term, free GPUs wait, memos are dropped."""
+        """Make the decision of a faulty round: overdue leases are renewed for one term, and memos are dropped."""
         decision = Decision(
             now=self.state.now,
             round=self.state.round,
@@ -278,7 +278,7 @@ class Arbiter:
             ),
             waiting=verdicts_of(self.state, None, [], (), fault=fault),
             serving=self.serving.profile,
-            # A free GPU must not wait for the next event: the round is tried again.
+            # Free GPUs must not stay idle until the next event: the round is tried again.
             stage_wake_at=Seconds(self.state.now + self._retry_after()),
         )
         self._count_fault()
@@ -293,7 +293,7 @@ class Arbiter:
             self.state.fallen_back = True
 
     def _rest(self, folded: Folded) -> Decision:
-        """No round: what happened is all there is to say."""
+        """Make the decision of a step without a round: only what follows from the events."""
         decision = Decision(
             now=self.state.now,
             round=self.state.round,
@@ -309,7 +309,7 @@ class Arbiter:
         adopt(state, decision)
         if decision.memos:
             self._adopt_memos(decision.memos, memos)
-        # Nobody else has seen it yet: the last two fields follow from the state that it makes.
+        # The decision is not shared yet, and its last two fields follow from the adopted state.
         _put(decision, "version", state.version)
         _put(decision, "wake_at", self.timing.next(state))
         return decision
@@ -334,5 +334,5 @@ class Arbiter:
 
 
 def _full(state: State) -> bool:
-    """Say whether nothing is free, and nobody's lease is over."""
+    """Return whether no GPU is free and no lease is overdue."""
     return not any(state.standing.space.free) and not state.standing.overdue

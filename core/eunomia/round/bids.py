@@ -1,4 +1,4 @@
-"""An offer closed: the bids of app masters beside the rows of the apps that were silent."""
+"""Closes an offer: joins the bids of app masters with the valuations of apps that sent no bid."""
 
 import dataclasses
 
@@ -15,17 +15,17 @@ from eunomia.units import Ints, Rows, Unit
 
 @dataclasses.dataclass(slots=True)
 class Closing:
-    """An offer whose time is over, without the GPUs that were lost meanwhile."""
+    """An offer that closes, without the GPUs that went down while it was open."""
 
     offer: Offer
     silent: Rows
-    """Apps that the arbiter values from what they last reported."""
+    """Rows of apps that sent no bid; the valuation stage values them from their last reports."""
     bids: dict[int, Form]
     lost: Ints
-    """Machines that went down meanwhile: bid rows that name them are void."""
+    """Machines with GPUs that went down while the offer was open; bid rows that name them are void."""
 
     def joined(self, valuations: Valuations) -> Valuations:
-        """Put the bids beside the arbiter's own rows, apps in order of row."""
+        """Add the bids to the valuations of the apps without one, in order of app row."""
         tables = [form for form in valuations.forms if isinstance(form, ByBundle)]
         bidders = sorted(app for app, form in self.bids.items() if isinstance(form, ByBundle))
         if not tables or not bidders:
@@ -46,11 +46,11 @@ class Closing:
 
 
 def closing_of(state: State) -> Closing | None:
-    """The open offer, if it closes now: every bid is in, or its time is over."""
+    """The open offer, if it closes now: every bid is in, or its deadline has passed."""
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids
-    # Without those who ended meanwhile, and whose rows may be another app's by now.
+    # Apps that ended since are left out: another app may have their rows by now.
     present = [row for row, app in state.open.asked.items() if state.app_row(app) == row and not _ended(state, row)]
     bidders = [row for row in present if state.apps.live.divides[row]]
     if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):

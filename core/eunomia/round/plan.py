@@ -1,7 +1,7 @@
-"""A placement compared with the present: the transitions and renewals that lead there, as values.
+"""Compares a placement with the present state and lists the transitions and renewals that lead from one to the other.
 
-A job's lease stays, leaves or starts; a lease that changes its GPUs is resized. An app's lease, which names no job,
-loses GPUs or stays, and what its app wins comes as a new lease. A lease that stays is not named.
+A job's lease stays, leaves, starts, or is resized if its GPUs change. An app's lease, which names no job, stays or
+loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no transition.
 """
 
 import dataclasses
@@ -27,27 +27,27 @@ _UNPROTECTED = Seconds(-math.inf)
 
 @dataclasses.dataclass(slots=True)
 class Plan:
-    """What is to change."""
+    """The transitions and renewals of one round."""
 
     transitions: list[Transition]
     renewals: list[Renewal]
 
 
 def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan:
-    """Turn the difference to the present into transitions and renewals.
+    """Return the transitions and renewals that lead from the present state to a placement.
 
     Args:
-        state: the present; not changed.
-        offer: what may be touched.
-        allocation: the claims, their leases, and what becomes of claims that it does not name.
-        placement: checked before.
-        rounds: the profile's: how long a grant is protected, and the time from a warning to the kill.
+        state: the present state; not changed.
+        offer: the GPUs that the round may touch.
+        allocation: the claims, the length of their leases, and whether claims that it does not name keep their GPUs.
+        placement: of the claims; already checked.
+        rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
     """
     return _Planner(state, offer, allocation, placement, rounds).run()
 
 
 def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
-    """When waiting jobs are planned to start: row and time."""
+    """Planned starts of waiting jobs: row and time in seconds."""
     if allocation.starts_at is None:
         return ()
     known = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
@@ -107,7 +107,7 @@ class _Planner:
     def touched(self) -> list[tuple[Lease, int | None]]:
         """Leases that may change, oldest first, each with its claim (None: the allocation does not name it).
 
-        These are the leases of claims, the leases on GPUs that are placed, and leases that are over.
+        These are the leases of claims, the leases on GPUs that are placed, and overdue leases.
         """
         state, held = self.state, self.state.holdings.cells
         gpus: Iterable[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
@@ -129,7 +129,7 @@ class _Planner:
         return [(lease, claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
 
     def stays(self, lease: Lease, claim: int | None, served: dict[int, set[int]]) -> bool:
-        """Note a job's lease that is placed on the very GPUs that it has; False: it may change."""
+        """Serve a job's lease that is placed on exactly the GPUs that it has; False: the lease may change."""
         if claim is None or not self.is_job or lease.job == NONE or self.state.leaving.get(lease.id):
             return False
         gpus = self.placed.get(claim)
@@ -140,7 +140,7 @@ class _Planner:
         return True
 
     def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
-        """Those of the leases that have a GPU on the offer, held or still to be given back, each with such GPUs."""
+        """The leases that have a GPU on the offer, or still have to give one back, each with its GPUs on the offer."""
         leaving = self.state.leaving
         parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
         gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
@@ -153,19 +153,19 @@ class _Planner:
                 yield lease, claim, on
 
     def kept(self, claim: int | None, on: list[int]) -> set[int]:
-        """Those GPUs on the offer that a lease keeps."""
+        """The GPUs on the offer that a lease keeps."""
         if claim is not None:
             return set(on).intersection(self.placed.get(claim, ()))
         return set() if self.releases else set(on).difference(self.placement.gpus.tolist())
 
     def renew(self, lease: Lease, claim: int | None, keeps: bool) -> None:
-        """Renew a lease that is over and keeps GPUs."""
+        """Renew an overdue lease that keeps GPUs."""
         if keeps and lease.ends_at <= self.now:
             ends_at, protected_until = self.terms.of(claim)
             self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
-        """An app's lease, or one that the allocation does not name, loses GPUs; a gang that loses one loses all."""
+        """Take GPUs from an app's lease, or from a lease without a claim; a gang that loses one GPU loses all."""
         mine: list[int] = lease.gpus.tolist()
         gone = set(lost)
         rest = [] if lease.job != NONE else [gpu for gpu in mine if gpu not in gone]
@@ -173,7 +173,7 @@ class _Planner:
         self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
 
     def resize(self, lease: Lease, claim: int, reach: set[int], lost: list[int]) -> None:
-        """Give a job's lease the GPUs of its placement; GPUs that are not on the offer it keeps."""
+        """Give a job's lease the GPUs of its placement; it keeps its GPUs that are not on the offer."""
         mine: list[int] = lease.gpus.tolist()
         target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
         if target == mine:
@@ -189,7 +189,7 @@ class _Planner:
         self.order(kind, lease, target, lost, self.terms.of(claim))
 
     def start(self, served: Mapping[int, set[int]]) -> None:
-        """A new lease for the GPUs that a claim's own leases do not have."""
+        """Start a lease for the GPUs of each claim that the claim's present leases do not have."""
         number = self.state.last_lease
         app_of = self.state.jobs.cells.app
         for claim, gpus in self.placed.items():
@@ -209,7 +209,7 @@ class _Planner:
         self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
     def numbered(self) -> list[Transition]:
-        """Give out epochs: leases that give GPUs back get theirs before the leases that get those GPUs."""
+        """Number the drafts: the fences of GPUs given back are older than the epochs of the leases that get them."""
         epoch = self.state.last_epoch
         for draft in self.drafts:
             if draft.leaving:
@@ -237,7 +237,7 @@ class _Planner:
         )
 
     def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
-        """CPUs or memory by GPU: what the placement says, else in proportion."""
+        """CPUs (0) or memory in GiB (1) by GPU: as the placement sets it, else the GPU's share of its machine."""
         if given is None:
             return self.state.part(gpus, which)
         amount: Reals = self.state.proportional()[which][gpus]
@@ -251,7 +251,7 @@ class _Planner:
 
 
 class _Terms:
-    """When leases granted now end, and until when no round may take them."""
+    """The terms of leases granted now: their end, and the end of their protected part."""
 
     def __init__(self, state: State, offer: Offer, allocation: Allocation, rounds: Rounds) -> None:
         self._now, self._offered, self._rounds = state.now, offer.lease, rounds
@@ -261,7 +261,7 @@ class _Terms:
         self._same = None if by_claim else self._made(None)
 
     def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
-        """End of the lease and of its protected part, for a claim; None: for a lease that no claim names."""
+        """End of a claim's lease and of its protected part; None: of a lease without a claim."""
         return self._made(claim) if self._same is None else self._same
 
     def _made(self, claim: int | None) -> tuple[Seconds, Seconds]:
@@ -276,7 +276,7 @@ class _Terms:
 
 
 def _placed(placement: Placement) -> dict[int, list[int]]:
-    """GPUs of each claim that is placed, ascending."""
+    """By placed claim: its GPUs, ascending."""
     gpus, start = placement.gpus.tolist(), placement.start.tolist()
     return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
 

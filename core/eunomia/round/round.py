@@ -1,7 +1,7 @@
-"""One round: the stages of a profile asked in order, their answers checked, and the plan that follows.
+"""One round: calls the stages of a profile in order, checks their answers and makes the plan.
 
-A round changes nothing: the arbiter adopts what it comes to. While a stage runs, ``at`` names it and its plugin, so
-that whatever is raised meanwhile, by the stage or by a check of its answer, is a fault of that plugin.
+A round does not change the state: the arbiter adopts its plan. ``at`` names the current stage and its plugin, so that
+an exception from the stage, or from a check of its answer, is attributed to that plugin.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Un
 
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
-"""Called with the plugin and the stage that a round is about to ask, so that a driver knows which plugin hangs."""
+"""Called with a plugin and its stage before each call, so that a driver knows which plugin hangs."""
 
 NO_GPUS: Final = np.empty(0, np.int64)
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
@@ -41,18 +41,18 @@ _REFINE, _PLACEMENT = Stage.REFINE, Stage.PLACEMENT
 
 
 class Round:
-    """Asks the stages of one profile, once each.
+    """Calls each stage of one profile once.
 
     Args:
-        state: the present; not changed.
-        stages: of the profile that serves.
-        causes: why there is a round.
-        observer: called before each stage is asked.
+        state: the present state; not changed.
+        stages: stages of the profile in use.
+        causes: causes of the round.
+        observer: called before each stage.
 
     Attributes:
         plan: transitions and renewals so far.
-        opened: an offer to be sent to app masters: the round goes on when their bids are in.
-        calls: of stages.
+        opened: an offer to be sent to app masters; the round continues when their bids are in.
+        calls: number of stage calls so far.
     """
 
     __slots__ = (
@@ -88,10 +88,10 @@ class Round:
         self.calls = 0
         self.at: tuple[str, Stage] | None = None
 
-    # --- in order --------------------------------------------------------------------------------------------------
+    # --- the stages in order ---------------------------------------------------------------------------------------
 
     def run(self, scope: Scope) -> None:
-        """Make the offer, and ask the stages; stop where app masters are to bid."""
+        """Make the offer and call the stages; stop after opening the offer if app masters are to bid."""
         state, stages = self.state, self.stages
         menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
         offer = make_offer(state, scope, lease_of(stages))
@@ -108,7 +108,7 @@ class Round:
         self._allocate(menus, offer, valuations)
 
     def resume(self, closing: Closing) -> None:
-        """Go on with the bids of a closed offer; the arbiter values apps that were silent."""
+        """Continue with the bids of a closed offer; the valuation covers the apps that sent no bid."""
         stages, offer = self.stages, closing.offer
         self.considered = offer
         menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
@@ -117,13 +117,13 @@ class Round:
         self._allocate(menus, offer, closing.joined(valuations))
 
     def standings(self) -> Valuations:
-        """The value of what each claim holds now: the valuation of the empty offer."""
+        """The value of each claim's present holdings: the valuation of an empty offer."""
         menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
         empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
         return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
-        """Let the allocation show the offer to some apps only."""
+        """Ask the allocation which GPUs to offer, and to which apps."""
         stages, snapshot = self.stages, self.snapshot
         empty = _empty(everything)
         standings = self._call(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty)
@@ -132,7 +132,7 @@ class Round:
             return everything
         offer = self._call(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings)
         if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
-            raise PlanError(_ALLOCATION, "an offer can be narrowed, not widened")
+            raise PlanError(_ALLOCATION, "a narrowed offer must not contain GPUs that were not on offer")
         return dataclasses.replace(offer, whole=False)
 
     def _allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> None:
@@ -154,7 +154,7 @@ class Round:
     # --- one stage -------------------------------------------------------------------------------------------------
 
     def _ask(self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str | None = None) -> T:
-        """Ask a stage; keep its answer, and take memo, verdicts and record off it."""
+        """Call a stage; keep its answer, memo and record, and check its verdicts."""
         answer: Any = self._call(stage, kind, call, *given, name=name)
         plugin = self.at[0] if self.at is not None else ""
         if answer.memo is not None:
@@ -178,7 +178,7 @@ class Round:
         return answer
 
     def _unit(self, answer: Answer) -> Unit:
-        """The unit of the rows that an answer's verdicts name; a placement's are the allocation's."""
+        """The unit of the rows in an answer's verdicts; a placement's verdicts use the allocation's unit."""
         if isinstance(answer, Menus):
             return Unit.JOB
         if isinstance(answer, Valuations | Allocation):
@@ -187,7 +187,7 @@ class Round:
         return units[-1] if units else Unit.JOB
 
     def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
-        """When a stage wants the next round: later than now, or this one would never end."""
+        """Time of the next round that a stage asks for; it must be later than now, or rounds would repeat forever."""
         now, names = self.state.now, self.stages.names
         for stage, time in ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at)):
             if not time > now:
@@ -195,7 +195,7 @@ class Round:
                 raise StageFaultError(names.get(stage, stage.value), stage, what)
         return min(allocation.wake_at, valuations.wake_at)
 
-    # --- what it comes to ------------------------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------------------------
 
     def verdicts(self) -> tuple[Waiting, ...]:
         """The verdicts that change with this round."""
@@ -211,7 +211,7 @@ class Round:
         return tuple(made)
 
     def memo_bytes(self) -> dict[tuple[str, Stage], bytes]:
-        """Each memo as its plugin writes it."""
+        """Each memo's bytes, as its plugin writes them."""
         made = {}
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
@@ -221,7 +221,7 @@ class Round:
         return made
 
     def fault(self, error: BaseException) -> StageFaultError | None:
-        """What was raised in this round, as a fault of the plugin that caused it; None: no plugin did."""
+        """Attribute an exception of this round to the plugin that caused it; None: no plugin did."""
         if isinstance(error, StageFaultError):
             return error
         if self.at is None:
@@ -235,13 +235,13 @@ class Round:
 
 
 def lease_of(stages: Stages) -> Seconds:
-    """Length of a lease, by the profile."""
+    """Length of a lease under the profile; NEVER: leases do not end."""
     lease = stages.rounds.lease
     return NEVER if lease is None else lease
 
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
-    """Renew leases that are over for one term; with ``beyond`` only those with no GPU on that offer."""
+    """Renew overdue leases for one term; with ``beyond``, only leases with no GPU among those."""
     ended, ends_at = [state.leases[number] for number in sorted(state.standing.overdue)], state.now + lease_of(stages)
     return [
         Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)
@@ -251,12 +251,12 @@ def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renew
 
 
 def as_fault(error: StageFaultError) -> Fault:
-    """A fault as the decision carries it."""
+    """The fault of a stage as part of a decision."""
     return Fault(plugin=error.plugin, stage=error.stage, what=error.what)
 
 
 def _has_bidders(state: State, offer: Offer) -> bool:
-    """Say whether an app that sees the offer has an app master that can bid."""
+    """Return whether any app that sees the offer has an app master that can bid."""
     if offer.gpus.size == 0:
         return False
     apps = state.present() if offer.apps is None else offer.apps

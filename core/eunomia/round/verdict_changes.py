@@ -1,8 +1,8 @@
-"""The verdicts that a round changes: a default for every job that waits, and the exceptions that stages gave.
+"""The verdicts that a round changes: one default for all waiting jobs, and the exceptions that stages gave.
 
-The first stage that turns a job down is its reason. A job that no stage turned down gets the round's default, such as
-``outranked``. The state keeps, as ``stale_verdicts``, the waiting jobs whose last verdict may differ from the default,
-so that a round looks at those and at the jobs that stages name, and at no others.
+A job's verdict comes from the first stage that turns it down. A job that no stage turned down gets the round's default,
+such as ``outranked``. The state index keeps the waiting jobs whose last verdict may differ from the default
+(``stale_verdicts``), so that a round looks only at these and at the jobs that stages name.
 """
 
 from collections.abc import Sequence
@@ -40,15 +40,15 @@ def verdicts_of(
     """List the verdicts that change with this round.
 
     Args:
-        state: before the plan is adopted.
+        state: the state before the plan is adopted.
         offer: the round's offer; None in a quiet or faulty round.
-        answers: of the stages, in calling order.
-        transitions: of the plan; a job that starts waits no longer.
-        opened: the offer is out with app masters: every waiting job awaits its end.
-        fault: why the round came to nothing.
+        answers: answers of the stages, in calling order.
+        transitions: transitions of the plan; a job that starts waits no longer.
+        opened: whether the offer is open to app masters, so that every waiting job awaits its end.
+        fault: the fault that made the round fail.
     """
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
-        # No GPU was on offer, so earlier verdicts stand; only jobs that fit nowhere get a new one.
+        # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
     given = _Given(state)
     unit = Unit.JOB
@@ -67,7 +67,7 @@ def verdicts_of(
 
 
 class _Given:
-    """Verdicts by job row; the first one on a job stands. Those that the job has already are left out."""
+    """Verdicts by job row; the first one on a job counts. A verdict equal to the job's last one is left out."""
 
     def __init__(self, state: State) -> None:
         self._kept, self._plugins = state.job_accounts.live, state.plugins
@@ -97,7 +97,7 @@ def _default(
     opened: bool,
     fault: Fault | None,
 ) -> Code | None:
-    """The verdict on jobs that no stage turned down; None: earlier verdicts stand."""
+    """The verdict on jobs that no stage turned down; None: earlier verdicts are kept."""
     if fault is not None:
         reason, stage, plugin = Reason.PLUGIN_FAULT, fault.stage or Stage.ALLOCATION, fault.plugin
     elif offer is None:
@@ -110,7 +110,7 @@ def _default(
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
-    """Those of the waiting jobs whose apps were not shown the offer, and the verdict on each."""
+    """The waiting jobs of apps that were not shown the offer, and the verdict on each."""
     rows = np.array(sorted(waiting), dtype=np.int32)
     outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
     return outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32)
@@ -146,7 +146,7 @@ def _started(state: State, transitions: Sequence[Transition]) -> set[int]:
 
 
 def _stopped(state: State, transitions: Sequence[Transition]) -> set[int]:
-    """Jobs that lose all that they run on."""
+    """Jobs that lose all their GPUs."""
     orders = [order for order in transitions if order.kind in _LEAVERS]
     jobs = {state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0}
     theirs = [state.holdings.live.job[order.leaving].tolist() for order in orders if order.job is None]
@@ -154,7 +154,7 @@ def _stopped(state: State, transitions: Sequence[Transition]) -> set[int]:
 
 
 def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:
-    """Verdicts on apps or users as verdicts on all their jobs."""
+    """Expand verdicts on apps or users to all their jobs."""
     if unit is Unit.JOB:
         return verdicts.rows, verdicts.reasons
     owner: Rows = state.jobs.live.app[: state.jobs.used]

@@ -1,4 +1,4 @@
-"""A decision adopted: the only way, beside the fold of events, in which the state changes. Live and in a replay."""
+"""Adopts a decision into the state, live and in a replay. Apart from folding events, nothing else changes the state."""
 
 from collections.abc import Iterable
 
@@ -16,8 +16,8 @@ from eunomia.units import NEVER, NONE
 
 
 def adopt(state: State, decision: Decision) -> None:
-    """Make the decision the state's target. Memos are the arbiter's to adopt, since only plugins can read them."""
-    state.standing  # noqa: B018 -- is there before the tables change
+    """Make the decision the state's target. The arbiter adopts the memos itself, since only plugins can read them."""
+    state.standing  # noqa: B018 -- builds the state index before the tables change
     state.round = decision.round
     if decision.closed is not None:
         close_offer(state)
@@ -44,7 +44,7 @@ def adopt(state: State, decision: Decision) -> None:
 
 
 def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
-    # Those who leave come first: their GPUs are then LEAVING, and newcomers become their successors.
+    # Leases that lose GPUs come first: their GPUs are then LEAVING, and the leases that get them become successors.
     leavers = [order for order in transitions if order.kind in _LEAVERS]
     others = [order for order in transitions if order.kind not in _LEAVERS]
     for transition in others:
@@ -60,7 +60,7 @@ def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
 
 
 def _open(state: State, offer: Offer) -> None:
-    """An offer goes out to app masters; its GPUs are on it until it closes."""
+    """Open an offer to app masters; its GPUs are OFFERED until it closes."""
     rows = sorted(state.app_rows.values()) if offer.apps is None else [int(row) for row in offer.apps]
     state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
     state.last_offer = int(offer.id)
@@ -76,7 +76,7 @@ _LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 
 
 def close_offer(state: State) -> None:
-    """GPUs of the open offer are held or free again."""
+    """Close the open offer: its GPUs are held or free again."""
     if state.open is None:
         return
     held = state.holdings.live
@@ -104,7 +104,7 @@ def _leave(state: State, order: Transition) -> None:
 
 
 def _let_go(state: State, lease: Lease, order: Transition) -> None:
-    """A lease that moves or grows gives up GPUs first, so that they can pass on."""
+    """Make a lease that moves or grows give up GPUs first, so that other leases can get them."""
     held = state.holdings.live
     lost = without(lease.gpus, order.gpus)
     held.successor[lost[held.successor[lost] == lease.id]] = NONE
@@ -155,14 +155,14 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
     if lease.job != NONE:
         state.sized(lease.job)
     if lease.job != NONE and order.kind is not TransitionKind.GROW:
-        # It stops on its old GPUs before it starts on the new ones; one that grows runs until newcomers are ready.
+        # The job stops on its old GPUs before it starts on the new ones; a growing job runs until these are ready.
         stop_clock(state, lease.job)
         state.turn(lease.job, JobState.STARTING)
     _settle(state, lease, order)
 
 
 def _settle(state: State, lease: Lease, order: Transition) -> None:
-    """Take the GPUs that are free, and become the successor on the others."""
+    """Make a lease the holder of those of its GPUs that are free, and the successor on the others."""
     held, gpus = state.holdings.cells, order.gpus.tolist()
     holder = held.lease
     free = [gpu for gpu in gpus if holder[gpu] == NONE]

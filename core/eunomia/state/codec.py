@@ -1,16 +1,16 @@
-"""Events and decisions as plain JSON values and back, exactly: what journals, checkpoints and messages hold.
+"""Encodes events and decisions as plain JSON values and decodes them exactly, for journals, checkpoints and messages.
 
-Plain values stand for themselves; everything else is an object with one telling key:
+Plain values are written as they are; every other value is an object with one key that names its type:
 
 ====================  =============================================================
-``{"is": "Started"}``  a dataclass of the core, its fields beside it (defaults left out)
+``{"is": "Started"}``  a dataclass of the core, with its fields as further keys (defaults left out)
 ``{"enum": "A.B"}``    a member of one of the core's enumerations
-``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` where it is not flat
+``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` unless it has one dimension
 ``{"tuple": [...]}``   also ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
 ``{"float": "inf"}``   a float that JSON has no number for
 ====================  =============================================================
 
-Only types of the core are known by name, so a value from elsewhere can make nothing else.
+Only types of the core can be decoded, so that a hostile value cannot create objects of other types.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ import numpy as np
 from eunomia.errors import EunomiaError, InputError
 
 Json = Any
-"""What ``json`` reads and writes: None, bool, int, float, str, lists and dicts of them."""
+"""A value that ``json`` reads and writes: None, bool, int, float, str, lists and dicts of them."""
 
 MODULES: Final = (
     "eunomia.units",
@@ -44,18 +44,18 @@ MODULES: Final = (
     "eunomia.contract.decisions",
     "eunomia.contract.events",
 )
-"""Where the types are that have names here; a name may stand in one of them only."""
+"""Modules whose types can be encoded; a type's name is unique among them."""
 
 _DTYPES: Final = frozenset({"<i4", "<i8", "<f8", "<f4", "|b1", "|O"})
 
 
 def encode(value: object) -> Json:
-    """Write a value as what ``json.dumps`` takes.
+    """Return a value in the form that ``json.dumps`` accepts.
 
-    Numpy's scalars become Python's; ``NewType`` leaves no trace, as everywhere.
+    A numpy scalar becomes a Python number; a ``NewType`` is written as its base type.
 
     Raises:
-        EunomiaError: a type that is not known here.
+        EunomiaError: the value's type cannot be encoded.
     """
     if value is None or type(value) in (bool, int, str):
         return value
@@ -77,7 +77,7 @@ def decode(made: Json) -> Any:
     """Return the value that ``encode`` wrote.
 
     Raises:
-        InputError: nothing that it could have written, or by a version that knew other types.
+        InputError: ``encode`` cannot have written this, or a version with other types wrote it.
     """
     if isinstance(made, list):
         return [decode(item) for item in made]
@@ -124,7 +124,7 @@ def _record(value: Any) -> Json:
 
 
 def _is_default(item: object, field: "dataclasses.Field[Any]") -> bool:
-    """Say whether the field says no more than its default; to the bit, so -0.0 is not 0.0, and nan is nan."""
+    """Return whether a field holds its default, to the bit: -0.0 is not 0.0, and nan is nan."""
     default = field.default
     if default is dataclasses.MISSING or type(item) is not type(default):
         return False

@@ -1,7 +1,7 @@
-"""Events folded into the state: what happened becomes what is true. Nothing is decided here.
+"""Folds a step's events into the state; no decision is made here.
 
-GPUs that an ended, failed or paused job has to give back become LEAVING at once; the orders that say so to executors
-are returned, and so are the events that could not be true and changed nothing.
+GPUs that an ended, failed or paused job has to give back become LEAVING at once. The orders for executors are
+returned, as are the events that contradict the state and change nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,15 +42,15 @@ from eunomia.units import NONE, Cause, Seconds
 
 
 def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folded:
-    """Let time pass to ``now`` and fold the events in, in the fixed order.
+    """Advance the state to ``now`` and fold the events in, in the fixed order.
 
     Args:
         state: changed in place.
         now: the step's time; not before the last step's.
         events: of this instant.
-        grace: seconds that a job has between its warning and its end.
+        grace: seconds between the warning to a job and its kill.
     """
-    standing = state.standing  # is built from the tables before they change, and follows every change from here on
+    standing = state.standing  # is built from the tables before they change, and updated with every change afterwards
     state.advance(now)
     folded = Folded([], [])
     ordered = in_order(events if type(events) is list else list(events))
@@ -68,7 +68,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
 
 
 def _wake_retries(state: State) -> None:
-    """Jobs whose pause after a failure is over wait again."""
+    """Make failed jobs wait again whose back-off has ended."""
     backing = state.standing.backing_off
     accounts, jobs = state.job_accounts.live, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:

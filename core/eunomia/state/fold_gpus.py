@@ -1,4 +1,4 @@
-"""Events about GPUs folded into the state: starts, releases, divisions, machines that go and come back."""
+"""Folds events about GPUs into the state: starts, releases, divisions, and machines that go down and come back."""
 
 import math
 
@@ -18,11 +18,11 @@ _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING
 
 
 def released(fold: Folding, event: Released) -> None:
-    """GPUs come back, unless a newer order or another holder has overtaken the news."""
+    """Take back released GPUs, except those that have a newer order or another holder by now."""
     state, at = fold.state, fold.time(event.at)
     lease = state.leases.get(event.lease)
     if lease is None:
-        return  # overtaken: the lease is gone
+        return  # late: the lease is gone
     if _all_back(state, lease, event):
         _end(fold, lease, sorted(event.gpus), at)
         return
@@ -30,12 +30,12 @@ def released(fold: Folding, event: Released) -> None:
     for gpu in event.gpus:
         known = 0 <= gpu < state.cluster.gpus
         if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
-            continue  # an acknowledgement that was overtaken: the GPU has another holder, or a newer order
+            continue  # a late acknowledgement: the GPU has another holder, or a newer order
         give_back(fold, gpu, at)
 
 
 def _all_back(state: State, lease: Lease, event: Released) -> bool:
-    """Say whether a lease ends with this: its job has left all that it had, told to or by itself."""
+    """Return whether a release ends the lease: it gives back all GPUs of the lease, by order or unasked."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
@@ -43,12 +43,12 @@ def _all_back(state: State, lease: Lease, event: Released) -> bool:
         theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
     if not theirs or not gpus:
         return False
-    # Nothing that was overtaken: no newer order has gone to any of them, and none has another holder.
+    # The release is not late: none of the GPUs has a newer order or another holder.
     return {held.lease[gpu] for gpu in gpus} == {lease.id} and max([held.epoch[gpu] for gpu in gpus]) <= event.epoch
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
-    """A lease is over, and what it had comes back at once."""
+    """End a lease and take back all its GPUs at once."""
     state, job = fold.state, lease.job
     state.touch(job=job, app=lease.app)
     lease.gpus = lease.gpus[:0]
@@ -60,12 +60,12 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
 
 
 def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
-    """A GPU that its holder has left: to its successor, or free."""
+    """Take back one GPU from its holder: it goes to its successor, else it is free."""
     state, held = fold.state, fold.state.holdings.live
     lease = state.leases[int(held.lease[gpu])]
     job = int(held.job[gpu])
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
-        # Left without an order: the rest of a gang cannot run without it.
+        # The GPU came back without an order, and the rest of a gang cannot run without it.
         held.state[gpu] = GpuState.LEAVING
         state.leaving.setdefault(lease.id, set()).add(gpu)
         lease.gpus = lease.gpus[lease.gpus != gpu]
@@ -93,7 +93,7 @@ def _lose_gang(state: State, lease: Lease) -> None:
 
 
 def _lose_division(fold: Folding, job: int) -> None:
-    """A job that its app's tuner had put on a GPU that is gone does not run, until the tuner says otherwise."""
+    """Stop a job whose tuner had assigned it a GPU that is gone, until the tuner assigns it GPUs again."""
     stop_clock(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
@@ -101,7 +101,7 @@ def _lose_division(fold: Folding, job: int) -> None:
 
 
 def returned(fold: Folding, event: GpusReturned) -> None:
-    """An app gives GPUs back; they are its own until executors say that nothing runs there."""
+    """Order an app to leave the GPUs that it returns; it holds them until executors confirm that nothing runs there."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
     gpus = np.array(sorted(set(event.gpus)), dtype=np.int64)
@@ -110,21 +110,21 @@ def returned(fold: Folding, event: GpusReturned) -> None:
     for lease in state.app_leases(app):
         mine = np.intersect1d(lease.gpus, gpus)
         if mine.size:
-            # A gang that gives a GPU back gives back all.
+            # A gang that returns one GPU gives back all of them.
             fold.leave(lease, mine if lease.job == NONE else lease.gpus)
 
 
 def started(fold: Folding, event: Started) -> None:
-    """What was ordered runs; an acknowledgement of an older order does not count."""
+    """Activate a lease whose start is acknowledged; an acknowledgement of an older order is ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
-        return  # overtaken by a newer order
+        return  # late: there is a newer order
     lease.state = _ACTIVE
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)
     jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.gpus.size
-    stop_clock(state, job, at)  # one that grew ran until its newcomers were ready
+    stop_clock(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
     accounts.gpus[job] = gpus
     accounts.reason[job] = 0
     state.turn(job, _RUNNING, at)
@@ -138,7 +138,7 @@ def started(fold: Folding, event: Started) -> None:
 
 
 def resized(fold: Folding, event: Resized) -> None:
-    """A job runs at its new size."""
+    """Note that a job runs at its new size."""
     started(fold, Started(lease=event.lease, epoch=event.epoch, at=event.at))
 
 
@@ -168,7 +168,7 @@ def divided(fold: Folding, event: JobsDivided) -> None:
 
 
 def _run(state: State, job: int, gpus: int) -> None:
-    """The job runs on so many GPUs of its app from now on."""
+    """Mark a job as running on this number of its app's GPUs from now on."""
     table, accounts = state.jobs.live, state.job_accounts.live
     if math.isnan(table.since[job]):
         table.since[job] = state.now
@@ -197,7 +197,7 @@ def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided
 
 
 def lost(fold: Folding, event: MachineLost) -> None:
-    """GPUs of a machine are down; gangs that had one of them leave the others."""
+    """Mark GPUs of a machine as down; a gang that had one of them leaves its others."""
     state, held = fold.state, fold.state.holdings.live
     for gpu in _gpus_of(state, event).tolist():
         promised = state.leases.get(int(held.successor[gpu]))
@@ -210,7 +210,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
 
 
 def back(fold: Folding, event: MachineBack) -> None:
-    """GPUs of a machine are free again."""
+    """Mark GPUs of a machine as free again."""
     gpus = _gpus_of(fold.state, event)
     states = fold.state.holdings.live.state
     gpus = gpus[states[gpus] == GpuState.DOWN]
@@ -221,7 +221,7 @@ def back(fold: Folding, event: MachineBack) -> None:
 
 
 def _gpus_of(state: State, event: MachineLost | MachineBack) -> Ints:
-    """The GPUs that an event is about."""
+    """The GPUs that an event names; all of the machine if it names none."""
     for number, known in enumerate(state.cluster.machines):
         if known.name == event.machine:
             start = state.cluster.machine_start

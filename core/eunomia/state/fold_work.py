@@ -1,4 +1,4 @@
-"""Events about apps and jobs folded into the state: who comes, reports, pauses, ends and bids."""
+"""Folds events about apps and jobs into the state: arrivals, reports, pauses, ends and bids."""
 
 import math
 
@@ -34,12 +34,12 @@ _RUNNING = int(JobState.RUNNING)
 
 
 def job_finished(fold: Folding, event: JobFinished) -> None:
-    """A job leaves, and its GPUs with it."""
+    """Drop a job that finished; its GPUs have to come back."""
     fold.remove_job(fold.job(event.job))
 
 
 def job_failed(fold: Folding, event: JobFailed) -> None:
-    """A job leaves for good, or backs off for a while."""
+    """Drop a job that failed, or make it back off until it is tried again."""
     job = fold.job(event.job)
     if event.again_in is None:
         fold.remove_job(job)
@@ -56,17 +56,17 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
 
 
 def app_finished(fold: Folding, event: AppFinished) -> None:
-    """An app ends by itself."""
+    """End an app that finished or failed."""
     fold.end_app(fold.app(event.app), "failed" if event.failed else "finished")
 
 
 def app_cancelled(fold: Folding, event: AppCancelled) -> None:
-    """An app is ended by its user."""
+    """End an app that its user cancelled."""
     fold.end_app(fold.app(event.app), "cancelled")
 
 
 def job_reported(fold: Folding, event: JobReported) -> None:
-    """Take progress and rate as they were reported."""
+    """Store a job's progress and rate as reported."""
     job, jobs = fold.job(event.job), fold.state.jobs.cells
     if not (math.isfinite(event.iterations_done) and math.isfinite(event.rate)):
         raise EventError("a report must be a number", value=f"{event.iterations_done}, {event.rate}", place=event.job)
@@ -79,7 +79,7 @@ def job_reported(fold: Folding, event: JobReported) -> None:
 
 
 def rate_measured(fold: Folding, event: RateMeasured) -> None:
-    """Keep a rate, in the place of an older one at that size and place."""
+    """Store a measured rate; it replaces an older one of the same size, GPU type and locality."""
     job = fold.job(event.job)
     if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
         raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
@@ -95,7 +95,7 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
 
 
 def forecast(fold: Folding, event: ForecastReported) -> None:
-    """Keep what an app knows of its remaining work."""
+    """Store an app's forecast of its remaining work."""
     app = fold.app(event.app)
     fold.state.forecasts[app] = event.forecast
     fold.state.touch(app=app)
@@ -103,7 +103,7 @@ def forecast(fold: Folding, event: ForecastReported) -> None:
 
 
 def adapted(fold: Folding, event: Adapted) -> None:
-    """Note a new regime."""
+    """Store a job's new global batch size."""
     job = fold.job(event.job)
     fold.state.jobs.live.batch_size[job] = event.batch_size
     fold.state.touch(job=job)
@@ -111,21 +111,21 @@ def adapted(fold: Folding, event: Adapted) -> None:
 
 
 def round_ended(fold: Folding, event: RoundEnded) -> None:
-    """Take off the ledger what jobs did not run of their executor's round."""
+    """Subtract from the ledger the time for which jobs were idle in their executor's round."""
     if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
         raise EventError("a round must say of each job how long it was idle", value=str(event.idle_seconds))
     state = fold.state
     for job, idle in zip(event.jobs, event.idle_seconds, strict=True):
         row = state.job_row(job)
         if row == NONE:
-            continue  # it ended with the round
+            continue  # the job ended with the round
         state.books.idle(row, float(idle), state.now)
         state.touch(job=row)
     state.cause(Cause.BOUNDARY)
 
 
 def paused(fold: Folding, event: JobPaused) -> None:
-    """A job leaves its GPUs and asks for none."""
+    """Make a job leave its GPUs and ask for none."""
     job, state = fold.job(event.job), fold.state
     stop_clock(fold.state, job)
     fold.leave_all(job)
@@ -138,20 +138,20 @@ def paused(fold: Folding, event: JobPaused) -> None:
 
 
 def resumed(fold: Folding, event: JobResumed) -> None:
-    """A paused job asks for GPUs again, once it has left the last ones."""
+    """Make a paused job wait again, once its last GPUs have come back."""
     job, jobs = fold.job(event.job), fold.state.jobs.live
     if not math.isnan(event.iterations):
         jobs.iterations[job] = event.iterations
     if jobs.state[job] == JobState.PAUSED:
         number = int(fold.state.job_accounts.live.lease[job])
         if number in fold.state.leases:
-            fold.state.turn(job, JobState.STOPPING)  # its last GPUs have not come back; then it waits
+            fold.state.turn(job, JobState.STOPPING)  # the job waits when its last GPUs have come back
         else:
             await_round(fold.state, job)
 
 
 def app_arrived(fold: Folding, event: AppArrived) -> None:
-    """Add an app, and its user if that is a new one."""
+    """Add an app, and its user if new."""
     state = fold.state
     _check_new(state, event)
     user = _user(state, event.user, event.user_weight)
@@ -168,7 +168,7 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
 
 
 def _check_new(state: State, event: AppArrived) -> None:
-    """An app's id is new, or that of an app that failed, has given everything back and is taken up again."""
+    """Refuse an app id that was used before, unless a failed app that has given all its GPUs back is resumed."""
     if event.again and event.app not in state.app_rows and state.outcomes.get(event.app) == "failed":
         del state.outcomes[event.app]
         return
@@ -185,7 +185,7 @@ def _user(state: State, user: UserId, weight: float) -> int:
 
 
 def job_added(fold: Folding, event: JobAdded) -> None:
-    """Add a job, which waits."""
+    """Add a job; it waits for the next round."""
     state = fold.state
     if event.job in state.job_rows:
         raise EventError("a job's id must be new", value=f'"{event.job}"')
@@ -213,19 +213,19 @@ def job_added(fold: Folding, event: JobAdded) -> None:
 
 
 def profile_changed(fold: Folding, event: ProfileChanged) -> None:
-    """Serve by the chosen profile again."""
+    """Return to the chosen profile."""
     fold.state.fallen_back = False
     fold.state.faults_in_row = 0
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 
 def bid(fold: Folding, event: BidReceived) -> None:
-    """Keep a bid for the open offer, after a check against that offer."""
+    """Store a bid, after a check against the open offer."""
     open_offer = fold.state.open
     app = fold.app(event.app)
     if open_offer is None or open_offer.offer.id != event.offer:
-        standing = "none is open" if open_offer is None else f"{open_offer.offer.id} is open"
-        raise EventError(f"a bid must name the open offer ({standing})", value=str(event.offer), place=event.app)
+        found = "none is open" if open_offer is None else f"{open_offer.offer.id} is open"
+        raise EventError(f"a bid must name the open offer ({found})", value=str(event.offer), place=event.app)
     if open_offer.asked.get(app) != event.app:
         raise EventError("a bid must come from an app that was asked", value=f'"{event.app}"')
     if isinstance(event.form, ByBundle):

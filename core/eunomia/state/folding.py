@@ -1,4 +1,4 @@
-"""The fold of one event: what every kind of event needs."""
+"""Helpers shared by the folds of all kinds of event."""
 
 import dataclasses
 import math
@@ -18,18 +18,18 @@ from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 
 @dataclasses.dataclass(slots=True)
 class Folded:
-    """What followed from a step's events."""
+    """The result of folding a step's events: orders for executors, and the events that were refused."""
 
     orders: list[Transition]
     refused: list[Fault]
 
 
 class EventError(InputError):
-    """An event that cannot be true: it changes nothing."""
+    """An event that contradicts the state; it changes nothing."""
 
 
 class Folding:
-    """The fold of a step's events: the state, and what follows for executors."""
+    """Folds one step's events into the state and collects the orders that follow for executors."""
 
     __slots__ = ("_ending", "_events", "folded", "grace", "state")
 
@@ -41,37 +41,37 @@ class Folding:
         self._ending: set[JobId] | None = None
 
     def ends(self, job: JobId) -> bool:
-        """Say whether a job ends in this step: it waits for nothing any more."""
+        """Return whether a job ends in this step, and so must not wait again."""
         if self._ending is None:
             self._ending = {event.job for event in self._events if type(event) is JobFinished}
         return job in self._ending
 
     def app(self, app: AppId) -> int:
-        """Row of an app that is here and not over; EventError otherwise."""
+        """Row of an app that has not ended; EventError if there is none of this id."""
         row = self.state.app_rows.get(app, NONE)
         if row == NONE or self.state.app_accounts.cells.ended[row]:
             raise EventError("an event must name an app that is here", value=f'"{app}"')
         return row
 
     def job(self, job: JobId) -> int:
-        """Row of a job that is here; EventError otherwise."""
+        """Row of a job; EventError if there is none of this id."""
         row = self.state.job_rows.get(job, NONE)
         if row == NONE:
             raise EventError("an event must name a job that is here", value=f'"{job}"')
         return row
 
     def time(self, at: Seconds) -> Seconds:
-        """When an event says that it was so: its own time, which no clock may put ahead of the step's."""
+        """Time of an event: its own time, but at most the step's (an executor's clock may be ahead)."""
         return self.state.now if math.isnan(at) else min(at, self.state.now)
 
     def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
-        """Have a lease give GPUs back, and order it."""
+        """Make a lease give GPUs back, and add the order for executors."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
             self.folded.orders.append(order)
 
     def leave_all(self, job: int) -> None:
-        """Have the job's own lease give everything back."""
+        """Make the job's own lease give all its GPUs back."""
         lease = self.state.leases.get(self.state.job_accounts.cells.lease[job])
         if lease is not None and lease.state is not LeaseState.LEAVING:
             self.leave(lease, lease.gpus)
@@ -83,7 +83,7 @@ class Folding:
             self.state.job_accounts.live.gpus[job] = 0
 
     def remove_job(self, job: int) -> None:
-        """Forget a job; its GPUs have to come back."""
+        """Drop a job; its GPUs have to come back."""
         state = self.state
         held = state.job_accounts.cells.lease
         if held[job] != NONE:
@@ -98,9 +98,9 @@ class Folding:
         standing = state.standing
         standing.jobs_of[app].discard(job)
         del state.job_rows[state.job_id(job)]
-        for beside in (standing.backing_off, state.measured, state.starts_at):
-            if beside:
-                beside.pop(job, None)
+        for by_job in (standing.backing_off, state.measured, state.starts_at):
+            if by_job:
+                by_job.pop(job, None)
         drop_row(state.tables_of_jobs, job)
         state.cause(_LEFT)
 
@@ -127,17 +127,17 @@ _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 _WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
 _OVER = frozenset({0, int(Reason.PAUSED_BY_APP), int(Reason.BACKING_OFF), int(Reason.AWAITING_RELEASE)})
-"""Reasons that a job which asks for GPUs again has no more."""
+"""Reasons that no longer hold once a job asks for GPUs again."""
 
 
 def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | None = None) -> None:
-    """Have a job wait for the next round.
+    """Make a job wait for the next round.
 
     Args:
         state: changed in place.
-        job: its row.
-        stopped: a round took its GPUs, and what was said of it then stands.
-        at: since when it waits; None: now.
+        job: the job's row.
+        stopped: a round took the job's GPUs; the verdict of that round is kept.
+        at: time since which the job waits; None: now.
     """
     state.turn(job, _WAITING, at)
     if state.standing.backing_off:

@@ -13,11 +13,11 @@ from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 
 _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
 _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
-"""As plain numbers: a column is compared with these much sooner than with a member."""
+"""As plain numbers: a column is compared with these much faster than with enum members."""
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
-    """All that may be touched now, to everyone; what nobody asks for of it is never made."""
+    """Offer all GPUs that may be touched now to all apps; its fields are computed when a stage reads them."""
     reach = _Reach(state, scope)
     return Offer(
         id=OfferId(state.last_offer + 1),
@@ -36,13 +36,13 @@ def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
 
 
 def contended(state: State) -> bool:
-    """Say whether all that waits may not fit into what is free: of several GPU types, into any one of them."""
+    """Return whether waiting jobs may ask for more GPUs than are free of the GPU type with the fewest free ones."""
     standing = state.standing
     return standing.asked > min(standing.space.free)
 
 
 def anything(state: State, offer: Offer) -> bool:
-    """Say whether there is a GPU on the offer; before all are looked at, those that were leased longest ago are."""
+    """Return whether there is a GPU on the offer; the oldest leases are looked at first, then all GPUs."""
     if offer.whole and any(state.standing.space.free):
         return True
     if offer.whole and offer.scope is Scope.ALL:
@@ -55,11 +55,11 @@ def anything(state: State, offer: Offer) -> bool:
 
 
 OLDEST = 8
-"""Leases that are likely to be protected no longer."""
+"""Number of the oldest leases to look at first: they are the least likely to be protected still."""
 
 
 def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
-    """Say of each of these GPUs whether it is on the offer; of a whole offer the others are not looked at.
+    """Return for each of these GPUs whether it is on the offer; on a whole offer no other GPUs are looked at.
 
     Args:
         state: as it was when the offer was made.
@@ -72,8 +72,8 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
     states, successors = held.state[gpus], held.successor[gpus]
     unprotected: Bools = held.protected_until[gpus] <= now
     if offer.scope is Scope.FREE:
-        over = (states == _HELD) & (held.ends_at[gpus] <= now) & unprotected & (successors == NONE)
-        return np.asarray((states == _FREE) | over)
+        ended = (states == _HELD) & (held.ends_at[gpus] <= now) & unprotected & (successors == NONE)
+        return np.asarray((states == _FREE) | ended)
     for at, successor in enumerate(successors.tolist()):
         if successor == NONE:
             continue
@@ -82,12 +82,12 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
 
 
 class _Reach:
-    """What a round may touch."""
+    """The GPUs and jobs that a round may touch, computed on first use."""
 
     def __init__(self, state: State, scope: Scope) -> None:
         self.state, self.scope = state, scope
         self.only_free = scope is Scope.FREE and not state.standing.overdue
-        """Nobody's lease is over: what is on offer is what is free."""
+        """No lease is overdue, so that exactly the free GPUs are on offer."""
         self._mask: Bools | None = None
 
     def mask(self) -> Bools:
@@ -126,7 +126,7 @@ def _unprotected(state: State) -> Bools:
 
 
 def _candidates(state: State, mask: Bools) -> Rows:
-    """Jobs that wait, and jobs that hold nothing but GPUs on offer; by arrival."""
+    """Jobs that wait, and jobs whose GPUs are all on offer; by arrival."""
     used = state.jobs.used
     states = state.jobs.live.state[:used]
     chosen = states == _WAITING

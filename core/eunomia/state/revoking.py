@@ -1,4 +1,4 @@
-"""GPUs taken from a lease: what it holds becomes LEAVING, what it was only promised is given up."""
+"""Takes GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up."""
 
 import math
 
@@ -19,10 +19,10 @@ _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 
 
 def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, deadline: Seconds) -> Transition | None:
-    """Take GPUs from a lease: those it holds become LEAVING, those it was only promised are given up at once.
+    """Take GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up at once.
 
     Returns:
-        The order for executors, with a new epoch; None where nothing was held.
+        The order for executors, with a new epoch; None if the lease held none of these GPUs.
     """
     epoch = state.next_epoch()
     mine = take(state, lease, gpus, epoch)
@@ -48,7 +48,7 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
 
 
 def take(state: State, lease: Lease, gpus: Ints, epoch: Epoch) -> Ints:
-    """The same without an order: return those of the GPUs that the lease held."""
+    """Take GPUs from a lease without an order for executors; return those of the GPUs that the lease held."""
     numbers = gpus.tolist()
     holder = state.holdings.cells.lease
     those = [gpu for gpu in numbers if holder[gpu] == lease.id]
@@ -67,7 +67,7 @@ def take(state: State, lease: Lease, gpus: Ints, epoch: Epoch) -> Ints:
 
 
 def _mark(state: State, lease: Lease, gpus: list[int], mine: list[int], epoch: int) -> None:
-    """What a lease holds is LEAVING; what it was only promised is promised to nobody."""
+    """Mark GPUs that a lease holds as LEAVING, and remove the lease as successor of the others."""
     held = state.holdings.cells
     for gpu in mine:
         held.state[gpu], held.epoch[gpu] = _LEAVING, epoch
@@ -77,11 +77,11 @@ def _mark(state: State, lease: Lease, gpus: list[int], mine: list[int], epoch: i
 
 
 def stop_clock(state: State, job: int, at: float | None = None) -> None:
-    """Book the progress that a job made until now, or until ``at``; it makes none from here on."""
+    """Store the progress that a job made until now, or until ``at``; the job makes none from then on."""
     jobs = state.jobs.cells
     since = jobs.since[job]
     if since != since:
-        return  # it stands
+        return  # the job does not run
     done = jobs.done[job] + max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
     iterations = jobs.iterations[job]
     jobs.done[job] = iterations if done > iterations else done  # NaN: not known
@@ -89,7 +89,7 @@ def stop_clock(state: State, job: int, at: float | None = None) -> None:
 
 
 def _stop_job(state: State, lease: Lease) -> None:
-    """A job whose lease is to end stops; one whose lease never began waits again."""
+    """Stop the job of a lease that lost all its GPUs; a job that held none of them waits again."""
     if lease.job == NONE or lease.gpus.size:
         return
     stop_clock(state, lease.job)

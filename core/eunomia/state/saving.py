@@ -1,4 +1,4 @@
-"""The whole state as bytes and back: what a checkpoint in the journal holds."""
+"""Converts the whole state to bytes and back, for the checkpoints in a journal."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", 
 
 
 def save_state(state: State) -> bytes:
-    """The state as bytes; memos as their plugins write them."""
+    """Encode the state as bytes; each memo is written by its plugin."""
     state.show_ledger()
     made: dict[str, Any] = {
         "format": FORMAT,
@@ -79,7 +79,7 @@ def save_state(state: State) -> bytes:
 def load_state(
     data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
 ) -> State:
-    """The state from its bytes. A memo whose plugin is not loaded is dropped: its stage starts anew.
+    """Decode a state from its bytes. A memo whose plugin is not loaded is dropped: its stage starts without a memo.
 
     Raises:
         InputError: another format, or another cluster.
