@@ -1,15 +1,15 @@
-"""Errors that a user meets: the rule first, then the value that broke it, then where it stood."""
+"""Errors for users: the rule first, then the value that broke it, then its place."""
 
 
 class EunomiaError(Exception):
-    """A clear error: ``rule``, the offending ``value`` and its ``place``.
+    """An error with the ``rule``, the ``value`` that broke it and its ``place``.
 
     Its text reads ``lease must be a positive duration, but got "-5s" (policy.toml, [rounds].lease)``.
 
     Args:
-        rule: what must hold, as a sentence without a full stop.
-        value: what was found instead, already fit to print; None where there is nothing to show.
-        place: file and key, option, hook or plugin; None where there is no better place than the message.
+        rule: the rule that was broken, as a sentence without a full stop.
+        value: the value found instead, as text to print; None if there is none to show.
+        place: file and key, option, hook or plugin; None if the message itself names the place.
     """
 
     exit_code = 3
@@ -33,7 +33,7 @@ class InputError(EunomiaError):
 
 
 class InputErrors(InputError):  # noqa: N818 - several errors
-    """All errors of one input together, so that they can be mended in one go."""
+    """All errors of one input together, so that a user can mend them in one edit."""
 
     def __init__(self, errors: "list[InputError]") -> None:
         self.errors = errors
@@ -44,7 +44,7 @@ class InputErrors(InputError):  # noqa: N818 - several errors
 
 
 class RunErrors(EunomiaError):  # noqa: N818 - several errors
-    """Runs that failed while the others were done: a line each (exit code 1)."""
+    """Runs that failed while other runs were done, one line each (exit code 1)."""
 
     exit_code = 1
 
@@ -57,7 +57,7 @@ class RunErrors(EunomiaError):  # noqa: N818 - several errors
 
 
 class PluginError(EunomiaError):
-    """A plugin broke the contract of its hooks; names the plugin."""
+    """A plugin broke the contract of its hooks; the error names the plugin."""
 
 
 class UnreachableError(EunomiaError):

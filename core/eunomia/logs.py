@@ -1,4 +1,4 @@
-"""Logging: readable on a terminal, else one JSON object a line; configured by the command line and nobody else."""
+"""Logging: readable lines on a terminal, else one JSON object per line; only the command line configures it."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ def configure_logs(*, level: str | None = None, stream: TextIO | None = None) ->
 
     Args:
         level: debug, info, warning or error; None: ``EUNOMIA_LOG``, else info.
-        stream: where to; a terminal gets lines for people, anything else JSON.
+        stream: a terminal gets readable lines, any other stream JSON.
     """
     import structlog
 
@@ -37,19 +37,19 @@ def configure_logs(*, level: str | None = None, stream: TextIO | None = None) ->
 
 
 class _Unbroken(io.TextIOBase):
-    """A stream whose reader may go away, and whose disk may fill up: whoever logs goes on without."""
+    """A stream whose writes may fail: if its reader is gone or its disk is full, log lines are dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, if that can be."""
+        """Write the text, or drop it if the stream fails."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, if that can be."""
+        """Flush the stream, or do nothing if it fails."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
 

@@ -1,4 +1,4 @@
-"""Ids, units, array types and the closed sets that every part of Eunomia shares."""
+"""Ids, units, array types and enumerations shared by all parts of Eunomia."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from eunomia.errors import InputError
 
 Rows = NDArray[np.int32]
-"""Row numbers of a table; -1 means none."""
+"""Row numbers of a table; -1: none."""
 Ints = NDArray[np.int64]
 """Counts, GPU numbers, lease numbers."""
 Reals = NDArray[np.float64]
-"""Seconds, GiB, rates, shares: the name says which."""
+"""Seconds, GiB, rates or shares; the name gives the unit."""
 Bools = NDArray[np.bool_]
 Ids = NDArray[Any]
 """Ids as Python strings in an object array."""
@@ -25,7 +25,7 @@ Seconds = NewType("Seconds", float)
 NEVER: Final = Seconds(math.inf)
 ZERO: Final = Seconds(0.0)
 NONE: Final = -1
-"""The row that is none."""
+"""The row number that stands for no row."""
 
 UserId = NewType("UserId", str)
 AppId = NewType("AppId", str)
@@ -34,12 +34,12 @@ JobId = NewType("JobId", str)
 LeaseId = NewType("LeaseId", int)
 OfferId = NewType("OfferId", int)
 Epoch = NewType("Epoch", int)
-"""A fencing token: one counter for the whole arbiter; an executor refuses an order with an older one."""
+"""A fencing token from one counter of the arbiter; an executor refuses an order with an older epoch."""
 Version = NewType("Version", int)
 
 
 class Locality(IntEnum):
-    """How far apart the GPUs of a grant are; a larger value is farther."""
+    """How far apart the GPUs of a grant are; a larger value means farther apart."""
 
     ISLAND = 0
     MACHINE = 1
@@ -48,7 +48,7 @@ class Locality(IntEnum):
 
 
 class Named(Enum):
-    """A closed set whose members are told apart as objects: sets of them cost no call."""
+    """An enumeration whose members are hashed by identity, so that sets of them need no Python call."""
 
     __hash__ = object.__hash__
 
@@ -64,29 +64,29 @@ class Stage(Named):
 
 
 class Cause(Named):
-    """What makes a round."""
+    """The cause of a round."""
 
     ARRIVED = "arrived"
-    """An app or a job came, or became able to run."""
+    """An app or a job arrived, or a job became able to run."""
     LEFT = "left"
     """An app or a job ended."""
     FREED = "freed"
     """A GPU came back."""
     LEASE_ENDED = "lease_ended"
-    """A lease ended, or the protected part of one that others wait for."""
+    """A lease ended, or the protected part of a lease whose GPUs jobs wait for."""
     CLUSTER_CHANGED = "cluster_changed"
     ADAPTED = "adapted"
-    """A job announced another regime, such as a larger batch."""
+    """A job changed its batch size."""
     REPORTED = "reported"
-    """A forecast or a measured rate came."""
+    """A forecast or a measured rate was reported."""
     BOUNDARY = "boundary"
-    """A period of the profile ended, or a round of its executor."""
+    """A period of the profile ended, or a round of the executor."""
     WAKE = "wake"
-    """An allocation or valuation had asked for this moment."""
+    """An allocation or a valuation asked for a round at this time."""
 
 
 class Unit(Named):
-    """Who values, receives and is charged."""
+    """The unit that values GPUs, receives them and is charged for them."""
 
     JOB = "job"
     APP = "app"
@@ -96,23 +96,23 @@ class Unit(Named):
 
 
 class Scope(Named):
-    """What an offer may touch."""
+    """The GPUs that an offer may contain."""
 
     FREE = "free"
-    """Free GPUs and those whose lease ended."""
+    """Free GPUs and GPUs whose lease has ended."""
     ALL = "all"
     """Every GPU that is not protected."""
 
 
 class Rest(Named):
-    """What an answer says of those whom it does not name."""
+    """What happens to claims that an answer does not name: they keep their GPUs, or release them."""
 
     KEEP = "keep"
     RELEASE = "release"
 
 
 class Misfit(Enum):
-    """What happens when a claim cannot be placed: go on with the next, or stop there."""
+    """What happens when a claim cannot be placed: the placement skips it, or stops there."""
 
     SKIP = "skip"
     STOP = "stop"
@@ -140,13 +140,13 @@ def parse_duration(text: object, *, name: str, place: str | None = None, zero: b
     """Read a duration such as ``"500ms"``, ``"10m"`` or ``"1h30m"``.
 
     Args:
-        text: what the user wrote.
-        name: what is read, for the error.
+        text: the user's input.
+        name: name of the value, for the error.
         place: file and key, for the error.
         zero: whether ``"0s"`` is allowed.
 
     Raises:
-        InputError: not a string with units, negative, zero where that is not allowed, or beyond 100 years.
+        InputError: not a string with units, negative, zero where that is not allowed, or more than 100 years.
     """
     rule = f'{name} must be a {"" if zero else "positive "}duration with a unit, such as "10m"'
     shown = f'"{text}"' if isinstance(text, str) else repr(text)

@@ -1,4 +1,4 @@
-"""Words of messages: values as a profile writes them, lists of names, near misses."""
+"""Helpers for messages: values as in a profile, lists of names, suggestions for misspelt names."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,20 +8,20 @@ from eunomia.units import format_duration, parse_duration
 
 
 def shown(given: object) -> str:
-    """A value as it would stand in a profile."""
+    """A value as written in a profile."""
     if isinstance(given, bool):
         return "true" if given else "false"
     return f'"{given}"' if isinstance(given, str) else str(given)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """``; did you mean "x"?`` where a known word is close to what was given, else nothing."""
+    """``; did you mean "x"?`` if a known word is close to the given one, else the empty string."""
     close = closest(given, known)
     return f'; did you mean "{close}"?' if close is not None else ""
 
 
 def closest(given: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, in capitals or not; None: none is close."""
+    """The known word closest to the given one, ignoring case; None: none is close."""
     folded = {word.casefold(): word for word in known}
     close = difflib.get_close_matches(given.casefold(), folded, n=1)
     return folded[close[0]] if close else None

@@ -1,4 +1,4 @@
-"""What was decided, and why: a target that the cluster follows, complete enough to be replayed without the plugins."""
+"""Decisions: the target state of a step and its reasons, complete enough to be replayed without the plugins."""
 
 from enum import Enum
 
@@ -10,7 +10,7 @@ from eunomia.units import NEVER, AppId, Cause, Epoch, Ints, JobId, LeaseId, Offe
 
 
 class TransitionKind(Enum):
-    """What is to change; who stays is not named."""
+    """The kind of change to a lease; a lease that stays as it is gets no transition."""
 
     START = "start"
     GROW = "grow"
@@ -18,21 +18,21 @@ class TransitionKind(Enum):
     MIGRATE = "migrate"
     SUSPEND = "suspend"
     RETUNE = "retune"
-    """Other CPUs or memory on the same GPUs."""
+    """The lease gets other CPUs or memory on the same GPUs."""
     PROBE = "probe"
-    """Measure at given sizes while running."""
+    """The job measures its rate at given sizes while it runs."""
 
 
 @builds
 class Transition:
-    """An order about one lease. ``gpus`` are all that the lease has from now on; with SUSPEND none."""
+    """An order about one lease. ``gpus`` are all GPUs of the lease from now on; none with SUSPEND."""
 
     kind: TransitionKind
     lease: LeaseId
     epoch: Epoch
     app: AppId
     job: JobId | None
-    """None: the app divides."""
+    """None: the app divides the lease among its jobs."""
     gpus: Ints
     cpus: Reals
     """By GPU of ``gpus``."""
@@ -42,17 +42,17 @@ class Transition:
     leaving: Ints
     """GPUs that the lease has to give back."""
     fence: Epoch
-    """The epoch under which they are given back: smaller than the epoch of whoever gets them, also where two leases
-    swap GPUs. Nothing of this epoch or an older one may be started on them."""
+    """The epoch of the order to give ``leaving`` back: older than the epoch of the lease that gets them, also where two
+    leases swap GPUs. An executor starts nothing of this epoch or an older one on these GPUs."""
     after: Ints
-    """GPUs of ``gpus`` that another holder must give back before this begins."""
+    """GPUs of ``gpus`` that another holder must give back before this transition begins."""
     deadline: Seconds = NEVER
-    """When what has not left is killed."""
+    """Time at which processes that still run on ``leaving`` are killed."""
 
 
 @builds
 class Renewal:
-    """A lease that goes on as it is, until ``ends_at``: bookkeeping, nothing is restarted."""
+    """A lease continues unchanged until ``ends_at``; its job is not restarted."""
 
     lease: LeaseId
     ends_at: Seconds
@@ -61,18 +61,18 @@ class Renewal:
 
 @value
 class Waiting:
-    """Why a job waits: a verdict that changed."""
+    """A changed verdict: the reason for which a job waits."""
 
     job: JobId
     reason: Reason | None
-    """None: it waits no longer."""
+    """None: the job waits no longer."""
     stage: Stage | None = None
     plugin: str = ""
 
 
 @value
 class Fault:
-    """A plugin, or the round as a whole, broke the rules; the round changed nothing."""
+    """A fault of a plugin's stage, so that the round changed nothing; without a stage: an event that was refused."""
 
     plugin: str
     stage: Stage | None
@@ -90,7 +90,7 @@ class RecordTable:
 
 @value
 class MemoChange:
-    """A memo as it goes into the journal; ``data`` None drops it."""
+    """A changed memo for the journal; ``data`` None drops the memo."""
 
     plugin: str
     stage: Stage
@@ -100,20 +100,20 @@ class MemoChange:
 
 @builds
 class Decision:
-    """The outcome of a step. ``round`` counts rounds; a step without one repeats the last number."""
+    """The result of a step. ``round`` counts rounds; a step without a round repeats the last number."""
 
     now: Seconds
     round: int
     version: Version
     causes: frozenset[Cause] = frozenset()
-    """Why this step made a round; empty: it made none."""
+    """Causes of this step's round; empty: the step made no round."""
     offers: tuple[Offer, ...] = ()
-    """Offers opened, to be sent to app masters."""
+    """Offers opened in this step, to be sent to app masters."""
     closed: OfferId | None = None
     orders: tuple[Transition, ...] = ()
-    """What followed from the events alone: GPUs that jobs and apps which ended, failed or paused have to give back."""
+    """Orders that follow from the events alone: jobs and apps that ended, failed or paused give their GPUs back."""
     transitions: tuple[Transition, ...] = ()
-    """What the round decided."""
+    """Transitions that the round decided."""
     renewals: tuple[Renewal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     starts_at: tuple[tuple[JobId, float], ...] = ()
@@ -122,13 +122,13 @@ class Decision:
     faults: tuple[Fault, ...] = ()
     memos: tuple[MemoChange, ...] = ()
     serving: str = ""
-    """Name of the profile that served: the chosen one, or the fallback."""
+    """Name of the profile in use: the chosen one, or the fallback."""
     wake_at: Seconds = NEVER
-    """When the next step is due without news."""
+    """Time when the next step is due if no event comes."""
     stage_wake_at: Seconds = NEVER
-    """When a stage asked for a round."""
+    """Time for which a stage asked for a round."""
 
     @property
     def faulty(self) -> bool:
-        """A stage failed, and the round came to nothing; refused events alone are no faulty round."""
+        """Whether a stage failed, so that the round changed nothing; refused events alone make no round faulty."""
         return any(fault.stage is not None for fault in self.faults)

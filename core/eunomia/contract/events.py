@@ -1,7 +1,7 @@
-"""What happened: everything that the arbiter learns, as values that the journal keeps.
+"""Events: all input of the arbiter, as values that the journal keeps.
 
-Events of one instant are one step and are folded in the order of ``ORDER``, within a kind by id. Times are the
-step's; there is no event for the end of a lease, which follows from the time.
+Events of one instant form one step and are folded in the order of ``ORDER``, within a kind by id. An event takes place
+at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time.
 """
 
 import dataclasses
@@ -15,19 +15,19 @@ from eunomia.model.shapes import builds, value
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 
 NOW: Final = Seconds(math.nan)
-"""The time of the step that an event is handed in with."""
+"""The time of the step in which an event is folded."""
 
 
 @value
 class ProfileChanged:
-    """The operator chose a policy, or asks for the chosen one after a fallback."""
+    """The operator chose a profile, or asks for the chosen one again after a fallback."""
 
     profile: str
 
 
 @value
 class MachineLost:
-    """A machine does not answer, or some of its GPUs are gone: they are down."""
+    """A machine does not answer, or some of its GPUs are gone: these GPUs are down."""
 
     machine: str
     gpus: tuple[int, ...] = ()
@@ -45,18 +45,18 @@ class MachineBack:
 
 @value
 class Released:
-    """The holder has given GPUs back, as the order of that epoch asked or by itself."""
+    """A lease's holder has given GPUs back, by the order of that epoch or unasked."""
 
     lease: LeaseId
     epoch: Epoch
     gpus: tuple[int, ...]
     at: Seconds = NOW
-    """When it was so, at most the step's time; NaN: at the step's time."""
+    """Time of the release, at most the step's time; NaN: the step's time."""
 
 
 @value
 class GpusReturned:
-    """An app gives GPUs back that it cannot use; nothing runs on them."""
+    """An app returns GPUs that it cannot use; nothing runs on them."""
 
     app: AppId
     gpus: tuple[int, ...]
@@ -71,7 +71,7 @@ class JobFinished:
 
 @value
 class JobFailed:
-    """A job failed. ``again_in``: seconds until it is tried again; None: never."""
+    """A job failed. ``again_in``: seconds until the job is tried again; None: never."""
 
     job: JobId
     again_in: Seconds | None = None
@@ -80,7 +80,7 @@ class JobFailed:
 
 @value
 class AppFinished:
-    """All of an app's work is over: done, or failed with ``why``."""
+    """An app ended: all its work is done, or it failed for the reason ``why``."""
 
     app: AppId
     failed: bool = False
@@ -96,50 +96,50 @@ class AppCancelled:
 
 @value
 class Started:
-    """What the transition of that epoch asked for runs."""
+    """A lease runs as the transition of that epoch ordered."""
 
     lease: LeaseId
     epoch: Epoch
     at: Seconds = NOW
-    """When it was so, at most the step's time; NaN: at the step's time."""
+    """Time of the start, at most the step's time; NaN: the step's time."""
 
 
 @value
 class Resized:
-    """A lease's job runs at its new size or place."""
+    """A lease's job runs at its new size or on its new GPUs."""
 
     lease: LeaseId
     epoch: Epoch
     at: Seconds = NOW
-    """When it was so, at most the step's time; NaN: at the step's time."""
+    """Time of the resize, at most the step's time; NaN: the step's time."""
 
 
 @value
 class JobReported:
-    """Progress: iterations done at this moment, and iterations a second from now on."""
+    """A job's progress: iterations done at the time of the report, and iterations per second from then on."""
 
     job: JobId
     iterations_done: float
     rate: float
     at: Seconds = NOW
-    """When it was so, at most the step's time; NaN: at the step's time."""
+    """Time of the report, at most the step's time; NaN: the step's time."""
 
 
 @value
 class RateMeasured:
-    """Iterations a second that a job was measured to make."""
+    """The measured rate of a job, in iterations per second, at a size, GPU type and locality."""
 
     job: JobId
     gpus: int
     locality: Locality
     rate: float
-    """0: it does not run so."""
+    """0: the job does not run there."""
     gpu_type: str
 
 
 @value
 class ForecastReported:
-    """What an app now knows of its remaining work."""
+    """An app's newest forecast of its remaining work."""
 
     app: AppId
     forecast: Forecast
@@ -147,7 +147,7 @@ class ForecastReported:
 
 @value
 class Adapted:
-    """A job announced another regime: its global batch size from now on."""
+    """A job changed its global batch size."""
 
     job: JobId
     batch_size: float
@@ -155,17 +155,17 @@ class Adapted:
 
 @value
 class RoundEnded:
-    """An executor that works in rounds says that one is over: a round of the arbiter is due."""
+    """A round of an executor that works in rounds has ended: a round of the arbiter is due."""
 
     jobs: tuple[JobId, ...] = ()
-    """Jobs that held GPUs in the round and did not run for all of it."""
+    """Jobs that held GPUs in the executor's round but did not run for all of it."""
     idle_seconds: tuple[Seconds, ...] = ()
-    """By job: for how long; it is taken off what the ledger counts as run and received."""
+    """By job: seconds without running; the ledger's seconds and GPU-seconds of the job are reduced by them."""
 
 
 @value
 class JobsDivided:
-    """The app's tuner divides the app's leases: which job runs on which GPUs, for all its jobs that run."""
+    """The app's tuner divides the app's leases among its jobs: the GPUs of every job of the app that runs."""
 
     app: AppId
     jobs: tuple[JobId, ...]
@@ -185,7 +185,7 @@ class JobResumed:
 
     job: JobId
     iterations: float = math.nan
-    """Its whole work from now on; NaN: as before."""
+    """The job's whole work from now on, in iterations; NaN: as before."""
 
 
 @value
@@ -198,9 +198,9 @@ class AppArrived:
     user_weight: float = 1.0
     tuner_kind: str = "none"
     divides: bool = True
-    """An app master is there that divides a win of the app among its jobs."""
+    """Whether the app has an app master, which divides the app's GPUs among its jobs."""
     again: bool = False
-    """An app of this id was here, failed, and is taken up again."""
+    """Whether an app of this id failed before and is resumed."""
 
 
 @value
@@ -213,9 +213,9 @@ class JobAdded:
     most: int = 1
     iterations: float = math.nan
     seconds_per_iteration: float = math.nan
-    """Declared serial time of an iteration."""
+    """Declared time of an iteration on one GPU."""
     kind: str | None = None
-    """Jobs of a kind share a menu; None: a kind of its own."""
+    """Jobs of a kind share a menu; None: one kind for all such jobs of the app."""
     gpu_type: str | None = None
     cpus_per_gpu: float = math.nan
     memory_gib_per_gpu: float = math.nan
@@ -280,13 +280,13 @@ ORDER: tuple[type, ...] = (
     ForecastReported,
     BidReceived,
 )
-"""The order in which events of one instant are folded in."""
+"""The order in which events of one instant are folded."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
-    """Events of one instant in the fixed order; a kind's events by id, reports of one id as they came."""
+    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order."""
     before = -1
     for event in events:
         rank = _RANK[type(event)]
@@ -294,7 +294,7 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
             break
         before = rank
     else:
-        return list(events)  # one of each kind, as they are to be folded
+        return list(events)  # at most one event of each kind, and in order already
     kinds: dict[type, list[Event]] = {}
     for event in events:
         kinds.setdefault(type(event), []).append(event)
@@ -308,10 +308,10 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
 
 
 def _subject_of(kind: type) -> str:
-    """The field that says whom an event is about; empty: nobody."""
+    """The field with the id of an event's machine, job, app or lease; empty: the event has none."""
     names = {field.name for field in dataclasses.fields(kind)}
     return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
 
 
 _SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER if _subject_of(kind)}
-"""By kind, whom an event is about."""
+"""By kind of event: reads the id of the event's machine, job, app or lease."""

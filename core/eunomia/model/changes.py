@@ -1,4 +1,4 @@
-"""What was touched, version by version, so that a plugin may bring a cache up to date instead of building it anew."""
+"""The rows changed by each version, so that a plugin can update a cache instead of rebuilding it."""
 
 from collections.abc import Iterable
 
@@ -8,24 +8,24 @@ from eunomia.model.shapes import Later, builds, lazy
 from eunomia.units import Rows
 
 VERSIONS_KEPT = 4096
-"""Versions for which it can be said what was touched."""
+"""Number of the last versions whose changes are kept."""
 
 
 @builds
 class Changes:
-    """Rows touched since a version."""
+    """Rows changed since a version."""
 
     jobs: Rows
     apps: Rows
     touched: list[int]
-    """Rows of jobs one by one as they were touched, some of them several times."""
+    """Rows of jobs in the order of their changes, with repetitions."""
 
 
 lazy(Changes, "jobs", "apps")
 
 
 class ChangeLog:
-    """Rows of jobs and apps as they were touched, which whoever touches them adds; a version is closed once a step."""
+    """Rows of jobs and apps in the order of their changes; the state appends them and closes a version once a step."""
 
     __slots__ = ("_marks", "apps", "jobs")
 
@@ -33,10 +33,10 @@ class ChangeLog:
         self.jobs: list[int] = []
         self.apps: list[int] = []
         self._marks: list[tuple[int, int]] = []
-        """How long both lists were when each version was closed."""
+        """Lengths of both lists when each version was closed."""
 
     def close(self) -> None:
-        """What was touched since the last one belongs to this version."""
+        """Close a version, which covers all rows appended since the last one."""
         self._marks.append((len(self.jobs), len(self.apps)))
         if len(self._marks) > 2 * VERSIONS_KEPT:
             jobs, apps = self._marks[-VERSIONS_KEPT - 1]
@@ -44,7 +44,7 @@ class ChangeLog:
             self._marks = [(job - jobs, app - apps) for job, app in self._marks[-VERSIONS_KEPT:]]
 
     def since(self, versions: int) -> Changes | None:
-        """What was touched in the last so many versions and after them; None: that is too long ago."""
+        """Rows changed in this number of last versions and after them; None: more versions than are kept."""
         at = len(self._marks) - versions
         if versions < 0 or at < 0:
             return None

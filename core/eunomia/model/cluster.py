@@ -1,4 +1,4 @@
-"""What there is: racks, machines, islands and GPUs, as columns with a row a GPU; and how a cluster is written down."""
+"""The cluster: racks, machines, islands and GPUs, as columns with one row per GPU; and its short textual form."""
 
 import re
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ class Machine:
     gpus: int
     rack: str = "r1"
     island: int | None = None
-    """GPUs joined by the fastest links; None: all of the machine."""
+    """Number of GPUs joined by the fastest links; None: all of the machine."""
     cpus: float | None = None
-    """CPUs; None: unknown, and nothing that needs them can be used."""
+    """CPUs; None: unknown, and a policy that needs them cannot be used."""
     memory_gib: float | None = None
 
 
 @reads
 class Cluster:
-    """The cluster's GPUs in order of machine: ``machine``, ``island``, ``rack`` and ``gpu_type`` have a row a GPU."""
+    """The cluster's GPUs in order of machine; ``machine``, ``island``, ``rack`` and ``gpu_type`` have a row per GPU."""
 
     machine: Rows
     island: Rows
     rack: Rows
     gpu_type: Rows
     machine_start: Ints
-    """By machine, and one more: the first GPU of each; GPUs of machine m are machine_start[m] to machine_start[m+1]."""
+    """[machine + 1] First GPU of each machine: machine m has GPUs machine_start[m] to machine_start[m+1] - 1."""
     machine_rack: Rows
     machine_type: Rows
     machine_cpus: Reals
@@ -49,20 +49,20 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs there are."""
+        """Number of GPUs."""
         return int(self.machine.size)
 
     @property
     def capacity(self) -> Ints:
-        """GPUs by type."""
+        """Number of GPUs by type."""
         return np.bincount(self.gpu_type, minlength=len(self.gpu_types)).astype(np.int64)
 
     @classmethod
     def build(cls, machines: Sequence[Machine], *, place: str | None = None) -> Self:
-        """Lay the machines out as columns.
+        """Make a cluster of these machines.
 
         Raises:
-            InputError: no machine, a duplicate name, or a machine without GPUs.
+            InputError: there is no machine, a duplicate name, or a machine without GPUs.
         """
         _check(machines, place)
         types = tuple(sorted({machine.gpu_type for machine in machines}))
@@ -92,7 +92,7 @@ class Cluster:
         """Read the short form: ``"4x8 V100"``, ``"4x8 V100 24cpu 500GB, 2x4 P100"``.
 
         Raises:
-            InputError: a part that is not of that form.
+            InputError: a part is not of that form.
         """
         machines: list[Machine] = []
         for part in text.split(","):
@@ -100,7 +100,7 @@ class Cluster:
         return cls.build(machines, place=place)
 
     def locality(self, gpus: Ints) -> Locality:
-        """How far apart these GPUs are; a single GPU is an island."""
+        """The locality of these GPUs: how far apart they are; a single GPU counts as an island."""
         if gpus.size <= 1:
             return Locality.ISLAND
         if not _alike(self.machine[gpus]):
@@ -108,13 +108,13 @@ class Cluster:
         return Locality.ISLAND if _alike(self.island[gpus]) else Locality.MACHINE
 
     def gpu_name(self, gpu: int) -> str:
-        """A GPU as users see it: ``a01/3``."""
+        """The name of a GPU for users: ``a01/3``."""
         machine = int(self.machine[gpu])
         return f"{self.machines[machine].name}/{gpu - int(self.machine_start[machine])}"
 
 
 def _alike(numbers: Ints | Rows) -> bool:
-    """Say whether there is but one of them."""
+    """Return whether all these numbers are equal."""
     return bool((numbers == numbers[0]).all())
 
 

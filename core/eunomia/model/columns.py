@@ -1,4 +1,4 @@
-"""Growable tables of numpy columns: the core writes them in place, stages see read-only views of the same memory."""
+"""Growable tables of numpy columns: the core writes to them in place, stages see read-only views of the same memory."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ C = TypeVar("C")
 
 
 def column(dtype: Any, fill: Any, *, width: str | None = None) -> Any:
-    """Declare a column of a table: its dtype, what an empty row holds, and for a matrix the name of its width."""
+    """Declare a column of a table: its dtype, the value in an empty row, and for a matrix the name of its width."""
     return dataclasses.field(metadata={"dtype": dtype, "fill": fill, "width": width})
 
 
 class Table(Generic[C]):
-    """Columns with a row for each living thing; a row is stable while the thing lives and is then used again.
+    """Columns with one row per job, app, user or GPU; a row keeps its number until it is dropped, and is then reused.
 
-    Columns of one dtype are the lines of one block, so that a whole row is emptied at a stroke.
+    Columns of one dtype are the lines of one block, so that a whole row is emptied by one assignment.
 
     Args:
         columns: a dataclass whose fields were declared with ``column``.
@@ -32,24 +32,24 @@ class Table(Generic[C]):
         self._layout = self._lay_out()
         self.used = 0
         self.cells: C
-        """The same memory one cell at a time: plain numbers come out and go in, at half the cost of numpy's."""
+        """The same memory, one cell at a time: cells are plain Python numbers, at half the cost of numpy's scalars."""
         self.live = self._empty(capacity)
         self.view = self._readonly()
 
     @property
     def capacity(self) -> int:
-        """Rows that exist, in use or not."""
+        """Number of rows, in use or not."""
         return self._capacity
 
     def add(self, **values: object) -> int:
-        """Take a row, fill it, and return its number; columns that are not named hold what an empty row holds."""
+        """Take a row, fill it, and return its number; columns that are not given hold the value of an empty row."""
         row, cells = self.take(), self._cells
         for name, item in values.items():
             cells[name][row] = item
         return row
 
     def take(self) -> int:
-        """Take a row, which holds what an empty row holds, and return its number."""
+        """Take an empty row and return its number."""
         if self._free:
             return self._free.pop()
         if self.used == self._capacity:
@@ -58,7 +58,7 @@ class Table(Generic[C]):
         return self.used - 1
 
     def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
-        """Take a row and fill it with another table's, but for the columns given; return its number."""
+        """Take a row, copy a row of another table into it except for the columns given, and return its number."""
         held = {field.name: getattr(source.live, field.name)[row] for field in self._fields}
         made = self.add()
         for name, item in (held | changed).items():
@@ -66,11 +66,11 @@ class Table(Generic[C]):
         return made
 
     def drop(self, row: int) -> None:
-        """Give a row back: it is emptied, and used again later."""
+        """Give a row back: it is emptied and reused later."""
         drop_row((self,), row)
 
     def clear(self, rows: Sequence[int]) -> None:
-        """Have rows hold what an empty row holds; they stay in use."""
+        """Empty rows; they stay in use."""
         if len(rows) == 1:
             for line, empty in self._lines:
                 line[rows[0] :: self._capacity] = empty
@@ -79,14 +79,14 @@ class Table(Generic[C]):
             block[:, rows] = fill[:, None]
 
     def state(self) -> dict[str, Any]:
-        """Everything that ``restore`` needs, as plain values."""
+        """The table's content as plain values, for ``restore``."""
         columns = {field.name: getattr(self.live, field.name)[: self.used].tolist() for field in self._fields}
         return {"used": self.used, "free": list(self._free), "columns": columns}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Hold what ``state`` said."""
+        """Replace the table's content by what ``state`` returned."""
         self.used = 0
-        self.live = self._empty(max(1, int(state["used"])))  # as many rows as GPUs, where rows are GPUs
+        self.live = self._empty(max(1, int(state["used"])))  # exactly one row per GPU, where rows are GPUs
         self.used = int(state["used"])
         self._free = [int(row) for row in state["free"]]
         for field in self._fields:
@@ -99,7 +99,7 @@ class Table(Generic[C]):
         return None if width is None else self._widths[width]
 
     def _lay_out(self) -> list[tuple[Any, list[tuple[str, int, int | None]], Any]]:
-        """By dtype: the block's columns, each with its first line and its width (None: one line), and all fills."""
+        """By dtype: the block's columns, each with its first line and its width (None: one line), and an empty row."""
         by_type: dict[Any, list[Any]] = {}
         for field in self._fields:
             by_type.setdefault(np.dtype(field.metadata["dtype"]), []).append(field)
@@ -127,7 +127,7 @@ class Table(Generic[C]):
             for name, line, width in lines:
                 columns[name] = block[line] if width is None else block[line : line + width].T
         self._lines = [_in_line(block, fill) for block, fill in self._blocks]
-        """Each block in one line, a row of which is every ``capacity``-th place, and what an empty row holds there."""
+        """Each block flattened, where a row is every ``capacity``-th item, and the items of an empty row."""
         self._cells = {name: _cells(made) for name, made in columns.items()}
         self.cells = self._type(**self._cells)
         return self._type(**columns)
@@ -143,13 +143,13 @@ class Table(Generic[C]):
         return self._type(**{field.name: _shut(getattr(self.live, field.name)) for field in self._fields})
 
     def _show(self) -> None:
-        """Point the views at the new memory; whoever holds ``view`` sees it."""
+        """Point the columns of ``view`` at the new memory; the view object stays the same."""
         for field in self._fields:
             setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
 
 
 def take_row(tables: "Iterable[Table[Any]]") -> int:
-    """Take a row of each of these tables, the same of all: they are only ever taken and given back together."""
+    """Take the same row of each of these tables, whose rows are always taken and dropped together."""
     row = 0
     for table in tables:
         row = table._free.pop() if table._free else table.take()
@@ -157,7 +157,7 @@ def take_row(tables: "Iterable[Table[Any]]") -> int:
 
 
 def drop_row(tables: "Iterable[Table[Any]]", row: int) -> None:
-    """Give a row of each of these tables back."""
+    """Give a row back in each of these tables."""
     for table in tables:
         step = table._capacity
         for line, fill in table._lines:
@@ -171,7 +171,7 @@ def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
 
 
 def _cells(column: Any) -> Any:
-    """A column by its cells; one of objects is read and written by itself, and so is a matrix, a row at a time."""
+    """A column by its cells: a memoryview, or the array itself where it holds objects or is a matrix."""
     return column if column.dtype == object or column.ndim > 1 else memoryview(column)
 
 

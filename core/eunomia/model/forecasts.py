@@ -1,10 +1,10 @@
-"""What an app knows of its remaining work (Themis §4.3.1 and §4.3.2): reported by app masters, read by valuations."""
+"""Forecasts of an app's remaining work (Themis §4.3.1 and §4.3.2): app masters report them, valuations read them."""
 
 from eunomia.model.shapes import value
 from eunomia.units import Locality
 
 ASSUMED_SLOWDOWN = (1.0, 1.0, 1.1, 1.3)
-"""Themis' S(G) by locality until it is measured (§4.3.1, footnote 3): island, machine, rack, cluster."""
+"""Themis' S(G) by locality, used until S is measured (§4.3.1, footnote 3): island, machine, rack, cluster."""
 
 
 @value
@@ -12,24 +12,24 @@ class JobForecast:
     """Remaining work of one job of a phase: Themis' ``JobInfo`` (Figure 7)."""
 
     iterations_left: float
-    """Iterations that this phase still asks of the job; 0 when it has done its part."""
+    """Iterations that the job still has to do in this phase; 0: none."""
     seconds_per_iteration: float
-    """Serial time of an iteration in seconds: on one GPU, nothing slowed down."""
+    """Serial time of an iteration in seconds: on one GPU, without slowdown."""
     least: int = 1
-    """Smallest gang the job runs at."""
+    """Smallest gang of the job, in GPUs."""
     most: int = 1
-    """job_demand_max: more GPUs than this make it no faster."""
+    """job_demand_max: more GPUs than this do not speed the job up."""
     slowdown: tuple[float, float, float, float] | None = None
     """Measured S by locality (island, machine, rack, cluster), each at least 1; None: not measured."""
 
     def slowdown_at(self, locality: Locality, assumed: tuple[float, float, float, float] = ASSUMED_SLOWDOWN) -> float:
-        """S(G) of GPUs that far apart, measured or else assumed."""
+        """S(G) at a locality: the measured value, else the assumed one."""
         return (self.slowdown or assumed)[locality]
 
 
 @value
 class Phase:
-    """Jobs that run side by side; the phase ends when the last of them has done its iterations."""
+    """Jobs that run concurrently; the phase ends when the last of them has done its iterations."""
 
     jobs: tuple[JobForecast, ...]
 
@@ -46,17 +46,17 @@ class LossCurve:
 
 @value
 class Forecast:
-    """An app's remaining phases, the current one first, and its work in all.
+    """An app's remaining phases, the current one first, and its total work.
 
-    A single training run is one phase of one job. Successive halving is log2 n + 1 phases: the current one with
-    what each of its jobs still has to do, the later ones with copies of the median job (§4.3.2). Curve stopping is
-    one phase whose jobs end where the most optimistic curve converges.
+    A single training run is one phase of one job. Successive halving is log2 n + 1 phases: the current one holds the
+    remaining work of each of its jobs, the later ones hold copies of the median job (§4.3.2). Curve stopping is one
+    phase whose jobs end where the most optimistic curve converges.
     """
 
     phases: tuple[Phase, ...]
     total_gpu_seconds: float
-    """Themis' B: the work of the whole app in serial GPU-seconds, the part already done included."""
+    """Themis' B: the work of the whole app in serial GPU-seconds, including the work already done."""
     most: int
     """app_demand_max: the most GPUs that the app can use at once in any phase."""
     losses: tuple[LossCurve, ...] = ()
-    """What the losses of its jobs are expected to do, where the app knows; read by valuations of quality (SLAQ)."""
+    """Expected losses of the app's jobs, where the app fits them; read by valuations of quality (SLAQ)."""

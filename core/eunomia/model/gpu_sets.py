@@ -1,4 +1,4 @@
-"""Sets of a few GPUs as ascending arrays: numpy's own set functions cost more than all else done with a gang."""
+"""Set operations on short ascending arrays of GPUs; numpy's own set functions are slower for the sizes of gangs."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ NO_GPUS = np.empty(0, np.int64)
 
 
 def without(gpus: Ints, others: Ints) -> Ints:
-    """Those of the first that are not among the others."""
+    """GPUs of the first set that are not in the other."""
     if gpus.size == 0 or others.size == 0:
         return gpus
     if gpus is others:
@@ -18,7 +18,7 @@ def without(gpus: Ints, others: Ints) -> Ints:
 
 
 def within(gpus: Ints, others: Ints) -> Ints:
-    """Those of the first that are among the others."""
+    """GPUs of the first set that are also in the other."""
     if gpus.size == 0 or others.size == 0:
         return NO_GPUS
     there = set(others.tolist())
@@ -26,7 +26,7 @@ def within(gpus: Ints, others: Ints) -> Ints:
 
 
 def joined(one: Ints, other: Ints) -> Ints:
-    """Those of either, ascending."""
+    """GPUs of either set, ascending."""
     if one.size == 0 or other.size == 0:
         return other if one.size == 0 else one
     return np.array(sorted({*one.tolist(), *other.tolist()}), dtype=np.int64)

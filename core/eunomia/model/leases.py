@@ -1,4 +1,4 @@
-"""Who holds which GPU until when: leases, and a row a GPU that says what is true of it now."""
+"""Leases, and the holdings: one row per GPU with its holder, its successor and its state."""
 
 import dataclasses
 from enum import IntEnum
@@ -13,23 +13,23 @@ class GpuState(IntEnum):
 
     FREE = 0
     OFFERED = 1
-    """On an offer that app masters value; a holder whose lease ended runs on until the offer closes."""
+    """On an offer that app masters value; a holder whose lease has ended keeps running until the offer closes."""
     HELD = 2
     LEAVING = 3
-    """Revoked, not yet given back."""
+    """Revoked and not given back yet."""
     DOWN = 4
 
 
 @reads
 class Holdings:
-    """A row a GPU; -1: none."""
+    """One row per GPU; -1: none."""
 
     app: Rows = column("int32", NONE)
     job: Rows = column("int32", NONE)
-    """The job that runs on it: the lease's own, or the one that the app's tuner put there."""
+    """The job that runs on the GPU: the lease's own, or the one that the app's tuner assigned to it."""
     lease: Ints = column("int64", NONE)
     epoch: Ints = column("int64", NONE)
-    """Of the last order to its holder; a release that acknowledges an older one does not count."""
+    """Epoch of the last order to the holder; a release that acknowledges an older one is ignored."""
     ends_at: Reals = column(float, float("inf"))
     protected_until: Reals = column(float, float("-inf"))
     state: Rows = column("int32", 0)
@@ -37,36 +37,36 @@ class Holdings:
     successor: Ints = column("int64", NONE)
     """The lease that gets the GPU when its holder has given it back."""
     next_app: Rows = column("int32", NONE)
-    """App of the successor; says nothing where there is none."""
+    """App of the successor; meaningless without a successor."""
     next_job: Rows = column("int32", NONE)
-    """Job of the successor's lease; -1: the app divides. It says nothing where there is no successor."""
+    """Job of the successor's lease; -1: the app divides the lease. Meaningless without a successor."""
     cpus: Reals = column(float, 0.0)
     memory_gib: Reals = column(float, 0.0)
 
 
 class LeaseState(IntEnum):
-    """Where a lease stands."""
+    """The state of a lease."""
 
     PENDING = 0
     """Some of its GPUs have not come back from their last holder."""
     ORDERED = 1
-    """All its GPUs are its own; the start is not confirmed."""
+    """The lease holds all its GPUs; the start is not confirmed yet."""
     ACTIVE = 2
     LEAVING = 3
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Lease:
-    """A lease belongs to an app; it names its job where the claim was a job."""
+    """A lease of GPUs to an app; it names a job if the claim was a job's."""
 
     id: int
     epoch: int
     app: int
     """App row."""
     job: int = NONE
-    """Job row; -1: the app divides."""
+    """Job row; -1: the app divides the lease among its jobs."""
     gpus: Ints
-    """The GPUs that it is to have, ascending; those that it has lost already are not among them."""
+    """GPUs that the lease holds or is promised, ascending; GPUs that it is giving back are not included."""
     ends_at: Seconds = NEVER
     protected_until: Seconds = ZERO
     state: LeaseState = LeaseState.PENDING

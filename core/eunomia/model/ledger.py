@@ -1,4 +1,4 @@
-"""Who got what: the sums that every policy asks for, kept by the core so that no plugin counts them again."""
+"""The ledger: time and GPU-seconds that each job and app received, kept by the core for all policies."""
 
 from eunomia.model.columns import column
 from eunomia.model.shapes import lazy, reads
@@ -7,16 +7,16 @@ from eunomia.units import Ints, Reals
 
 @reads
 class JobLedger:
-    """By job row, up to the snapshot's moment. An app's division of its leases among its jobs counts as well."""
+    """By job row, up to the snapshot's time. GPUs that an app's tuner assigned to its jobs count as the jobs' own."""
 
     attained: Reals = column(float, 0.0)
-    """Seconds that it ran."""
+    """Seconds that the job ran."""
     received: Reals = column(float, 0.0, width="gpu_types")
     """[job, GPU type]: GPU-seconds received."""
     waited: Reals = column(float, 0.0)
-    """Seconds that it waited."""
+    """Seconds that the job waited."""
     last_ran: Reals = column(float, float("nan"))
-    """When it last ran; NaN: never."""
+    """Time when the job last ran; NaN: never."""
     starts: Ints = column("int64", 0)
 
 
@@ -27,7 +27,7 @@ class AppLedger:
     gpu_seconds: Reals = column(float, 0.0)
     """GPU-seconds leased."""
     contention: Reals = column(float, float("nan"))
-    """N_avg: the time-weighted mean number of apps in the cluster over the app's life (Themis eq. 1)."""
+    """N_avg: the time-weighted mean number of apps in the cluster over the app's life so far (Themis eq. 1)."""
 
 
 @reads

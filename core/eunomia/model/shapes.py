@@ -1,4 +1,4 @@
-"""The two kinds of value that pass between the core and its plugins, as decorators that type checkers understand."""
+"""Decorators for the kinds of value that pass between the core and its plugins; type checkers understand them."""
 
 import dataclasses
 import functools
@@ -13,29 +13,29 @@ T = TypeVar("T")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 def builds(cls: type[T]) -> type[T]:
-    """Make a value that plugins fill: frozen, slotted, keywords only, compared by identity (arrays have no ``==``)."""
+    """Make a message class, which plugins fill: frozen, slotted, keywords only, compared by identity."""
     return _frozen(cls, equal=False)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def reads(cls: type[T]) -> type[T]:
-    """Make a view that the core fills and plugins read: slotted, keywords only."""
+    """Make a view class, which the core fills and plugins read: slotted, keywords only."""
     make: Callable[[type[T]], type[T]] = dataclasses.dataclass(slots=True, kw_only=True, eq=False)
     return make(cls)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def value(cls: type[T]) -> type[T]:
-    """Make a small value of plain fields: frozen, slotted, keywords only, equal by content."""
+    """Make a class of small values with plain fields: frozen, slotted, keywords only, equal by content."""
     return _frozen(cls, equal=True)
 
 
 def _frozen(cls: type[T], *, equal: bool) -> type[T]:
     """Make a frozen class.
 
-    ``dataclass`` writes and compiles every method as text, most of a command's time of import. Plain classes get
-    methods that need no text, and an ``__init__`` that is compiled when the first of them is made. A class with a
-    parent, or with anything but plain fields and defaults, is left to ``dataclass``.
+    ``dataclass`` generates and compiles the source of every method, which takes most of a command's import time. A
+    plain class gets shared methods instead, and an ``__init__`` that is compiled for its first instance. A class with
+    a parent, or with anything but plain fields and defaults, is left to ``dataclass``.
     """
     made_by_field = any(isinstance(item, dataclasses.Field) for item in vars(cls).values())
     if cls.__bases__ != (object,) or made_by_field or hasattr(cls, "__post_init__") or not vars(cls).get("__doc__"):
@@ -46,8 +46,8 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
     )
     made = bare(cls)
     names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
-    told: Any = made.__dataclass_params__  # type: ignore[attr-defined]
-    told.init, told.repr, told.eq, told.frozen = True, True, equal, True
+    params: Any = made.__dataclass_params__  # type: ignore[attr-defined]
+    params.init, params.repr, params.eq, params.frozen = True, True, equal, True
     methods: dict[str, Any] = {"__init__": _late_init(made), "__repr__": _repr}
     methods |= {"__signature__": _Signature(), "__getstate__": _state, "__setstate__": _restore}
     if equal:
@@ -59,11 +59,11 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
 
 
 def _late_init(cls: type[Any]) -> Callable[..., None]:
-    """An ``__init__`` that makes the real one, which fills the slots straight, when it is first called."""
+    """An ``__init__`` that compiles the real one, which fills the slots directly, on its first call."""
     fields = dataclasses.fields(cls)
     puts: dict[str, Any] = {f"_set_{field.name}": vars(cls)[field.name].__set__ for field in fields}
 
-    def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - it stands for one
+    def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - set as a method of cls
         cls.__init__ = _init(cls, puts)
         cls.__init__(self, **given)
 
@@ -71,7 +71,7 @@ def _late_init(cls: type[Any]) -> Callable[..., None]:
 
 
 class _Signature:
-    """How a class is made, for whoever asks (``inspect.signature``), whether or not one was made already."""
+    """The signature of a class for ``inspect.signature``, also before the class has an instance."""
 
     def __get__(self, _: object, cls: type[Any]) -> inspect.Signature:
         parameters = [
@@ -115,13 +115,13 @@ def _restore(self: Any, state: list[Any]) -> None:
 
 
 def _compared(names: list[str]) -> dict[str, Any]:
-    """Equality and hash by content; of no field, all are equal."""
+    """Equality and hash by content; all instances of a class without fields are equal."""
     content: Callable[[Any], Any] = operator.attrgetter(*names) if len(names) > 1 else _alone(names)
 
-    def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - it stands for one
+    def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - set as a method of the class
         return content(self) == content(other) if type(other) is type(self) else NotImplemented
 
-    def __hash__(self: Any) -> int:  # noqa: N807 - it stands for one
+    def __hash__(self: Any) -> int:  # noqa: N807 - set as a method of the class
         return hash(content(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__}
@@ -132,14 +132,14 @@ def _alone(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
-    """Refuse to change or delete a field."""
+    """Methods that refuse to change or delete a field."""
 
-    def __setattr__(self: Any, name: str, item: Any) -> None:  # noqa: N807 - it stands for one
+    def __setattr__(self: Any, name: str, item: Any) -> None:  # noqa: N807 - set as a method of cls
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(self, name, item)
 
-    def __delattr__(self: Any, name: str) -> None:  # noqa: N807 - it stands for one
+    def __delattr__(self: Any, name: str) -> None:  # noqa: N807 - set as a method of cls
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
         object.__delattr__(self, name)
@@ -148,17 +148,17 @@ def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
 
 
 class Later(functools.partial[Any]):
-    """What a lazy field holds until it is first asked for: the function that makes it."""
+    """The content of a lazy field until it is first read: the function that computes the value."""
 
     __slots__ = ()
 
 
 def lazy(cls: type[Any], *names: str) -> None:
-    """Let fields of such a dataclass be given as ``Later``: they are made when they are first read, and once.
+    """Make fields of a dataclass lazy: a ``Later`` given for one is called once, when the field is first read.
 
     Args:
-        cls: a slotted dataclass; for whoever reads it nothing changes.
-        names: of fields.
+        cls: a slotted dataclass; code that reads its fields sees only the values.
+        names: names of the fields.
     """
     for name in names:
         slot = cls.__dict__[name]
@@ -166,7 +166,7 @@ def lazy(cls: type[Any], *names: str) -> None:
 
 
 def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
-    """Read a slot, and turn ``Later`` in it into what it makes."""
+    """Read a slot, and replace a ``Later`` in it by its value."""
 
     def read(owner: Any) -> Any:
         item = get(owner)

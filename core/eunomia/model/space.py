@@ -1,4 +1,4 @@
-"""Free GPUs as bit sets: one a machine, and for each number of free GPUs the set of machines that have so many."""
+"""Free GPUs as bit sets: one per machine, and for each number of free GPUs the set of machines with that number."""
 
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -10,12 +10,12 @@ from eunomia.units import Bools, Ints
 
 
 class Space:
-    """What is free, kept up to date as GPUs are given and come back; a placement takes from a copy.
+    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy.
 
     Attributes:
-        bits: [machine] its free GPUs; bit i is the machine's i-th.
-        machines: [GPU type][number free] the machines that have so many; bit m is machine m.
-        free: [GPU type] GPUs.
+        bits: [machine] free GPUs of the machine; bit i is the machine's i-th GPU.
+        machines: [GPU type][number of free GPUs] machines with that number; bit m is machine m.
+        free: [GPU type] number of free GPUs.
     """
 
     __slots__ = ("_kind", "_machine", "_start", "bits", "free", "machines")
@@ -41,7 +41,7 @@ class Space:
         return made
 
     def give(self, gpus: Sequence[int]) -> None:
-        """These GPUs are free from now on."""
+        """Mark GPUs as free."""
         if len(gpus) == 1:
             machine = self._machine[gpus[0]]
             self._set(machine, self.bits[machine] | 1 << (gpus[0] - self._start[machine]))
@@ -50,7 +50,7 @@ class Space:
             self._set(machine, self.bits[machine] | bits)
 
     def take(self, gpus: Sequence[int]) -> None:
-        """These GPUs are free no more."""
+        """Mark GPUs as no longer free."""
         if len(gpus) == 1:
             machine = self._machine[gpus[0]]
             self._set(machine, self.bits[machine] & ~(1 << (gpus[0] - self._start[machine])))
@@ -59,7 +59,7 @@ class Space:
             self._set(machine, self.bits[machine] & ~bits)
 
     def best(self, kind: int, gpus: int) -> int:
-        """The machine of a type with the fewest free GPUs of at least so many, the first of them; -1: none."""
+        """Best fit: the first machine of a type with the fewest free GPUs, but at least ``gpus``; -1: none."""
         by_count = self.machines[kind]
         for count in range(gpus, len(by_count)):
             machines = by_count[count]
@@ -68,7 +68,7 @@ class Space:
         return -1
 
     def first(self, machine: int, count: int) -> list[int]:
-        """The first ``count`` free GPUs of a machine; they are not taken yet."""
+        """The first ``count`` free GPUs of a machine; they stay free."""
         bits, start, found = self.bits[machine], self._start[machine], []
         for _ in range(count):
             low = bits & -bits
@@ -77,7 +77,7 @@ class Space:
         return found
 
     def gpus(self) -> Ints:
-        """All that are free, ascending."""
+        """All free GPUs, ascending."""
         found: list[int] = []
         for machine, bits in enumerate(self.bits):
             if bits:
@@ -85,7 +85,7 @@ class Space:
         return np.array(found, dtype=np.int64)
 
     def same(self, other: Self) -> bool:
-        """Say whether the same GPUs are free, by every account."""
+        """Return whether all bit sets and counts are equal."""
         return (self.bits, self.free, self.machines) == (other.bits, other.free, other.machines)
 
     def _by_machine(self, gpus: Iterable[int]) -> Iterable[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What must hold: of a plan before it is adopted, and of the whole state, in tests and on a timer."""
+"""Checks the invariants of allocations and placements before they are planned, and of the whole state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
 class PlanError(EunomiaError):
-    """A plan that breaks an invariant; says which stage's answer did."""
+    """A stage's answer breaks an invariant; ``stage`` names the stage."""
 
     def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
         super().__init__(rule, value=value, place=place)
@@ -35,7 +35,8 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     """Refuse an allocation that no placement could serve.
 
     Raises:
-        PlanError: shares, claims of groups, a claim twice or of nobody, counts that are negative or not whole.
+        PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
+            negative or not whole.
     """
     stage = Stage.ALLOCATION
     if not isinstance(allocation.amount, Grants):
@@ -65,7 +66,7 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
 
 
 def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
-    """Gangs run whole, at sizes on their menus; GPUs that they hold beyond the offer count."""
+    """Refuse a gang that does not run whole at a size on its menu; its GPUs outside the offer count too."""
     sizes = _with_beyond(state, offer, jobs, gpus)
     if menus.have(jobs, sizes):
         return
@@ -76,11 +77,11 @@ def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus
 
 
 def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -> list[int]:
-    """By job, its GPUs and those that it holds beyond the offer."""
+    """By job: its number of GPUs, including those that it holds outside the offer."""
     number = state.job_accounts.cells.lease
     leases = [state.leases.get(number[job]) for job in jobs]
     if not any(leases) or offer.gpus.size == state.cluster.gpus:
-        return gpus  # nothing is beyond it
+        return gpus  # no job holds a GPU outside the offer
     offered = set(offer.gpus.tolist())
     return [
         size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
@@ -89,10 +90,10 @@ def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -
 
 
 def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
-    """Refuse verdicts that say nothing of anybody.
+    """Refuse verdicts on rows that are not in use or with unknown reasons.
 
     Raises:
-        PlanError: rows that are not there, or a reason that is not of the closed set.
+        PlanError: a row that is not in use, or a reason that is not of the closed set.
     """
     rows, reasons = verdicts.rows, verdicts.reasons
     if rows.shape != reasons.shape:
@@ -107,11 +108,11 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
 
 
 def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Refuse a placement that breaks an invariant: only the rows and machines that it touches are looked at.
+    """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
 
     Raises:
-        PlanError: a GPU twice, off the offer, of the wrong type; a size off the menu; pins not honoured; more
-            CPUs or memory than a machine has.
+        PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu; pins
+            are not honoured; a machine has fewer CPUs or less memory than placed on it.
     """
     stage = Stage.PLACEMENT
     if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
@@ -130,7 +131,7 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     placed, named, start = dict[int, int](), rows.tolist(), placement.start.tolist()
     for index, claim in enumerate(claims):
         gpus_of = gpus[start[index] : start[index + 1]]
-        if gpus_of:  # of a claim that gets nothing there is nothing to say
+        if gpus_of:  # a claim without GPUs needs no check
             _check_claim(state, offer, allocation, claim, named[claim], gpus_of)
             placed[named[claim]] = len(gpus_of)
     if allocation.claims.unit is _JOB:
@@ -140,7 +141,7 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
 
 
 def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
-    """Say whether all these GPUs are on the offer."""
+    """Return whether all these GPUs are on the offer."""
     if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
         return False
     if offer.whole:
@@ -181,17 +182,15 @@ def _check_pins(state: State, grants: Grants, claim: int, gpus: Sequence[int]) -
 def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
     waits = job in state.standing.waiting or state.job_accounts.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
-        standing = JobState(int(state.jobs.live.state[job])).name.lower()
-        raise PlanError(
-            Stage.PLACEMENT, "a job that is placed must wait or run", value=standing, place=state.job_id(job)
-        )
+        found = JobState(int(state.jobs.live.state[job])).name.lower()
+        raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=found, place=state.job_id(job))
     wanted = state.jobs.cells.gpu_type[job]
     if wanted != NONE and np.any(state.cluster.gpu_type[list(gpus)] != wanted):
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=state.job_id(job))
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """CPUs and memory of the machines touched, those of other holders who stay included."""
+    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well."""
     cluster, held = state.cluster, state.holdings.live
     others = held.lease[: cluster.gpus] != NONE
     others[placement.gpus] = False
@@ -214,7 +213,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
 
 
 def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
-    """GPUs on offer whose holders keep what the placement gives them, and nothing else of it."""
+    """GPUs on the offer that their holders lose, unless the placement gives them back to the holder."""
     if allocation.rest is Rest.RELEASE:
         return offer.gpus
     holder = state.holdings.live.lease[offer.gpus]
@@ -227,14 +226,14 @@ def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
 
 
 class StateError(EunomiaError):
-    """The state contradicts itself: a fault of the core."""
+    """The state contradicts itself: a defect of the core."""
 
 
 def check_state(state: State) -> None:
     """Check the whole state.
 
     Raises:
-        StateError: what does not hold.
+        StateError: an invariant does not hold; the error names it.
     """
     held, jobs = state.holdings.live, state.jobs.live
     promised: set[int] = set()
@@ -259,17 +258,17 @@ def check_state(state: State) -> None:
 
 
 def _check_kept(state: State) -> None:
-    """What is kept beside the tables must be what follows from them."""
+    """Check the state index and the accounts against the tables."""
     if not state.standing.same(Standing.of(state)):
-        raise StateError("what is kept of who waits and what is free must follow from the tables")
+        raise StateError("the state index must equal the index rebuilt from the tables")
     held, on = state.holdings.live, np.zeros_like(state.job_accounts.live.on)
     gpus = np.flatnonzero(held.job != NONE)
     np.add.at(on, (held.job[gpus], state.cluster.gpu_type[gpus]), 1)
     if not np.array_equal(on, state.job_accounts.live.on):
-        raise StateError("a job's GPUs must be counted right")
+        raise StateError("the number of a job's GPUs must match the GPUs assigned to it")
     apps = np.bincount(held.app[held.app != NONE], minlength=state.app_accounts.capacity)
     if not np.array_equal(apps, state.app_accounts.live.gpus):
-        raise StateError("an app's GPUs must be counted right")
+        raise StateError("the number of an app's GPUs must match the GPUs that it holds")
 
 
 def _gang(state: State, job: int, gpus: int) -> bool:
@@ -285,6 +284,8 @@ def _check_gpu(state: State, gpu: int) -> None:
     if holder != NONE and holder not in state.leases:
         raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
     if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
-        raise StateError("a successor must wait for a holder who leaves", value=f"GPU {gpu}, lease {successor}")
+        raise StateError(
+            "a successor must be a lease that waits for a leaving GPU", value=f"GPU {gpu}, lease {successor}"
+        )
     if held.state[gpu] == GpuState.LEAVING and gpu not in state.leaving.get(holder, set()):
-        raise StateError("a lease must know the GPUs that it has to give back", value=f"GPU {gpu}")
+        raise StateError("a leaving GPU must be listed with its lease", value=f"GPU {gpu}")

@@ -1,4 +1,4 @@
-"""``--strict-plugins``, or ``EUNOMIA_STRICT_PLUGINS=1``: what is contained otherwise fails, for tests of plugins."""
+"""``--strict-plugins`` or ``EUNOMIA_STRICT_PLUGINS=1``, for tests: faults of plugins are raised, not contained."""
 
 import os
 from types import MappingProxyType
@@ -8,17 +8,17 @@ import numpy as np
 
 
 def is_strict() -> bool:
-    """Say whether faults of plugins are to fail, and plugins to be frozen once they are made."""
+    """Return whether faults of plugins are raised, and plugins are frozen once they are made."""
     return os.environ.get("EUNOMIA_STRICT_PLUGINS", "") not in ("", "0")
 
 
 def freeze(plugin: Any) -> None:
-    """Keep a plugin from changing its attributes: they cannot be set, and lists, dicts, sets and arrays not filled.
+    """Make a plugin's attributes read-only, and the lists, dicts, sets and arrays that they hold as well.
 
-    A cache stays possible, in an object of a class of its own: what the snapshot alone determines may be kept.
+    An attribute of any other class is left writable, for caches of values that follow from the snapshot alone.
 
     Args:
-        plugin: an instance; it becomes one of a subclass that refuses to be changed.
+        plugin: an instance; its class is replaced by a subclass that refuses changes.
     """
     for name, item in getattr(plugin, "__dict__", {}).items():
         object.__setattr__(plugin, name, frozen(item))
@@ -29,7 +29,7 @@ def freeze(plugin: Any) -> None:
 
 
 def frozen(item: Any) -> Any:
-    """A value whose containers and arrays cannot be changed; objects of other classes are left as they are."""
+    """Copy a value with its containers and arrays made read-only; objects of other classes are left as they are."""
     if type(item) is dict:
         return MappingProxyType({key: frozen(part) for key, part in item.items()})
     if type(item) in (list, tuple):

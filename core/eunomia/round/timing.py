@@ -1,4 +1,4 @@
-"""When a round is due, and when the next step is due without news."""
+"""Decides when a round is due, and when the next step is due if no event comes."""
 
 import math
 
@@ -12,10 +12,10 @@ _BOUNDARY, _LEASE_ENDED, _WAKE = Cause.BOUNDARY, Cause.LEASE_ENDED, Cause.WAKE
 
 
 class Timing:
-    """The triggers of some stages; what the allocation declares is asked for once.
+    """The triggers of a profile's stages; the allocation's own triggers are asked for once.
 
     Args:
-        stages: who serves.
+        stages: the stages in use.
     """
 
     __slots__ = ("known", "stages")
@@ -26,10 +26,10 @@ class Timing:
         """The triggers; None: the allocation has not been asked yet."""
 
     def declared(self, state: State) -> Triggers:
-        """What the allocation declares, with what the profile overrides.
+        """The triggers that the allocation declares, overridden by the profile's settings.
 
         Raises:
-            StageFaultError: the allocation cannot say; it is asked again.
+            StageFaultError: the allocation failed to declare its triggers; the next call asks it again.
         """
         if self.known is None:
             declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
@@ -40,7 +40,7 @@ class Timing:
         return self.known
 
     def due(self, state: State) -> frozenset[Cause]:
-        """Causes of the round that is due now; empty: none is."""
+        """Causes of the round that is due now; empty: no round is due."""
         triggers = self.known or self._known(state)
         if state.guards and state.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
@@ -48,7 +48,7 @@ class Timing:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
             state.cause(_BOUNDARY)
             return frozenset(state.causes)
-        if _BOUNDARY in state.causes:  # an executor's round is over
+        if _BOUNDARY in state.causes:  # an executor's round has ended
             return frozenset(state.causes)
         if state.now >= state.stage_wake_at:
             state.cause(_WAKE)
@@ -58,7 +58,7 @@ class Timing:
         return frozenset()
 
     def next(self, state: State) -> Seconds:
-        """When the next step is due without news."""
+        """Time when the next step is due if no event comes."""
         triggers, now, standing = self.known or self._known(state), state.now, state.standing
         wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
         if state.ends:
@@ -67,10 +67,10 @@ class Timing:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
             if state.causes and (_BOUNDARY in state.causes or state.causes & triggers.on):
-                # What came while an offer was out is due at once: at the next moment that there is.
+                # A cause that came while an offer was open is due at once: at the next representable time.
                 soon = Seconds(math.nextafter(now, math.inf))
                 wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
-            if triggers.every is not None and state.job_rows:  # an empty cluster sleeps
+            if triggers.every is not None and state.job_rows:  # no periodic steps in an empty cluster
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
             if standing.waiting and state.guards:
                 wake_at = _sooner(state.next_guard(), now, wake_at)
@@ -85,15 +85,15 @@ class Timing:
         try:
             return self.declared(state)
         except StageFaultError:
-            return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round says so
+            return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round reports the fault
 
 
 def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
-    """The sooner of two times, where the first is still to come."""
+    """The earlier of two times; the first counts only if it is later than now."""
     return time if now < time < than else than
 
 
 def _unguarded(state: State, triggers: Triggers) -> bool:
-    """Forget the protected parts that are past; say whether somebody waits who may now get what was protected."""
+    """Drop the protected parts that have ended; return whether a waiting job may get their GPUs now."""
     freed = state.take_unguarded()
     return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.standing.overdue))

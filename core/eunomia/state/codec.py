@@ -91,7 +91,7 @@ def decode(made: Json) -> Any:
                 return reader(made)
             except (TypeError, ValueError, AttributeError, KeyError) as error:
                 raise InputError(f"an encoded {tag} must be readable", value=str(made)[:80]) from error
-    raise InputError("an encoded value must say what it is", value=str(sorted(made))[:80])
+    raise InputError("an encoded value must name its type", value=str(sorted(made))[:80])
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

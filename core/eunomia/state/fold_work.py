@@ -113,7 +113,7 @@ def adapted(fold: Folding, event: Adapted) -> None:
 def round_ended(fold: Folding, event: RoundEnded) -> None:
     """Subtract from the ledger the time for which jobs were idle in their executor's round."""
     if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
-        raise EventError("a round must say of each job how long it was idle", value=str(event.idle_seconds))
+        raise EventError("the end of a round must give the idle seconds of each job", value=str(event.idle_seconds))
     state = fold.state
     for job, idle in zip(event.jobs, event.idle_seconds, strict=True):
         row = state.job_row(job)

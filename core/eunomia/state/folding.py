@@ -50,14 +50,14 @@ class Folding:
         """Row of an app that has not ended; EventError if there is none of this id."""
         row = self.state.app_rows.get(app, NONE)
         if row == NONE or self.state.app_accounts.cells.ended[row]:
-            raise EventError("an event must name an app that is here", value=f'"{app}"')
+            raise EventError("an event must name an app that has not ended", value=f'"{app}"')
         return row
 
     def job(self, job: JobId) -> int:
         """Row of a job; EventError if there is none of this id."""
         row = self.state.job_rows.get(job, NONE)
         if row == NONE:
-            raise EventError("an event must name a job that is here", value=f'"{job}"')
+            raise EventError("an event must name a job that has not ended", value=f'"{job}"')
         return row
 
     def time(self, at: Seconds) -> Seconds:
