@@ -84,7 +84,7 @@ class Arbiter:
 
     def _step(self, now: Seconds, events: Iterable[Event]) -> Decision:
         folded = self._fold(now, events)  # 1. what happened; leases that are over
-        if self.state.open is not None:  # an offer is out with app masters
+        if self.state.open is not None:  # an offer is open to app masters
             closing = closing_of(self.state)
             if closing is None:
                 return self._rest(folded)
@@ -203,7 +203,7 @@ class Arbiter:
         """Continue the round of an offer that closes: every bid is in, or its deadline has passed."""
         number = closing.offer.id
         close_offer(self.state)
-        causes = frozenset({Cause.WAKE})  # what happened meanwhile stays a cause of the next round
+        causes = frozenset({Cause.WAKE})  # causes noted since the offer was opened are kept for the next round
         return self._decide(folded, causes, closing, closed=number)
 
     def _decide(

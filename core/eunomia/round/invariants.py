@@ -148,7 +148,7 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
         held, now = state.holdings.cells, state.now
         if {held.state[gpu] for gpu in numbers} == {_FREE}:
             return True
-        if offer.scope is Scope.ALL and not any(state.leaving.values()):  # so none has a successor
+        if offer.scope is Scope.ALL and not any(state.leaving.values()):  # only a leaving GPU has a successor
             return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
     return bool(reached(state, offer, gpus).all())
 
@@ -213,7 +213,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
 
 
 def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
-    """GPUs on the offer that their holders lose, unless the placement gives them back to the holder."""
+    """GPUs on the offer whose holders keep only what the placement gives them."""
     if allocation.rest is Rest.RELEASE:
         return offer.gpus
     holder = state.holdings.live.lease[offer.gpus]

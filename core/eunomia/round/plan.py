@@ -271,7 +271,7 @@ class _Terms:
         if isinstance(protected, np.ndarray):
             protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
         if self._rounds.protected is not None:
-            protected = min(self._rounds.protected, length)  # the first part of a lease is no longer than the lease
+            protected = min(self._rounds.protected, length)  # the protected part cannot outlast the lease
         return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED
 
 

@@ -241,7 +241,7 @@ def lease_of(stages: Stages) -> Seconds:
 
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
-    """Renew overdue leases for one term; with ``beyond``, only leases with no GPU among those."""
+    """Renew overdue leases for one term; with ``beyond``, only leases that hold none of those GPUs."""
     ended, ends_at = [state.leases[number] for number in sorted(state.standing.overdue)], state.now + lease_of(stages)
     return [
         Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)

@@ -15,7 +15,7 @@ def is_strict() -> bool:
 def freeze(plugin: Any) -> None:
     """Make a plugin's attributes read-only, and the lists, dicts, sets and arrays that they hold as well.
 
-    An attribute of any other class is left writable, for caches of values that follow from the snapshot alone.
+    An object of any other class stays writable, so that a plugin can cache values that follow from the snapshot alone.
 
     Args:
         plugin: an instance; its class is replaced by a subclass that refuses changes.

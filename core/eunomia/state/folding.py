@@ -77,7 +77,7 @@ class Folding:
             self.leave(lease, lease.gpus)
 
     def undivide(self, job: int) -> None:
-        """Take the job off the GPUs that its app's tuner gave it."""
+        """Take the job off the GPUs that its app's tuner assigned to it."""
         if self.state.job_accounts.live.lease[job] == NONE:
             self.state.clear(job)
             self.state.job_accounts.live.gpus[job] = 0

@@ -89,7 +89,7 @@ def stop_clock(state: State, job: int, at: float | None = None) -> None:
 
 
 def _stop_job(state: State, lease: Lease) -> None:
-    """Stop the job of a lease that lost all its GPUs; a job that held none of them waits again."""
+    """Stop the job of a lease that lost all its GPUs; a job without a GPU to give back waits again."""
     if lease.job == NONE or lease.gpus.size:
         return
     stop_clock(state, lease.job)
