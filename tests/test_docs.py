@@ -16,6 +16,11 @@ MODULE = re.compile(r"python -m (eunomia[\w.]*)")
 CHAOS = re.compile(r"(PYTHONPATH=tests )?python -m (chaos[\w.]*)")
 
 
+SIMULATION = re.compile(r"^\$ eunomia simulate (?:.*\\\n)*.*$", re.MULTILINE)  # with its continuation lines
+COMPARISON = re.compile(r"\bsimulate\([^`]*?policies=\[[^\]]*,[^)]*\)", re.DOTALL)
+NOT_MODELLED = "not modelled"
+
+
 def ids(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -64,3 +69,26 @@ def test_the_index_of_decisions_names_every_record() -> None:
     index = (records / "README.md").read_text()
     for record in records.glob("0*.md"):
         assert f"]({record.name})" in index, record.name
+
+
+def without_costs(text: str) -> list[str]:
+    """Simulations without costs on a page, apart from sketches and, where the page says so, a peer's rules."""
+    said = NOT_MODELLED in text
+    commands = [match for match in SIMULATION.findall(text) if not match.endswith("...")]
+    free = [command for command in commands if "--cost " not in command and not (said and "--rules " in command)]
+    return free + [call for call in COMPARISON.findall(text) if "options=" not in call]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_simulations_on_a_page_model_costs_or_say_not_modelled(page: Path) -> None:
+    assert without_costs(page.read_text()) == []
+
+
+def test_a_simulation_without_costs_is_found() -> None:
+    free = '$ eunomia simulate a.trace --cluster "2x8 V100" \\\n    --policy las --policy srtf'
+    rules = f"{free} --rules gavel"
+    call = 'result = simulate(\n    trace, "1x1 V100", policies=["fifo", "las"]\n)'
+    assert without_costs(f"```console\n{free}\n```\n```python\n{call}\n```\n") == [free, call.removeprefix("result = ")]
+    assert without_costs(f"{free} --cost start=30s\n{call[:-2]}, options=costs\n)\n") == []
+    assert without_costs(f"{rules}\n") == [rules]
+    assert without_costs(f"{rules}\nOther costs are not modelled.\n") == []
