@@ -1,5 +1,6 @@
 """Documents against the code: link targets, commands and modules that pages name exist."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ CHAOS = re.compile(r"(PYTHONPATH=tests )?python -m (chaos[\w.]*)")
 
 
 SIMULATION = re.compile(r"^\$ eunomia simulate (?:.*\\\n)*.*$", re.MULTILINE)  # with its continuation lines
-COMPARISON = re.compile(r"\bsimulate\([^`]*?policies=\[[^\]]*,[^)]*\)", re.DOTALL)
+PYTHON = re.compile(r"^```python.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_MODELLED = "not modelled"
 
 
@@ -76,7 +77,13 @@ def without_costs(text: str) -> list[str]:
     said = NOT_MODELLED in text
     commands = [match for match in SIMULATION.findall(text) if not match.endswith("...")]
     free = [command for command in commands if "--cost " not in command and not (said and "--rules " in command)]
-    return free + [call for call in COMPARISON.findall(text) if "options=" not in call]
+    return free + [ast.unparse(call) for block in PYTHON.findall(text) for call in calls_without_options(block)]
+
+
+def calls_without_options(block: str) -> list[ast.Call]:
+    calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+    simulations = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "simulate"]
+    return [call for call in simulations if "options" not in {keyword.arg for keyword in call.keywords}]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
@@ -87,8 +94,8 @@ def test_simulations_on_a_page_model_costs_or_say_not_modelled(page: Path) -> No
 def test_a_simulation_without_costs_is_found() -> None:
     free = '$ eunomia simulate a.trace --cluster "2x8 V100" \\\n    --policy las --policy srtf'
     rules = f"{free} --rules gavel"
-    call = 'result = simulate(\n    trace, "1x1 V100", policies=["fifo", "las"]\n)'
-    assert without_costs(f"```console\n{free}\n```\n```python\n{call}\n```\n") == [free, call.removeprefix("result = ")]
-    assert without_costs(f"{free} --cost start=30s\n{call[:-2]}, options=costs\n)\n") == []
+    call = "simulate(trace, '1x1 V100', policies=['fifo', 'las'])"
+    assert without_costs(f"```console\n{free}\n```\n```python\nresult = {call}\n```\n") == [free, call]
+    assert without_costs(f"{free} --cost start=30s\n```python sketch\n{call[:-1]}, options=costs)\n```\n") == []
     assert without_costs(f"{rules}\n") == [rules]
     assert without_costs(f"{rules}\nOther costs are not modelled.\n") == []
