@@ -81,7 +81,8 @@ def without_costs(text: str) -> list[str]:
 
 
 def calls_without_options(block: str) -> list[ast.Call]:
-    calls = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+    tree = ast.parse(block if "simulate(" in block else "")  # signatures of the reference are no statements
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     simulations = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "simulate"]
     return [call for call in simulations if "options" not in {keyword.arg for keyword in call.keywords}]
 
