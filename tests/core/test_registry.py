@@ -133,6 +133,29 @@ def test_an_installed_plugin_cannot_take_a_built_in_name(monkeypatch: pytest.Mon
     assert [row.status for row in rows if row.found.name == "fifo" and row.found.origin == "eunomia"] == [Status.OK]
 
 
+def test_a_file_cannot_take_a_built_in_name(write: Write) -> None:
+    path = write(GOOD.replace('"lottery"', '"fifo"'))
+    with pytest.raises(InputError) as refused:
+        Registry.find(paths=[path], installed=False)
+    rule = f"a plugin must have a name of its own, and {DEFAULT_PLUGINS['fifo']} has this one"
+    assert str(refused.value) == f'{rule}, but got "fifo" ({path}:Lottery)'
+
+
+def test_two_files_cannot_share_a_name(write: Write) -> None:
+    first, second = write(GOOD), write(GOOD, name="second.py")
+    with pytest.raises(InputError) as refused:
+        Registry.find(paths=[first, second], installed=False)
+    assert f"{first}:Lottery" in refused.value.rule
+    assert refused.value.place == f"{second}:Lottery"
+    assert "lottery" in Registry.find(paths=[first, first], installed=False)
+
+
+def test_a_file_replaces_an_installed_plugin(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = Found(name="lottery", target="elsewhere:Lottery", origin="eunomia-lottery")
+    monkeypatch.setattr("eunomia.platform.registry._entry_points", lambda: [installed])
+    assert Registry.find(paths=[write(GOOD)]).listed("lottery").found.origin == "stranger.py"
+
+
 def test_a_registry_travels_to_another_process(write: Write) -> None:
     registry = Registry.find(paths=[write(GOOD)], installed=False)
     registry.load("lottery")

@@ -118,6 +118,46 @@ def test_a_reader_hears_its_options() -> None:
     assert RunData.load(Path("out")).jobs.height == 3
 
 
+@pytest.mark.parametrize(
+    ("source", "setting", "said"),
+    [
+        (
+            ["--workload", "gavel"],
+            "jobs=4",
+            'the generator must begin with gavel., but got "jobs"; did you mean "gavel.jobs"?',
+        ),
+        (["--workload", "gavel"], "job=4", 'but got "job"; did you mean "gavel.jobs"? (--set job)'),
+        (["jobs.csv"], "first_jobs=4", 'but got "first_jobs"; did you mean "trace.first_jobs"? (--set first_jobs)'),
+    ],
+)
+def test_a_setting_without_its_owner_is_refused_with_the_owner(
+    source: list[str], setting: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *source, "--set", setting, "--cluster", "2x2 V100"]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("eunomia-out").exists()
+
+
+def test_a_trace_without_any_speed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("slow.csv").write_text("job,arrival_seconds,most_gpus,iterations,model\na,0,1,100,resnet50\n")
+    command = ["simulate", "slow.csv", "--cluster", "2x2 V100", "--policy", "fifo", "--out", "out"]
+    assert run(command) == 2
+    rule = "a trace must have the column seconds_per_iteration, or --speeds must give the speeds of its models"
+    assert f"{rule}, but got neither (slow.csv)" in capsys.readouterr().err
+    assert not Path("out").exists()
+    assert run([*command, "--speeds", "analytic"]) == 0
+
+
+def test_the_default_policy_is_named_in_help_and_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--out", "out") == 0
+    assert "themis, seed 0" in capsys.readouterr().err
+    assert run(["simulate", "--help"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "By default EUNOMIA_POLICY, else themis." in words
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "simulate.md"
+    assert "`EUNOMIA_POLICY`, else `themis`" in page.read_text()
+
+
 def test_a_workload_is_generated_with_each_seed(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--workload", "themis1", "--set", "themis1.apps=2", "--cluster", "2x4 V100", "--policy", "fifo"]
     assert run(["simulate", *arguments, "--seeds", "0,1", "--out", "out", "--no-report"]) == 0

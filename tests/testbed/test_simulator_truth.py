@@ -15,6 +15,7 @@ from eunomia.state.show import show
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import Engine, Failures, Outage, Reports, SimulationOptions, simulate_one
+from eunomia_testbed.simulator.truth import UNKNOWN_SPEED
 from eunomia_testbed.workload import Regime
 
 TWO = Cluster.parse("2x2 V100")
@@ -53,7 +54,7 @@ def test_a_job_that_runs_nowhere_here_is_rejected() -> None:
     workload = runs([(0.0, 1, 10.0), (0.0, 1, 10.0)], models=["net", "big"])
     run = watched(workload, "1x1 K80", "fifo", models=Halved())
     assert run.state.tolist() == ["finished", "rejected"]
-    assert run.dropped[0].rule == "a job must have a known speed on a type of the cluster"
+    assert run.dropped[0].rule == UNKNOWN_SPEED
 
 
 def test_a_job_put_where_it_makes_no_step_is_told_of() -> None:

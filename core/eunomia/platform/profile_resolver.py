@@ -29,7 +29,7 @@ FALLBACK: Final[Mapping[str, str]] = {
     "placement": "packed",
 }
 """What the arbiter serves by when the chosen profile has failed too often."""
-_TOP = ("summary", "stages", "rounds", "plugins", "observers")
+TOP_KEYS = ("summary", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
 
@@ -60,7 +60,7 @@ class Cast:
         Raises:
             InputErrors: everything that is wrong.
         """
-        self.errors += unknown_keys(self.merged, (), _TOP)
+        self.errors += unknown_keys(self.merged, (), TOP_KEYS)
         self.rounds = read_rounds(self.merged, self.errors)
         self._check_tables()
         for stage in SINGLE_STAGES:

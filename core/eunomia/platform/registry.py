@@ -124,8 +124,11 @@ class Registry:
         """Find plugins: built-in, installed, and in files.
 
         Args:
-            paths: Python files, each with one or more plugin classes; they replace plugins of the same name.
+            paths: Python files, each with one or more plugin classes; they replace installed plugins of the same name.
             installed: whether to search installed distributions (``--no-plugins`` turns it off).
+
+        Raises:
+            InputError: a file cannot be used, or its plugin has the name of a built-in one or of one in another file.
         """
         found = {name: Found(name=name, target=target, version=__version__) for name, target in DEFAULT_PLUGINS.items()}
         failed: list[tuple[Found, str]] = []
@@ -134,10 +137,7 @@ class Registry:
                 failed.append((item, f'a plugin must have a name of its own, but "{item.name}" is taken'))
             else:
                 found[item.name] = item
-        for path in paths:
-            for item in _in_file(Path(path)):
-                found[item.name] = item
-        return cls(found, failed)
+        return cls(found | _in_files(map(Path, paths)), failed)
 
     def adding(self, *kinds: type[Any]) -> "Registry":
         """Return a registry with these plugins and further classes of this process, for tests of a policy."""
@@ -309,6 +309,23 @@ def _file_module(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def _in_files(paths: Iterable[Path]) -> dict[str, Found]:
+    """Return the plugins of all files by name.
+
+    Raises:
+        InputError: a name is that of a built-in plugin or of a plugin in another file; or see ``_in_file``.
+    """
+    found: dict[str, Found] = {}
+    for path in paths:
+        for item in _in_file(path):
+            holder = DEFAULT_PLUGINS.get(item.name) or (found[item.name].target if item.name in found else item.target)
+            if holder != item.target:
+                rule = f"a plugin must have a name of its own, and {holder} has this one"
+                raise InputError(rule, value=f'"{item.name}"', place=item.target)
+            found[item.name] = item
+    return found
 
 
 def _in_file(path: Path) -> list[Found]:

@@ -14,7 +14,7 @@ from eunomia.words import did_you_mean, shown
 from eunomia_testbed.commands.outages import check_machines, failures_of
 from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
 from eunomia_testbed.commands.simulate_flags import Flags
-from eunomia_testbed.commands.source import Request, Source, read_source
+from eunomia_testbed.commands.source import Request, Source, check_owner, read_source
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
@@ -79,6 +79,7 @@ def _cluster_text(given: str | None) -> str:
 
 def _profiles(flags: Flags, peer: Peer | None) -> dict[str, Profile]:
     settings = [text for text in flags.settings or () if not text.startswith(flags.owner)]
+    check_owner(settings, flags.workload)
     made: dict[str, Profile] = {}
     for policy in flags.policy or [os.environ.get("EUNOMIA_POLICY") or "themis"]:
         profile = Profile.load(policy, settings=settings)

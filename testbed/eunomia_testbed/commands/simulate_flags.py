@@ -18,7 +18,11 @@ class Flags:
     ] = None
     cluster: Annotated[str | None, typer.Option(help='Such as "4x8 V100", or a cluster file.')] = None
     policy: Annotated[
-        list[str] | None, typer.Option(help="A preset, a profile file or plugins (A, A+B); may be given several times.")
+        list[str] | None,
+        typer.Option(
+            help="A preset, a profile file or plugins (A, A+B); may be given several times. "
+            "By default EUNOMIA_POLICY, else themis."
+        ),
     ] = None
     settings: Annotated[
         list[str] | None,

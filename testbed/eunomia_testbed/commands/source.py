@@ -1,14 +1,19 @@
 """Where a simulation's workload comes from: a trace or a generator; and how fast its jobs really are."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds, value
 from eunomia.platform.cluster_file import ClusterFile
 from eunomia.platform.layers import is_file
+from eunomia.platform.profile_resolver import TOP_KEYS
 from eunomia.units import Locality
+from eunomia.words import closest, shown
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile, sha256_of
 from eunomia_testbed.workload import Workload
@@ -69,6 +74,36 @@ def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) ->
     return _generate(request, cluster, seeds)
 
 
+def check_owner(settings: Sequence[str], workload: str | None) -> None:
+    """Reject settings that lack the prefix of the reader or the generator (``jobs=4`` instead of ``gavel.jobs=4``).
+
+    Args:
+        settings: those for the profiles, ``KEY=VALUE``.
+        workload: the generator's name; None: the jobs come from a trace.
+
+    Raises:
+        InputError: a key is close to an option of the reader or generator, and to no key of a profile.
+    """
+    for text in settings:
+        key = text.partition("=")[0].strip()
+        meant = closest(key, _options_of(workload)) if "." not in key and key not in TOP_KEYS else None
+        if meant is not None:
+            owner = workload or "trace"
+            rule = f"a setting of the {'trace reader' if workload is None else 'generator'} must begin with {owner}."
+            hint = f'{shown(key)}; did you mean "{owner}.{meant}"?'
+            raise InputError(rule, value=hint, place=f"--set {key}")
+
+
+def _options_of(workload: str | None) -> Sequence[str]:
+    if workload is None:
+        from eunomia_testbed.commands.reading import ReaderFlags
+
+        return [field.name for field in dataclasses.fields(ReaderFlags)]  # type: ignore[arg-type]
+    from eunomia_testbed.generators import describe_generator
+
+    return list(describe_generator(workload))
+
+
 def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
     from eunomia_testbed.commands.reading import reader_options
     from eunomia_testbed.traces import read_trace
@@ -76,15 +111,24 @@ def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Sourc
     path = request.trace or "-"
     more = reader_options(request.options)
     workload = read_trace(path, format=request.format, throughputs=request.throughputs, strict=request.strict, **more)
+    models = _models(request, cluster)
+    _check_speeds(workload, models)
     dropped = len({(each.file, each.line) for each in workload.dropped})
     heading = f"{workload.name}: {workload.size} jobs read, {dropped} dropped ({workload.source} format)"
     return Source(
         workloads=dict.fromkeys(seeds, workload),
-        models=_models(request, cluster),
+        models=models,
         inputs=_inputs(path, request.throughputs, request.speeds),
         heading=heading,
         notes=workload.notes,
     )
+
+
+def _check_speeds(workload: Workload, models: PerformanceModel | None) -> None:
+    """Reject a trace in which no job has a speed, since no policy could run any of them."""
+    if models is None and not workload.regimes and bool(np.isnan(workload.jobs.seconds_per_iteration).all()):
+        rule = "a trace must have the column seconds_per_iteration, or --speeds must give the speeds of its models"
+        raise InputError(rule, value="neither", place=workload.name)
 
 
 def _generate(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:

@@ -16,6 +16,9 @@ from eunomia_testbed.workload.adaptation import named_model, split_model
 ONE_REGIME: tuple[Regime, ...] = ()
 UNKNOWN_MODEL: Final = ""
 """The model name of a neighbour whose model is unknown."""
+UNKNOWN_SPEED: Final = (
+    "a job's speed on a GPU type of the cluster must be known, from seconds_per_iteration or from its model in --speeds"
+)
 
 
 class Speeds:
@@ -313,7 +316,7 @@ class Speeds:
             elif not self._ideal(job) < math.inf:
                 model = self._model[job]
                 text = "none" if model < 0 else f'"{self._workload.models[model]}"'
-                found.append(Unfit(job=job, rule="a job must have a known speed on a type of the cluster", value=text))
+                found.append(Unfit(job=job, rule=UNKNOWN_SPEED, value=text))
         return found
 
 
