@@ -50,9 +50,10 @@ def _slots(gpus: object) -> str:
 
 def _outbid(app: str, mine: Entry, lines: list[Entry]) -> str:
     winners = [_gain(line, "rho_won") for line in lines if line["gpus_won"]]
-    to = ", ".join(winners) if winners else "no app"
-    own = "it could use none of them" if mine["rho_least"] is None else _gain(mine, "rho_least")
-    return f"{_slots(mine['gpus_offered'])} went to the apps that gain most together: {to}; {own}."
+    own = f"{app} could use none of them" if mine["rho_least"] is None else _gain(mine, "rho_least")
+    if not winners:
+        return f"No app won any of {_slots(mine['gpus_offered'])}; {own}."
+    return f"{_slots(mine['gpus_offered'])} went to the apps that gain most together: {', '.join(winners)}; {own}."
 
 
 def _shared(app: str, mine: Entry) -> str:
@@ -69,5 +70,7 @@ def _held_back(app: str, mine: Entry) -> str:
 
 
 def _not_offered(app: str, lines: list[Entry]) -> str:
-    worse = ", ".join(f"{line['app']} ρ {float(line['rho_now'] or 0.0):.2f}" for line in lines if line["bid"])
-    return f"The offer went to the apps with the worst ρ: {worse}; {app} has a better one."
+    worse = [f"{line['app']} ρ {float(line['rho_now'] or 0.0):.2f}" for line in lines if line["bid"]]
+    if not worse:
+        return f"The offer went to no app: {app} and all others could use none of the free GPUs."
+    return f"The offer went to the apps with the worst ρ: {', '.join(worse)}; {app} was not among them."

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from eunomia import ByBundle, Decision, Menus, Offer, Reason, Seconds, Snapshot, Unit, Valuations
+from eunomia import Allocation, ByBundle, Decision, Menus, Offer, Reason, Seconds, Snapshot, Unit, Valuations
 from eunomia.contract.bundles import Bundle, Part, offer_classes
 from eunomia.contract.decisions import RecordTable
 from eunomia.contract.options import make_options
@@ -270,20 +270,30 @@ def test_nothing_is_divided_by_zero_where_nothing_is_known() -> None:
     assert allocation.amount.gpus.tolist() == [1]  # done by its own account, yet it waits: left over to it
 
 
+def decided(allocation: Allocation) -> Decision:
+    """The decision of round 2 with the auction's record."""
+    assert allocation.record is not None
+    table = RecordTable(plugin="themis", table=allocation.record.table, columns=dict(allocation.record.columns()))
+    return Decision(now=Seconds(100.0), round=2, version=Version(1), records=(table,))
+
+
+def test_an_auction_without_bidders_is_explained_without_an_empty_list() -> None:
+    plugin, world = themis(), World("1x2 V100")
+    world.app("wide", forecast=forecast(400.0, most=4)).job("wide/0", gpus=4)
+    allocation, _, valuations = auction(plugin, world, now=100.0, number=2)
+    assert valuations.claims.rows.size == 0
+    said = plugin.eunomia_explain(world.snapshot(101.0), decided(allocation), JobId("wide/0"))
+    assert said is not None
+    assert said.text == "The offer went to no app: wide and all others could use none of the free GPUs."
+
+
 def test_why_a_job_waits() -> None:
     plugin, world = themis(fairness_knob=0.0), World("1x2 V100")
     for number, seconds in enumerate((400.0, 800.0, 4000.0)):
         world.app(f"app{number}", contention=3.0, forecast=forecast(seconds, most=2))
         world.job(f"app{number}/0", gpus=2)
     allocation, _, _ = auction(plugin, world, now=100.0, number=2)
-    decision = Decision(
-        now=Seconds(100.0),
-        round=2,
-        version=Version(1),
-        records=(
-            RecordTable(plugin="themis", table=allocation.record.table, columns=dict(allocation.record.columns())),
-        ),
-    )
+    decision = decided(allocation)
     snapshot = world.snapshot(101.0)
     texts = [plugin.eunomia_explain(snapshot, decision, JobId(f"app{number}/0")) for number in range(3)]
     assert all(text is not None for text in texts)
