@@ -96,6 +96,14 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
         assert line in said(capfd, "apps", *state)
         facts = json.loads(said(capfd, "apps", "--json", *state))
         assert facts["missing_slots"] == [{"node": missing.node, "slot": 3, "gpu_type": "cpu"}]
+        widest = said(capfd, "submit", str(app_file(tmp_path, "later", 4)), *state)
+        assert "No job of it can start: it needs 4 slots, and 3 of 4 are there." in widest
+        assert line in widest
+        assert "No job" not in said(capfd, "submit", str(app_file(tmp_path, "fits", 3)), *state)
+        answer = json.loads(said(capfd, "submit", "--json", str(app_file(tmp_path, "plain", 1)), *state))
+        assert answer["missing_slots"] == facts["missing_slots"]
+        for name in ("later", "fits", "plain"):
+            arbiter.cancel(name)
         explained = said(capfd, "explain", "wide", *state)
         assert "no_size_fits" in explained
         assert "It needs at least 4 slots; the cluster has 3 in service of 4 (1 down)" in explained

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia_appmaster.client import Client, Ended
-from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, number
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 FAILED = 1
@@ -29,17 +30,18 @@ def submit(
     with Client(address, state_dir=state_dir) as client:
         path = Path.cwd() / "stdin.toml" if stdin else Path(file)
         app = client.submit(path, text=_read_stdin() if stdin else None)
+        absent = () if quiet else client.list(app=app.name).missing_slots
         if quiet:
             typer.echo(app.name)
         elif not as_json:
-            typer.echo("\n".join(lines(app.submitted, client.address)))
+            typer.echo("\n".join([*lines(app.submitted, client.address), *too_wide(app.submitted, absent)]))
         elif not wait:
-            typer.echo(json.dumps(facts(app.submitted, client.address)))
+            typer.echo(json.dumps(facts(app.submitted, client.address, absent)))
         if not wait:
             return 0
         ended = app.wait()
         if as_json:
-            typer.echo(json.dumps(facts(app.submitted, client.address) | _end(ended)))
+            typer.echo(json.dumps(facts(app.submitted, client.address, absent) | _end(ended)))
         elif not quiet:
             typer.echo("\n".join(_end_lines(ended)))
         return 0 if ended.state == "finished" else FAILED
@@ -52,8 +54,8 @@ def _read_stdin() -> str:
         raise InputError("an app file must be readable text", value=str(error), place="stdin") from error
 
 
-def facts(answer: pb.SubmitResponse, address: str) -> dict[str, Any]:
-    """The answer for machines."""
+def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSlot]) -> dict[str, Any]:
+    """The answer as a JSON object."""
     return {
         "schema": "eunomia/submit@1",
         "app": answer.app,
@@ -65,6 +67,7 @@ def facts(answer: pb.SubmitResponse, address: str) -> dict[str, Any]:
         "max_iterations": answer.max_iterations if answer.HasField("max_iterations") else None,
         "other_apps": answer.other_apps,
         "cluster_slots": answer.slots,
+        "missing_slots": missing_facts(absent),
     }
 
 
@@ -83,7 +86,7 @@ def _end(ended: Ended) -> dict[str, Any]:
 
 
 def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
-    """The answer for people."""
+    """The answer as text."""
     sizes = str(answer.least) if answer.least == answer.most else f"{answer.least} to {answer.most}"
     work = f"a job of {sizes}" if answer.trials == 1 else f"{answer.trials} trials of {sizes}"
     slots = "slot" if answer.most == 1 else "slots"
@@ -97,6 +100,17 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
     share = f"{others} here, {answer.slots} slots" if answer.other_apps == 0 else _sharing(others, answer)
     ways = f"eunomia apps --watch   eunomia explain {answer.app}   eunomia cancel {answer.app}"
     return [first + name, f"  {share}{_next(answer)}.   {ways}"]
+
+
+def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> list[str]:
+    """Lines that say why the app waits if its smallest gang needs slots that are missing; else none."""
+    here = answer.slots - len(absent)
+    if answer.least <= here:
+        return []
+    return [
+        f"  No job of it can start: it needs {answer.least} slots, and {here} of {answer.slots} are there.",
+        missing(absent),
+    ]
 
 
 def _sharing(others: str, answer: pb.SubmitResponse) -> str:
