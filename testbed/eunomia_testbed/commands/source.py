@@ -98,7 +98,7 @@ def _options_of(workload: str | None) -> Sequence[str]:
     if workload is None:
         from eunomia_testbed.commands.reading import ReaderFlags
 
-        return [field.name for field in dataclasses.fields(ReaderFlags)]  # type: ignore[arg-type]
+        return [field.name for field in dataclasses.fields(ReaderFlags)]
     from eunomia_testbed.generators import describe_generator
 
     return list(describe_generator(workload))
