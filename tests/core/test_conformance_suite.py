@@ -563,7 +563,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (PinsSecretly, "it_gives_what_it_declares", "it gives PINNED undeclared", {}),
     (ReadsScores, "it_needs_what_it_asks_for", "SCORES is read and not declared", {}),
     (Misplaced, "promises_are_of_their_stages", "WORK_CONSERVING", {}),
-    (Stingy, "work_conserving_leaves_nobody_out", "was left out where", {}),
+    (Stingy, "work_conserving_leaves_no_usable_gpu", "was left out where", {}),
     (Relative, "separable_values_stand_alone", "is another when", {}),
     (LooksAway, "pins_are_honoured", "were pinned and free", {}),
     (Shares, "one_gpu", "ZeroDivisionError", {}),

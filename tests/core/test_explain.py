@@ -174,7 +174,7 @@ def lab(cluster: str | Cluster = "1x4 V100", make: Make | None = None, **options
 
 
 def build(*steps: Callable[[Lab], Any], site: Callable[[], Lab] = lab) -> Callable[[], Lab]:
-    """A situation made anew each time."""
+    """Builds the situation again at each call."""
 
     def made() -> Lab:
         town = site()
@@ -309,7 +309,7 @@ CASES = {
         says="It needs 3 slots together; 4 are free, at most 2 of them on one machine.",
         plugin="packed",
     ),
-    "CPUs beside the slots are used": Case(
+    "CPUs of the machine are used": Case(
         build=build(
             comes("a", 1, cpus_per_gpu=6.0), comes("b", 1, cpus_per_gpu=4.0), site=lambda: lab("1x4 V100 8cpu 64GiB")
         ),
@@ -317,10 +317,10 @@ CASES = {
         reason=Reason.CPUS_SHORT,
         frees=("cpus", "release"),
         numbers={"cpus_asked": 4, "cpus_left": 2},
-        says="It needs 4 CPUs beside 1 slot; the machine with most beside them has 2.",
+        says="It needs 4 CPUs with 1 slot; machines with free slots have at most 2.",
         plugin="packed",
     ),
-    "memory beside the slots is used": Case(
+    "memory of the machine is used": Case(
         build=build(
             comes("a", 1, memory_gib_per_gpu=60.0),
             comes("b", 2, memory_gib_per_gpu=8.0),
@@ -338,7 +338,7 @@ CASES = {
         reason=Reason.OUTRANKED,
         frees=("release", "gpus"),
         numbers={"least": 2, "free": 1, "others_waiting": 0, "place": 1},
-        says="It wants 2 slots; 1 free now, and nobody else waits.",
+        says="It wants 2 slots; 1 free now, and no other job waits.",
         plugin="ordered",
     ),
     "behind a gang whose end is known": Case(
@@ -376,7 +376,7 @@ CASES = {
         reason=Reason.OUTRANKED,
         frees=("release", "gpus"),
         numbers={"least": 2, "free": 1},
-        says="It wants 2 to 4 slots; 1 free now, and nobody else waits.",
+        says="It wants 2 to 4 slots; 1 free now, and no other job waits.",
     ),
     "the lease of one who had more": Case(
         build=build(comes("a", 4), after(20.0), comes("b", 4), site=lambda: lab("1x5 V100", LAS)),
@@ -415,7 +415,7 @@ CASES = {
         job="b/0",
         reason=Reason.HELD_BACK,
         frees=("round",),
-        says="b won, and what it won was kept back as its payment for what others went without.",
+        says="b won slots, and they were kept back as its payment for what other apps lost by that.",
         starts=(10.0, 10.0),
     ),
     "had its share until the next period": Case(
@@ -463,7 +463,7 @@ CASES = {
         reason=Reason.AWAITING_RELEASE,
         frees=("release",),
         numbers={"granted": 4, "pending": 4},
-        says="It was granted 4 slots; 4 of them are still to be given back.",
+        says="It was granted 4 slots; the last holders still have 4 of them.",
         starts=(0.0, 29.0),
         plugin="",
     ),
@@ -592,7 +592,7 @@ def test_doing_what_is_said_frees_the_job(name: str) -> None:
 
 
 NOT_DONE = ("nothing", "text", "cpus", "memory")
-"""Ways that are no event of their own: CPUs come back with the release beside them."""
+"""Ways that are no event of their own: CPUs come back with the release next to them."""
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.frees == ("nothing",)])

@@ -40,7 +40,7 @@ DAMAGES = {
     "the secret": (
         "UPDATE meta SET value = replace(value, '5a5a', '5a5b') WHERE key = 'secret'",
         End.REFUSED,
-        "a journal must hold its secret, which nothing else tells: restore a backup, or move it away",
+        "a journal must hold its secret, which nothing else holds: restore a backup, or move it away",
     ),
     "the secret is gone": ("DELETE FROM meta WHERE key = 'secret'", End.REFUSED, "must hold its secret"),
     "the seed is gone": ("DELETE FROM meta WHERE key = 'seed'", End.REFUSED, "must hold its seed"),

@@ -186,7 +186,7 @@ def test_differences_within_the_noise_are_said_to_be() -> None:
     assert found is not None
     assert "within the noise of the seeds" in found.because
     other = {"a": "b", "b": "a"}[found.policy]
-    assert f"these seeds do not tell {found.policy} from {other}; about " in found.because
+    assert f"these seeds do not distinguish {found.policy} from {other}; about " in found.because
     assert found.answer == f"Undecided: {found.policy} or {other}"
     assert not found.decided
 

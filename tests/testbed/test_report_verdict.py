@@ -27,7 +27,7 @@ def test_the_seeds_that_would_decide_follow_from_the_spread_of_the_differences()
     found = choose(pl.DataFrame(rows), ["a", "b"])
     assert found is not None
     assert found.because.endswith(
-        "these seeds do not tell a from b; about 41 seeds would decide"
+        "these seeds do not distinguish a from b; about 41 seeds would decide"
     )  # 2.0211 sqrt(10/41) < 1
 
 
@@ -36,7 +36,7 @@ def test_equal_policies_are_undecided_and_no_number_of_seeds_is_made_up() -> Non
     found = choose(pl.DataFrame(rows), ["a", "b"])
     assert found is not None
     assert not found.decided
-    assert "1,000 seeds would not tell it from b either" in found.because
+    assert "1,000 seeds would not distinguish it from b either" in found.because
     assert "would decide" not in found.because
 
 

@@ -96,7 +96,7 @@ def _read(journal: Journal | JournalReader, meta: dict[str, Any]) -> Kept:
 
 
 def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
-    rule = f"a journal must hold its {key}, which nothing else tells: restore a backup, or {BEGIN_ANEW}"
+    rule = f"a journal must hold its {key}, which nothing else holds: restore a backup, or {BEGIN_ANEW}"
     raise InputError(rule, value=got, place=str(journal.path))
 
 

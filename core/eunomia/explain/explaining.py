@@ -63,7 +63,7 @@ class Why:
 
     @property
     def text(self) -> str:
-        """The sentence and the plugin's words; of an auction, its own words say it all."""
+        """The sentence and the plugin's text; for an auction, the plugin's text alone."""
         if self.said and self.reason in _AUCTIONED:
             return self.said
         return " ".join(filter(None, (self.sentence, self.said)))
@@ -86,7 +86,7 @@ def explain(
     Args:
         arbiter: that has the job.
         job: that waits, or does not.
-        stages: of the chosen profile, made for this: not those that serve, whose caches must not see the trials.
+        stages: of the chosen profile, created for this call: the caches of those that serve must not see the trials.
         fallback: likewise of the fallback; None: the same stages.
         rounds: the last decisions that made a round, oldest first.
         now: the moment; None: that of the last step.
@@ -242,7 +242,7 @@ class _Case:
             return None, "", {}
         if self.reason is Reason.AWAITING_RELEASE:
             latest = max((way.in_seconds or 0.0 for way in frees), default=0.0)
-            return (0.0, latest), "the grace of those who leave", {}
+            return (0.0, latest), "the grace of the jobs that leave", {}
         if planned >= self.now:
             return (float(planned - self.now),) * 2, "the plan", {}
         if said is not None and said.starts_in is not None:
@@ -251,7 +251,7 @@ class _Case:
             latest = max(0.0, float(ways.ahead.at - self.now))
             sooner = [way.in_seconds for way in frees if way.in_seconds is not None and way.what != "text"]
             rounds = {"rounds_to_wait": float(max(0, ways.ahead.round - self.state.round))}
-            return (min([latest, *sooner]), latest), "leases and jobs end as known, and nobody comes", rounds
+            return (min([latest, *sooner]), latest), "leases and jobs end as known, and no app arrives", rounds
         return self._from_past()
 
     def _from_past(self) -> tuple[tuple[float, float] | None, str, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The facts behind a reason: what a waiting job asks for, what there is of it, and where it stands in the order."""
+"""The facts behind a reason: what a waiting job asks for, what is available, and its place in the order."""
 
 import dataclasses
 import math
@@ -37,20 +37,20 @@ class Facts:
     down: int
     """GPUs that are down."""
     free: int
-    """GPUs that a round could give out now."""
+    """GPUs that a round could lease now."""
     widest: int
     """Most GPUs in service on one machine."""
     largest: int
     """Most free GPUs on one machine."""
     cpus_asked: float
-    """CPUs for its smallest size; NaN: it names none."""
+    """CPUs for its smallest size; NaN: it asks for none."""
     cpus_left: float
     """Most CPUs that a machine with free GPUs has left; inf: not known."""
     memory_asked: float
     memory_left: float
     others_waiting: int
     place: int | None
-    """In the order of service among those that wait, from 1; None: there is no such order."""
+    """In the order of service among waiting jobs, from 1; None: there is no such order."""
     ahead_names: tuple[str, ...]
     """Jobs ahead of it."""
     received: float
@@ -60,7 +60,7 @@ class Facts:
     granted: int
     """GPUs of its lease, if it has one."""
     pending: int
-    """Those of them that their last holders have not given back."""
+    """GPUs of its lease that their last holders have not given back."""
     again_in: float
     """Seconds until its pause after a failure ends."""
     offered: int
@@ -89,7 +89,7 @@ class Facts:
 
     @property
     def wanted(self) -> str:
-        """Its sizes in words."""
+        """Its sizes as text."""
         sizes = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         if self.reason is Reason.NO_SIZE_FITS:
             sizes = str(self.least)
@@ -107,9 +107,9 @@ class Facts:
 
     @property
     def queue(self) -> str:
-        """Where it stands among those that wait."""
+        """Its place among the waiting jobs, as text."""
         if self.others_waiting == 0:
-            return "nobody else waits"
+            return "no other job waits"
         if self.place is None:
             return f"{self.others_waiting} {'other' if self.others_waiting == 1 else 'others'} waiting"
         behind = f", behind {names_of(self.ahead_names)}" if self.ahead_names else ""
@@ -117,14 +117,16 @@ class Facts:
 
     @property
     def round_state(self) -> str:
-        """What a job awaits that no round has judged yet."""
+        """The event that decides about a job that no round has decided about yet."""
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {_slots(self.offered)} is out with the apps; it is decided{when}."
         if self.free == 0 and self.capacity:
             held = f"no slot is free: {self.capacity} of {self.capacity} are held"
-            return f"It has not been judged yet; {held}, and a round comes when one is given back; {self.queue}."
-        return f"No round has judged it yet; {self.free} {_slots(self.free)} free now, and {self.queue}."
+            return (
+                f"No round has decided about it yet; {held}, and a round follows when one is given back; {self.queue}."
+            )
+        return f"No round has decided about it yet; {self.free} {_slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:
         """The numbers of its sentence, by name."""
@@ -161,7 +163,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         arbiter: a copy; see ``Trials``.
         row: of the job.
         reason: why it waits; None: it does not.
-        decision: of the round that turned it down, if it is still known.
+        decision: of the round that gave it no GPUs, if it is still known.
     """
     state = arbiter.state
     jobs, held, cluster = state.jobs.live, state.holdings.live, state.cluster
@@ -213,7 +215,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
 
 
 def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | None, tuple[str, ...]]:
-    """A job's place among those that wait, by the valuation's scores, and the jobs ahead of it.
+    """A job's place among the waiting jobs, by the valuation's scores, and the jobs ahead of it.
 
     Args:
         arbiter: a copy: the valuation is asked.
@@ -253,7 +255,7 @@ def _ranked(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuatio
 
 
 def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
-    """The most that a machine with free GPUs has left beside what others use; inf: not known."""
+    """The most that a machine with free GPUs has left after what running jobs use; inf: not known."""
     cluster = state.cluster
     spent = np.bincount(cluster.machine, weights=np.nan_to_num(used[: cluster.gpus]), minlength=total.size)
     left = np.where(np.isnan(total), np.inf, total - spent)[room > 0]

@@ -1,4 +1,4 @@
-"""The closed set of reasons in words: what each means, what is said of a job, and what can free it."""
+"""The closed set of reasons: the meaning of each, a sentence about a job, and what can free the job."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,11 +14,11 @@ class Words:
     meaning: str
     """For tables and manuals."""
     sentence: str
-    """Of one job; the fields are those of ``Facts`` and what ``Facts.sentence`` adds."""
+    """About one job; its fields are those of ``Facts`` and those that ``Facts.sentence`` adds."""
     frees: str
     """What can free a job that waits for it."""
     said_by: str
-    """Who gives it."""
+    """The stages, or the arbiter, that give it."""
 
 
 SENTENCES: Final[Mapping[Reason, Words]] = {
@@ -29,7 +29,7 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         said_by="an allocation",
     ),
     Reason.NO_GPU_OF_TYPE: Words(
-        meaning="GPUs are there, but too few of the type that the job asks for.",
+        meaning="There are GPUs, but too few of the type that the job asks for.",
         sentence="It needs {wanted}; {free} of {capacity} of that type are free.",
         frees="A GPU of its type: a lease that ends, or a job that is done. Nothing, where the cluster has none.",
         said_by="an allocation or a placement",
@@ -41,16 +41,16 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         said_by="a placement",
     ),
     Reason.CPUS_SHORT: Words(
-        meaning="The GPUs are free, but too few CPUs beside them.",
-        sentence="It needs {cpus_asked:g} CPUs beside {wanted}; the machine with most beside them has {cpus_left:g}.",
+        meaning="The GPUs are free, but too few CPUs on their machine.",
+        sentence="It needs {cpus_asked:g} CPUs with {wanted}; machines with free slots have at most {cpus_left:g}.",
         frees="CPUs on a machine with free GPUs.",
         said_by="a placement",
     ),
     Reason.MEMORY_SHORT: Words(
-        meaning="The GPUs are free, but too little memory beside them.",
+        meaning="The GPUs are free, but too little memory on their machine.",
         sentence=(
-            "It needs {memory_asked:g} GiB of memory beside {wanted}; "
-            "the machine with most beside them has {memory_left:g} GiB."
+            "It needs {memory_asked:g} GiB of memory with {wanted}; "
+            "machines with free slots have at most {memory_left:g} GiB."
         ),
         frees="Memory on a machine with free GPUs.",
         said_by="a placement",
@@ -58,31 +58,31 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
     Reason.OUTRANKED: Words(
         meaning="Others came first in the order of service.",
         sentence="It wants {wanted}; {free} free now, and {queue}.",
-        frees="Further GPUs; those ahead of it leaving the queue.",
+        frees="Further GPUs; jobs ahead of it that leave the queue.",
         said_by="an allocation, a placement, or the arbiter where no stage gave a reason",
     ),
     Reason.NOT_OFFERED: Words(
         meaning="Outside the filter of an auction: other apps are treated worse, and the GPUs were shown to them.",
-        sentence="What was free was offered to apps that are treated worse than {app}.",
-        frees="Further GPUs; time, which makes the app's own standing worse.",
+        sentence="The free slots were offered to apps that are treated worse than {app}.",
+        frees="Further GPUs; time, which makes the app's own ρ worse.",
         said_by="an allocation with auctions, or the arbiter for apps that were not shown the offer",
     ),
     Reason.OUTBID: Words(
         meaning="Its app bid, and others gain more from the GPUs.",
-        sentence="What was free went to apps that gain more from it than {app}.",
+        sentence="The free slots went to apps that gain more from them than {app}.",
         frees="Further GPUs; the next end of a lease.",
         said_by="an allocation with auctions",
     ),
     Reason.HELD_BACK: Words(
-        meaning="Its app won, and what it won was taken as a payment.",
-        sentence="{app} won, and what it won was kept back as its payment for what others went without.",
+        meaning="Its app won GPUs, and they were taken as its payment.",
+        sentence="{app} won slots, and they were kept back as its payment for what other apps lost by that.",
         frees="The next auction.",
         said_by="an allocation with auctions",
     ),
     Reason.SHARE_USED_UP: Words(
         meaning="Its user or app has had its share for now.",
         sentence="{app} has had its share for now: {received:.0f} slot-seconds so far.",
-        frees="Time, or others leaving.",
+        frees="Time, or apps that leave.",
         said_by="an allocation or refiner of shares",
     ),
     Reason.PLANNED_LATER: Words(
@@ -93,7 +93,7 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
     ),
     Reason.AWAITING_RELEASE: Words(
         meaning="It was granted GPUs that their last holders have not given back yet.",
-        sentence="It was granted {granted}; {pending} of them are still to be given back.",
+        sentence="It was granted {granted}; the last holders still have {pending} of them.",
         frees="The last holders leaving, at the latest when their grace is over.",
         said_by="the arbiter",
     ),
@@ -104,7 +104,7 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         said_by="the arbiter",
     ),
     Reason.NOT_PROFILED: Words(
-        meaning="Its rate is not known, and the policy does not run it before.",
+        meaning="Its rate is not known, and the policy runs no job without one.",
         sentence="No rate of it is known at {wanted}.",
         frees="A measured rate.",
         said_by="an elasticity or allocation that needs rates",
@@ -116,19 +116,19 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         said_by="the arbiter",
     ),
     Reason.AWAITING_ROUND: Words(
-        meaning="It came, or became able to run, after the last round; or an offer is open.",
+        meaning="It arrived, or became able to run, after the last round; or an offer is open.",
         sentence="{round_state}",
         frees="The next round.",
         said_by="the arbiter",
     ),
     Reason.PLUGIN_FAULT: Words(
-        meaning="A plugin failed, and the round came to nothing.",
+        meaning="A plugin failed, so the round changed nothing.",
         sentence=(
-            "The last round came to nothing: {fault}. "
+            "The last round changed nothing: {fault}. "
             "Failures in a row: {faults}; at {faults_allowed} the fallback serves."
         ),
         frees="Another profile; the fallback, which serves after too many failures.",
         said_by="the arbiter",
     ),
 }
-"""A sentence for each reason; what plugins add in words of their own follows it."""
+"""A sentence for each reason; the text of a plugin follows it."""

@@ -1,4 +1,4 @@
-"""What would free a waiting job: each way was tried on a copy of the state, so that doing it does free it."""
+"""Remedies for a waiting job: each was tried on a copy of the state, so that it does free the job."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -37,10 +37,10 @@ WAYS = (
 )
 """What ``Way.what`` can be."""
 LEASES_TRIED = 8
-"""Holders whose leaving is tried, each alone and then together."""
+"""Leases whose end is tried, each alone and then together."""
 WAYS_SHOWN = 3
 AT_NEXT_ROUND = ", at the next round"
-"""Where what frees it does not make a round by itself."""
+"""Where a remedy triggers no round by itself."""
 
 
 @value
@@ -51,21 +51,21 @@ class Way:
     """One of ``WAYS``."""
     text: str
     slots: tuple[int, ...] = ()
-    """GPUs that it is about."""
+    """Its GPUs."""
     in_seconds: float | None = None
     """When it happens, if that is known."""
     count: int | None = None
-    """How many GPUs more."""
+    """The number of further GPUs."""
 
 
 NOTHING_FREES = (Way(what="nothing", text="nothing: it cannot run on this cluster"),)
 
 
 class Ways:
-    """The ways for one job.
+    """The remedies for one job.
 
     Args:
-        arbiter: a copy at the moment that is asked about, to look things up.
+        arbiter: a copy at the moment of the explanation, for lookups.
         trials: to try things.
         job: that waits.
         facts: about it.
@@ -90,7 +90,7 @@ class Ways:
         return None if self.ahead is None else max(0.0, float(self.ahead.at - self.now))
 
     def tried(self) -> tuple[Way, ...]:
-        """What would free it beside the mere passing of time; each was tried."""
+        """What would free it apart from the passing of time; each was tried."""
         if self.reason is None:
             return ()
         if self.reason is Reason.PAUSED_BY_APP:
@@ -119,7 +119,7 @@ class Ways:
 
     def _repairs(self) -> Iterable[Way]:
         plugin = self.facts.faulty_plugin or "the plugin"
-        yield Way(what="profile", text=f"another profile, or {plugin} mended")
+        yield Way(what="profile", text=f"another profile, or a corrected {plugin}")
         left = self.facts.faults_allowed - self.facts.faults
         if not self.state.fallen_back and self.ahead is not None:
             text = f"the fallback, which serves after {left} more failures"
@@ -164,7 +164,7 @@ class Ways:
         first = self.trials.first(self.job) if self.facts.others_waiting else None
         if first is not None:
             ahead = f": {names_of(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
-            yield Way(what="order", text=f"nobody else waiting{ahead}{_then(first)}")
+            yield Way(what="order", text=f"no other job waiting{ahead}{_then(first)}")
 
     def _division(self) -> Iterable[Way]:
         """GPUs that its app has, on which nothing runs yet."""
@@ -186,11 +186,11 @@ class Ways:
 
     def _short(self) -> Iterable[Way]:
         if self.reason is Reason.CPUS_SHORT and self.facts.cpus_asked > self.facts.cpus_left:
-            yield Way(what="cpus", text=f"{self.facts.cpus_asked - self.facts.cpus_left:g} more CPUs beside free slots")
+            yield Way(what="cpus", text=f"{self.facts.cpus_asked - self.facts.cpus_left:g} more CPUs with free slots")
         if self.reason is Reason.MEMORY_SHORT and self.facts.memory_asked > self.facts.memory_left:
             yield Way(
                 what="memory",
-                text=f"{self.facts.memory_asked - self.facts.memory_left:g} GiB more memory beside free slots",
+                text=f"{self.facts.memory_asked - self.facts.memory_left:g} GiB more memory with free slots",
             )
 
     def _holders_leaving(self) -> Iterable[Way]:
@@ -256,7 +256,7 @@ class Ways:
         )
 
     def _finish(self, number: int) -> float:
-        """When the work on a lease is done at its present rate; inf: not known."""
+        """Time at which the work on a lease is done at its present rate; inf: not known."""
         lease = self.state.leases[number]
         on = self.state.holdings.live.job[lease.gpus]
         return max((finishes_at(self.state, int(job)) for job in set(on.tolist()) if job != NONE), default=math.inf)
@@ -271,20 +271,20 @@ class Ways:
         return str(self.state.app_id(lease.app) if lease.job == NONE else self.state.job_id(lease.job))
 
     def _gained(self, leases: Sequence[int]) -> int:
-        """GPUs that would be free beside those that are, counted of its type."""
+        """Number of further GPUs of its type that would become free."""
         gpus = np.concatenate([self.state.leases[number].gpus for number in leases])
         kind = self.facts.gpu_type
         return int(gpus.size if kind == NONE else (self.state.cluster.gpu_type[gpus] == kind).sum())
 
-    def listed(self, told: Sequence[str]) -> tuple[Way, ...]:
-        """All ways: those of time first, then those that were tried, then the plugin's own words."""
+    def listed(self, texts: Sequence[str]) -> tuple[Way, ...]:
+        """All remedies: those that come with time first, then those that were tried, then the plugin's texts."""
         if self.reason is None:
             return ()
         tried = self.tried()
         timely = [] if tried[:1] == NOTHING_FREES else [*self._offer_end(), *self._timely(tried)]
         known = {way.slots for way in timely if way.what == "release"}
         rest = (way for way in tried if way.what != "release" or way.slots not in known)
-        return (*timely, *rest, *(Way(what="text", text=text) for text in told))
+        return (*timely, *rest, *(Way(what="text", text=text) for text in texts))
 
     def _offer_end(self) -> Iterable[Way]:
         if self.state.open is not None and self.kind is JobState.WAITING:
@@ -298,7 +298,7 @@ class Ways:
         if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
             return
         if self.state.open is not None and ahead.at <= (self.state.open.offer.closes_at or ahead.at):
-            return  # the end of the offer says it already
+            return  # the end of the offer is listed already
         held = self.state.holdings.live
         numbers = sorted({int(held.lease[gpu]) for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE})
         if not numbers:
@@ -315,15 +315,15 @@ class Ways:
             text = f"{names_of([self._holder(number) for number in numbers])} done"
             yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
         else:
-            yield Way(what="round", text="its turn, as those who run are done", in_seconds=self._ahead_in)
+            yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 
 
 _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
-"""Ways that say already when time frees it."""
+"""Remedies that already give the time at which it starts."""
 
 
 def _then(start: Start | None) -> str:
-    """What follows, where doing one thing is not the whole way."""
+    """What has to follow, where the remedy alone does not start the job."""
     if start is None:
         return "; then it waits for slots"
     return "" if start.prompt else AT_NEXT_ROUND

@@ -17,8 +17,8 @@ from typing import IO, Any, Final, NamedTuple
 from eunomia.errors import EunomiaError, InputError
 
 ARCHIVE: Final = ".archive"
-"""``journal.sqlite`` has its archive in the folder ``journal.archive`` beside it."""
-BEGIN_ANEW: Final = "move it away to begin anew"
+"""``journal.sqlite`` has its archive in the folder ``journal.archive`` next to it."""
+BEGIN_ANEW: Final = "move it away to begin a new one"
 CURE: Final = (
     "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "
     "this one (docs/how-to/after-a-fault.md)"
@@ -34,7 +34,7 @@ class Keep(Enum):
     """What becomes of steps that no kept checkpoint needs."""
 
     ARCHIVE = "archive"
-    """They go into compressed files beside the journal; reports and explanations still read them."""
+    """They go into compressed files next to the journal; reports and explanations still read them."""
     DROP = "drop"
     """They are deleted; reports and explanations begin at the oldest checkpoint."""
     ALL = "all"
@@ -87,18 +87,18 @@ def write_segment(path: Path, rows: Iterable[Row]) -> None:
         OSError: the disk refuses.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
+    unfinished = path.with_name(f".{path.name}.tmp")
     try:
-        with beside.open("wb") as raw:
+        with unfinished.open("wb") as raw:
             os.fchmod(raw.fileno(), 0o600)
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
                 for row in rows:
                     packed.write(json.dumps(row._asdict(), ensure_ascii=False).encode() + b"\n")
             raw.flush()
             os.fsync(raw.fileno())
-        beside.replace(path)
+        unfinished.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
@@ -188,7 +188,7 @@ def locked(path: Path) -> IO[str]:
 
 
 def _take(lock: IO[str]) -> None:
-    """Take the lock; who only asks whether it is held (a checker) has it for an instant, so one refusal says nothing.
+    """Take the lock. A checker that asks whether it is held has it for an instant, so one refusal proves nothing.
 
     Raises:
         OSError: another has it.

@@ -8,7 +8,7 @@ State is the last checkpoint and the fold of the steps after it (``eunomia.journ
 number of readers (``read_journal``) may look on. Writer and readers need no clean end: SQLite drops what was half
 written.
 
-Steps that no kept checkpoint needs leave the file a segment at a time: into an archive beside it, or for good
+Steps that no kept checkpoint needs leave the file a segment at a time: into an archive next to it, or for good
 (``Retention``). SQLite uses their pages again, so the file stops growing and never has to be rewritten. All tables and
 their columns stand in docs/reference/journal.md.
 """
@@ -385,7 +385,7 @@ class Journal(_Tables):
             first, needed_after = self._database.execute(query).fetchone()
             last = None if first is None else first + length - 1
             if last is None or needed_after is None or last > needed_after or last >= self.last_step:
-                return  # the last step stays in any case: it tells the time
+                return  # the last step stays in any case: it holds the time
             self._close_segment(first, last)
 
     def _close_segment(self, first: int, last: int) -> None:
@@ -431,7 +431,7 @@ def read_journal(path: Path | str) -> JournalReader:
 
 
 def _looking_at(path: Path) -> sqlite3.Connection:
-    """Open for reading; where the folder cannot be written, SQLite's own files beside the journal are done without."""
+    """Open for reading; where the folder cannot be written, SQLite's own files next to the journal are not written."""
     try:
         database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
         database.execute("PRAGMA query_only=1")

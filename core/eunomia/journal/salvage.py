@@ -24,18 +24,18 @@ from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, val
 T = TypeVar("T")
 
 NOWHERE_ELSE = ("secret", "seed", "layout")
-"""Keys of meta that nothing else tells."""
+"""Keys of meta that cannot be derived from other rows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Salvaged:
-    """What was saved.
+    """The result of a salvage.
 
     Attributes:
         last: the last good step, with which the new journal ends.
         lost: steps after it.
         kept_as: where the damaged file is now.
-        dropped: what else was lost: notes, rows of meta, segments, a line each.
+        dropped: further losses, a line each: notes, rows of meta, segments.
     """
 
     last: int
@@ -77,7 +77,9 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
     rows = [*reversed(list(before)), *after]
     if saved is None and (not rows or rows[0].id != 1):
         rule = "a journal must have a whole checkpoint, or all its steps from the first on, to be saved"
-        raise InputError(f"{rule}; restore a backup, or move it away to begin anew", value="neither", place=str(path))
+        raise InputError(
+            f"{rule}; restore a backup, or move it away to begin a new one", value="neither", place=str(path)
+        )
     with Journal.open(fresh) as journal:
         dropped = _write(journal, damaged, path, rows, saved)
     Path(f"{fresh}.lock").unlink(missing_ok=True)
@@ -160,7 +162,7 @@ def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: 
             bad.append(name_of(key))
     lost = [key for key in NOWHERE_ELSE if key in bad]
     if lost:
-        rule = f"a journal's {' and '.join(lost)} must be as written, for nothing else tells it: restore a backup, or"
+        rule = f"a journal's {' and '.join(lost)} must be as written, since nothing else holds it: restore a backup, or"
         raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged row of meta", place=str(path))
     dropped += [f"{key} of meta" for key in bad if key != NOTES]
 
@@ -193,13 +195,13 @@ def _until_damage(rows: Iterable[T], table: str, dropped: list[str]) -> Iterator
 
 
 def _swap(path: Path, fresh: Path) -> Path:
-    """Put the new file in the damaged one's place, which keeps its own files under another name."""
+    """Rename the damaged file and its parts, and put the new file in its place."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     for end in ("-wal", "-shm", ""):
-        beside = path.with_name(path.name + end)
-        if beside.exists():
-            beside.rename(kept.with_name(kept.name + end))
+        part = path.with_name(path.name + end)
+        if part.exists():
+            part.rename(kept.with_name(kept.name + end))
     fresh.rename(path)
     return kept
 

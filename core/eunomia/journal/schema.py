@@ -71,12 +71,12 @@ def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool)
     if not OLDEST_READ <= version <= SCHEMA:
         age, way = ("newer", "take a newer Eunomia") if version > SCHEMA else ("older", "finish it with the older one")
         rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or move it away to"
-        raise InputError(f"{rule} begin anew", value=str(version), place=str(path))
+        raise InputError(f"{rule} begin a new one", value=str(version), place=str(path))
     _check_columns(database, path, version)
 
 
 def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> None:
-    """Refuse a file whose tables are not those of the version that it says it has."""
+    """Refuse a file whose tables are not those of its stated version."""
     for table, since in _SINCE.items():
         known = {column for began, columns in since.items() if began <= version for column in columns}
         there = {str(name) for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}

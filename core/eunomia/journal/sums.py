@@ -89,7 +89,7 @@ def is_json(text: object) -> bool:
 
 
 def add_sums(database: sqlite3.Connection) -> None:
-    """Give each row the sum of version 3; one that is damaged by its older sum, or no JSON, keeps what tells so."""
+    """Give each row the sum of version 3, and -1 to a row that is no JSON or that its older sum shows to be damaged."""
     for values in database.execute("SELECT id, now, at, events, decision, uptime, crc FROM steps").fetchall():
         row = Row(*values)
         if is_step_whole(row, 2) and is_json(row.events) and is_json(row.decision):

@@ -17,7 +17,7 @@ NOTED: Final = ("notes", "kind, key")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a driver keeps beside the arbiter's state, such as an app's submission; ``value`` is plain JSON."""
+    """What a driver keeps in addition to the arbiter's state, such as an app's submission; ``value`` is plain JSON."""
 
     kind: str
     key: str
@@ -26,7 +26,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What is not as it was written beside steps and checkpoints.
+    """Damage outside steps and checkpoints.
 
     Attributes:
         notes: kind and key of those that cannot be trusted.

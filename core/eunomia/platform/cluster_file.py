@@ -27,7 +27,7 @@ _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B)/s")
 
 @value
 class ClusterFile:
-    """A cluster, and what its file says beside."""
+    """A cluster, and further facts of its file."""
 
     cluster: Cluster
     bandwidth_gib: Mapping[Locality, float]

@@ -22,7 +22,7 @@ CPUS: Final[Mapping[str, float]] = {"cpu_milli": 0.001, "cpus": 1.0, "cpu": 1.0}
 MEMORY: Final[Mapping[str, float]] = {"memory_mib": 1 / 1024, "memory_gib": 1.0}
 RACKS: Final = ("rack",)
 NO_TYPE: Final = "GPU"
-"""The type of GPUs of which the list tells nothing."""
+"""The type of GPUs for which the list names none."""
 MOST_MACHINE: Final = 1024
 
 

@@ -38,7 +38,7 @@ Observer = Callable[[Decision], None]
 
 @builds
 class Profile:
-    """A checked profile. It makes its plugins anew each time that ``stages`` is asked for.
+    """A checked profile. Each call of ``stages`` creates new plugins.
 
     Attributes:
         name: the preset, file or plugin that it was loaded as.

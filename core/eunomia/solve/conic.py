@@ -45,7 +45,7 @@ def solve_cvxpy(
         limits: where to stop.
         seed: of the solvers' own random choices.
         scale: the size of the objective, so that absolute tolerances mean something.
-        place: who asks, for the error.
+        place: the caller's name, for the error.
 
     Raises:
         SolveError: infeasible, unbounded, or no solver gave a feasible answer.

@@ -41,7 +41,7 @@ def solve_linear(
         solver: tried first; None: the chain alone. Clarabel solves no integers.
         limits: where to stop.
         seed: of the solvers' own random choices.
-        place: who asks, for the error.
+        place: the caller's name, for the error.
 
     Raises:
         SolveError: infeasible, unbounded, or no solver gave a feasible answer.

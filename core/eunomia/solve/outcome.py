@@ -1,4 +1,4 @@
-"""What goes with a solution: which solver, within which limits, how near to the optimum, and who was passed over."""
+"""What goes with a solution: the solver, its limits, the gap to the optimum, and the solvers that failed before."""
 
 from enum import Enum
 
@@ -84,7 +84,7 @@ class Solution:
 
 
 class SolveError(EunomiaError):
-    """No solver of the chain gave a feasible answer; ``status`` tells an infeasible problem from a failure."""
+    """No solver of the chain gave a feasible answer; ``status`` distinguishes an infeasible problem from a failure."""
 
     def __init__(self, status: Status, passed: tuple[Passed, ...], *, place: str | None = None) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""A policy put on the bench: its profile, runs of scenes, and what was found in them, rule by rule."""
+"""Runs a policy on scenes in virtual time, and collects what broke a rule."""
 
 import contextlib
 import dataclasses
@@ -39,19 +39,19 @@ from eunomia.units import Seconds, Stage, Unit
 
 
 class Rule(Enum):
-    """What every policy has to keep."""
+    """The rules for every policy."""
 
-    FAULTS = "every round must come to an answer of the right type, without a fault"
+    FAULTS = "every round must give answers of the right types, without a fault"
     GANGS = "gangs must run whole, at sizes on their menus"
     COMMITMENT = "no GPU, CPU or memory may be given twice, and only what is on offer"
     WAKES = "wake_at must be later than now"
     REASONS = "verdicts must name rows in use, each with a reason of the closed set"
     INPUTS = "what a stage is given must stay as it was"
-    WORK_CONSERVING = "a WORK_CONSERVING allocation must leave nobody out whom what is left would serve"
+    WORK_CONSERVING = "a WORK_CONSERVING allocation must leave no GPUs over that a claim without GPUs could use"
     SEPARABLE = "a SEPARABLE valuation must give an app the same values alone as among others"
-    EXPLAINS = "eunomia_explain must answer with an Explanation or None for whom its plugin turned down"
+    EXPLAINS = "eunomia_explain must return an Explanation or None for each job that its plugin turned down"
     RETURNS = "a call must return"
-    SCRIPT_ENDS = "a policy must let time go on"
+    SCRIPT_ENDS = "a policy must let time pass"
 
 
 _OF_FAULTS: Mapping[str, Rule] = {
@@ -72,12 +72,12 @@ FORMS: Mapping[Feature, type[Any]] = {
     Feature.OVER_TIME: OverTime,
 }
 SEPARABLE_EVERY = 3
-"""One valuation of so many is made again app by app."""
+"""Every so many valuations, one is repeated app by app."""
 
 
 @dataclasses.dataclass(slots=True)
 class Run:
-    """What one run of a scene came to."""
+    """The result of one run of a scene."""
 
     scene: str
     decisions: list[str] = dataclasses.field(default_factory=list)
@@ -98,7 +98,7 @@ class Run:
 
 
 class HungError(BaseException):
-    """A call did not return; no plugin may catch it."""
+    """A call did not return in time; a plugin cannot catch it by ``except Exception``."""
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ class Bench:
     Args:
         plugin: the class.
         options: of the plugin.
-        profile: stages beside it, ``{"elasticity": "range"}``, or any dotted key of a profile.
+        profile: the other stages, ``{"elasticity": "range"}``, or any dotted key of a profile.
         registry: where the others come from; None: this process's.
         limit: seconds that a run may take.
 

@@ -26,7 +26,7 @@ from eunomia.units import Seconds, Stage
 AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
 """The five choices of a cell; two cells are neighbours if they differ in one of them."""
 BY_TYPE: Final = frozenset({Feature.BY_TYPE, Feature.TIME_SHARES, Feature.DEVICE_SHARES})
-"""Who needs or gives one of these is run on two GPU types too."""
+"""A cell whose stages need or give one of these runs on two GPU types too."""
 PLACE: Final = "[stages]"
 UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
@@ -59,12 +59,12 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a cell.
+    """The result of a cell.
 
     Attributes:
         refused: the first error of its profile; None: it loads.
         refused_on: clusters that it does not suit, with the error.
-        decisions: of each run a digest of all transitions: when, what, whose, on which GPUs.
+        decisions: a digest of each run's transitions: time, kind, job and GPUs.
         faults: what went wrong after it was loaded; there must be none.
         started: jobs that were started.
     """
@@ -77,20 +77,20 @@ class Outcome:
 
     @property
     def ran(self) -> bool:
-        """It was neither refused as a profile nor on every cluster."""
+        """Whether it was refused neither as a profile nor on every cluster."""
         return bool(self.decisions)
 
 
 class Combinations:
-    """All cells of a registry, and what became of each.
+    """All cells of a registry, and the result of each.
 
     Args:
         registry: the plugins.
-        processes: how many share the work.
+        processes: number of processes that share the work.
 
     Attributes:
         one_type: the scene that all cells run.
-        two_types: the scene that those run too who tell GPU types apart.
+        two_types: the scene that cells run in addition whose stages distinguish GPU types.
     """
 
     def __init__(self, registry: Registry, *, processes: int = 1) -> None:
@@ -179,7 +179,7 @@ class Combinations:
         return Profile.load("default", settings=settings, registry=self.registry)
 
     def tells_types(self, cell: Cell) -> bool:
-        """Whether a stage of it tells GPU types apart."""
+        """Whether one of its stages distinguishes GPU types."""
         contracts = [self.contracts[step] for step in cell.steps]
         return any(BY_TYPE & (contract.needs | contract.gives) for contract in contracts)
 

@@ -36,13 +36,13 @@ def page(table: Combinations) -> str:
         "",
         "## What is refused",
         "",
-        "The first error of each; a profile with several errors says them all. The place is left out.",
+        "The first error of each profile, without its place.",
         "",
         "| error | cells |",
         "|---|---|",
         *(f"| {rule} | {count} |" for rule, count in sorted(_rules(refused).items())),
         "",
-        "## What the cluster refuses",
+        "## Refused on the cluster",
         "",
         "| error | cells |",
         "|---|---|",
@@ -53,25 +53,26 @@ def page(table: Combinations) -> str:
 
 _ORDER = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
 _HEAD = (
-    "# What goes with what",
+    "# Which plugins go together",
     "",
-    "Made by `python -m eunomia.testing.combinations docs/reference/combinations.md`, and held to it by a test. Every",
-    "elasticity, valuation, allocation, chain of refiners and placement that comes with Eunomia, with their default",
-    "options: each combination is refused when its profile is loaded, or runs a small crowded world in virtual time",
-    "without a fault. A chain is no refiner, one, or two of which the second takes what the first gives.",
+    "`python -m eunomia.testing.combinations docs/reference/combinations.md` writes this page, and a test compares",
+    "the two. It combines every elasticity, valuation, allocation, chain of refiners and placement that comes with",
+    "Eunomia, with default options: each combination is refused when its profile is loaded, or runs on a small crowded",
+    "cluster in virtual time without a fault. A chain has no refiner, one, or two of which the second needs what the",
+    "first gives.",
     "",
-    "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (when, what, whose, on",
-    "which GPUs) are those of no neighbour at all. Nothing is left out of this count.",
+    "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (time, kind, job, GPUs)",
+    "equal those of no neighbour. The count covers all cells.",
     "",
 )
 
 
 def _running(table: Combinations, ran: Sequence[Cell]) -> Iterator[str]:
-    """A row for each set of cells that is everything of a few plugins with everything of others."""
+    """A row for each set of cells that is a full product of plugins."""
     by_chain: dict[tuple[str, tuple[str, ...]], dict[str, set[tuple[str, str]]]] = {}
     for cell in ran:
-        beside = by_chain.setdefault((cell.allocation, cell.refiners), {})
-        beside.setdefault(cell.valuation, set()).add((cell.elasticity, cell.placement))
+        by_valuation = by_chain.setdefault((cell.allocation, cell.refiners), {})
+        by_valuation.setdefault(cell.valuation, set()).add((cell.elasticity, cell.placement))
     for (allocation, chain), by_valuation in sorted(by_chain.items()):
         for shared in sorted({frozenset(pairs) for pairs in by_valuation.values()}, key=sorted):
             valuations = [name for name, pairs in by_valuation.items() if pairs == shared]
@@ -90,8 +91,8 @@ def _products(pairs: frozenset[tuple[str, str]]) -> Iterator[tuple[list[str], li
     placements: dict[str, list[str]] = {}
     for elasticity, placement in sorted(pairs):
         placements.setdefault(elasticity, []).append(placement)
-    for beside in sorted({tuple(names) for names in placements.values()}):
-        yield [name for name, names in placements.items() if tuple(names) == beside], list(beside)
+    for chosen in sorted({tuple(names) for names in placements.values()}):
+        yield [name for name, names in placements.items() if tuple(names) == chosen], list(chosen)
 
 
 def _rules(refused: Iterable[Outcome]) -> Counter[str]:

@@ -14,14 +14,14 @@ MOST_OTHERS = 3
 
 
 def companions(name: str, registry: Registry) -> dict[str, object]:
-    """Find stages beside a plugin with which its profile loads.
+    """Find other stages with which a plugin's profile loads.
 
     Args:
         name: of the plugin.
         registry: the plugins to choose from.
 
     Returns:
-        What to set beside it, as ``PolicyConformance.profile`` takes it; empty: ``default`` suits.
+        The settings, as ``PolicyConformance.profile`` takes them; empty: ``default`` suits.
 
     Raises:
         InputErrors: nothing does; the error is that of the plugin in ``default``.
@@ -38,7 +38,7 @@ def companions(name: str, registry: Registry) -> dict[str, object]:
 
 
 def _settings(own: Sequence[Stage], name: str, registry: Registry) -> Iterator[dict[str, object]]:
-    """What could stand beside a plugin, the fewest changes first."""
+    """Candidates for the other stages, the fewest changes first."""
     choices: dict[str, list[object]] = {
         stage.value: [other for other in _answering(stage, registry) if other != FALLBACK[stage.value]]
         for stage in SINGLE

@@ -48,7 +48,7 @@ class PolicyConformance:
     Attributes:
         plugin: the class.
         options: of the plugin; what is not named has its default.
-        profile: the stages beside it, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
+        profile: the other stages, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
             dotted key of a profile. What is neither named nor answered by the plugin is as in ``default``.
         time_limit: seconds after which a run counts as one that hangs.
     """
@@ -80,7 +80,7 @@ class PolicyConformance:
         with time_limit(self.time_limit):
             one, two = bench.make(), bench.make()
         if one is two:
-            self._broken("a plugin must be made anew for each profile", "the same object twice")
+            self._broken("each profile must get a plugin of its own", "the same object was made twice")
 
     def test_its_options_are_documented(self) -> None:
         """Each has a docstring and a default that is valid."""
@@ -119,7 +119,7 @@ class PolicyConformance:
         self._hold(self._town(), Rule.COMMITMENT)
 
     def test_it_wakes_later_than_now(self) -> None:
-        """Who asks to be called at this very moment is called for ever."""
+        """A plugin that asks to be woken at the present moment would be called without end."""
         self._hold(self._town(), Rule.WAKES)
 
     def test_verdicts_are_of_the_closed_set(self) -> None:
@@ -156,7 +156,7 @@ class PolicyConformance:
             arbiter.use(self._bench().stages(arbiter.state.cluster, scene))
 
         cold = self._bench().once(scenes.town(), "cold", after=recreate)
-        self._same(cold, "a plugin made anew must decide like one that was asked before: it keeps something on itself")
+        self._same(cold, "a new plugin must decide like one that was called before: it keeps something on itself")
 
     def test_nothing_is_kept_between_arbiters(self) -> None:
         """The same plugins serve a second arbiter between the rounds of the first, and answer twice alike."""
@@ -173,7 +173,9 @@ class PolicyConformance:
         run = self._bench().once(scenes.town(), "shared", twice=True, before=lend, after=between)
         if run.unlike:
             self._broken("a stage that is asked twice in a row must answer alike", _listed(run.unlike))
-        self._same(run, "a plugin must decide alike whoever asked it in between: it keeps something on itself")
+        self._same(
+            run, "a plugin must decide alike when another arbiter called it in between: it keeps something on itself"
+        )
 
     def test_memos_are_read_back_from_bytes(self) -> None:
         """With memos read from their own bytes after every round, the decisions are the same."""
@@ -207,17 +209,17 @@ class PolicyConformance:
 
     def test_promises_are_of_their_stages(self) -> None:
         """WORK_CONSERVING is an allocation's to promise, SEPARABLE a valuation's, HONOURS_PINS a placement's."""
-        whose = {
+        stages_of = {
             Promise.WORK_CONSERVING: (Stage.ALLOCATION, Stage.REFINE),
             Promise.SEPARABLE: (Stage.VALUATION,),
             Promise.HONOURS_PINS: (Stage.PLACEMENT,),
         }
         for stage in self._answered():
             for promise in self._bench().contract(stage).promises - AUDITED:
-                if stage not in whose.get(promise, (stage,)):
+                if stage not in stages_of.get(promise, (stage,)):
                     self._broken(f"{promise.name} must be promised by its stage", stage.value)
 
-    def test_work_conserving_leaves_nobody_out(self) -> None:
+    def test_work_conserving_leaves_no_usable_gpu(self) -> None:
         """Where it is promised: tries to place every claim without GPUs on the GPUs left."""
         self._hold(self._town(), Rule.WORK_CONSERVING)
         for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):

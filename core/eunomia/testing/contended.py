@@ -16,7 +16,7 @@ _APPS: tuple[tuple[float, str, str, float, bool], ...] = (
     (1.5, "dan", "u3", 1.0, False),
     (9.0, "eve", "u2", 2.0, False),
 )
-"""When, which app, whose, its weight, and whether its tuner divides what it gets."""
+"""Arrival, app, user, weight, and whether the app's tuner divides its GPUs among its jobs."""
 _JOBS: tuple[tuple[str, int, int, float, float], ...] = (
     ("ann", 2, 6, 60.0, 24.0),
     ("ann", 3, 3, 90.0, 6.0),

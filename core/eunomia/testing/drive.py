@@ -102,7 +102,7 @@ class Drive:
         self.keep = keep
         self.outcome = Outcome()
         self.holders: dict[int, int] = {}
-        """What is true: GPU to the lease whose processes are there."""
+        """The true holders: by GPU the lease whose processes run there."""
         self._fence: dict[int, int] = {}
         self._handed: set[tuple[int, int]] = set()
         self._begun_once: set[int] = set()
@@ -167,7 +167,7 @@ class Drive:
     # --- orders ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, now: float) -> None:
-        """Tell who has to leave; begin what is ready. What is ready is read off the state, as the live service does."""
+        """Order jobs to leave, and start ready leases, which are read from the state as in the live service."""
         for order in (*decision.orders, *decision.transitions):
             if order.leaving.size:
                 self._later(now + self._some(self.delays.order), lambda then, o=order: self._leave(o, then))  # type: ignore[misc]
@@ -246,7 +246,7 @@ class Drive:
         return JobFinished(job=job)
 
     def _divide(self, now: float) -> None:
-        """Stand in for the tuners of apps whose leases name no job: jobs in order of arrival, who runs stays."""
+        """Act as the tuners of apps whose leases name no job: running jobs keep GPUs, others follow by arrival."""
         state = self.arbiter.state
         shared: dict[int, list[int]] = {}
         for lease in state.leases.values():

@@ -35,7 +35,7 @@ class Call:
     Attributes:
         hook: its name.
         stage: the stage that it serves.
-        plugin: who was asked.
+        plugin: the plugin that was called.
         inputs: by name of the argument.
         answer: None if it raised.
     """

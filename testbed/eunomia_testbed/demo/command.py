@@ -202,9 +202,9 @@ def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> st
     plugins = tomllib.loads(profile.resolved()).get("plugins", {})
     knobs = [f"f {options['fairness_knob']:g}" for options in plugins.values() if "fairness_knob" in options]
     lease = [] if profile.rounds.lease is None else [f"lease {profile.rounds.lease:g} s"]
-    told = ", ".join([*dict.fromkeys(profile.plugins.values()), *knobs, *lease])
+    settings = ", ".join([*dict.fromkeys(profile.plugins.values()), *knobs, *lease])
     slots = f"{len(machine.slots)} {machine.slots[0].gpu_type} slots on this machine"
-    return f"Eunomia demo    profile {profile.name} ({told})    {slots}    seed {seed}"
+    return f"Eunomia demo    profile {profile.name} ({settings})    {slots}    seed {seed}"
 
 
 def _input(source: AppSource) -> InputFile:

@@ -15,7 +15,7 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 
 
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
-    """T_sh / T_id of an app that is over (Themis eq. 1 and 2); None where it is not, or never told of its work.
+    """T_sh / T_id of an app that is over (Themis eq. 1 and 2); None where it is not, or never reported its work.
 
     T_id is its whole work, as it last knew it, on all slots that it could use, times N_avg.
     """

@@ -86,13 +86,13 @@ def outcome_of(record: LiveRecord) -> Outcome:
     ends = [life.ended_at for life in record.apps.values()]
     end = until if not ends or None in ends else max(at for at in ends if at is not None)
     notes = record.notes()
-    told: list[tuple[AppOutcome, int]] = [
+    apps: list[tuple[AppOutcome, int]] = [
         _app(record, life, notes.get(app, {}), until) for app, life in sorted(record.apps.items())
     ]
     suspended = [line for line in record.lines if line.event == "suspended"]
     held = math.fsum(min(hold.end or end, end) - hold.start for hold in record.holdings.holds if hold.start < end)
     return Outcome(
-        apps=tuple(app for app, _ in told),
+        apps=tuple(app for app, _ in apps),
         seconds=end - start,
         auctions=len(record.rounds.auctions),
         paid=sum(made.paid for made in record.rounds.auctions),
@@ -101,7 +101,7 @@ def outcome_of(record: LiveRecord) -> Outcome:
         resumed=sum(_went_on(line, record.lines) for line in suspended),
         in_use=held / (record.slots * (end - start)) if record.slots and end > start else None,
         held_twice=held_twice(record),
-        twice_at_most=max((most for _, most in told), default=0),
+        twice_at_most=max((most for _, most in apps), default=0),
         faults=tuple(made.fault for made in record.rounds.rounds if made.fault),
     )
 

@@ -17,7 +17,7 @@ from eunomia_testbed.demo.waits import Waits
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class AppLife:
-    """One app as the journal tells of it; Unix times."""
+    """One app as recorded in the journal; Unix times."""
 
     app: str
     arrived_at: float
@@ -62,7 +62,7 @@ class LiveRecord:
 
     @property
     def holdings(self) -> Holdings:
-        """Who held what; empty before the machines have come."""
+        """Holders by slot; empty before the machines have registered."""
         return self._holdings or Holdings({})
 
     @property

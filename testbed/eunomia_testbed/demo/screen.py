@@ -297,7 +297,7 @@ def _winners(made: Round) -> str:
             said.append(f"{row['app']} wins {row['kept_slots']}{pays}")
         if row["leftover_slots"]:
             said.append(f"{row['app']} gets {row['leftover_slots']} left over")
-    return ", ".join(said) or "nobody wins"
+    return ", ".join(said) or "no app wins"
 
 
 def _short(record: LiveRecord, job: str) -> str:

@@ -1,8 +1,8 @@
 """What sharing costs, measured: searches together under Themis, and each alone on its share of the machine.
 
-``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and beside that each
-alone on one slot of an arbiter of its own: all at once, so that a step takes as long here as there, whatever else the
-machine does. ρ measured is the one time over the other; ρ predicted is what the arbiter said meanwhile.
+``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and each alone on one
+slot of an arbiter of its own. All run at the same time, so that other load on the machine slows their steps equally.
+The measured ρ is the time together over the time alone; the predicted ρ is the arbiter's own value meanwhile.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def _share(whole: LiveRun, part: LiveRun, app: str) -> Share:
     life = whole.record.apps[app]
     last = final_rho(life, whole.record.apps, whole.record.slots)
     if not said or last is None:
-        raise EunomiaError("an app must have told of its work", value=app, place=str(whole.folder))
+        raise EunomiaError("an app must have reported its work", value=app, place=str(whole.folder))
     return Share(
         app=app,
         together_seconds=_seconds(whole, app),

@@ -276,7 +276,7 @@ class Tables:
     def _rho(self) -> Iterator[t.RhoRow]:
         for sample in self._samples or self._recorded_rho():
             if sample.rho is None:
-                continue  # a policy that knows no ρ, or an app that had not told of its work
+                continue  # a policy that knows no ρ, or an app that had not reported its work
             yield t.RhoRow(
                 app=sample.app, time_seconds=self._since(sample.at), rho=sample.rho, slots=sample.slots
             )  # fmt: skip

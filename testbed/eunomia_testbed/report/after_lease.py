@@ -23,15 +23,15 @@ def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], 
     Args:
         run: with its leases and waits.
         bars: with ``machine, slot, job, end_seconds``.
-        waits: whether the wait afterwards is told.
+        waits: whether the notes include the wait afterwards.
     """
     ends = _lease_ends(run, bars)
     after = _waits_after(run if waits else dataclasses.replace(run, waits=run.waits.clear()), ends)
-    told = ends.join(after, on=["job", "lease_end"], how="left", maintain_order="left")
-    told = told.with_columns(pl.col("lease_end").fill_null(-1.0), pl.col("ended_by").fill_null(""))
+    joined = ends.join(after, on=["job", "lease_end"], how="left", maintain_order="left")
+    joined = joined.with_columns(pl.col("lease_end").fill_null(-1.0), pl.col("ended_by").fill_null(""))
     key = ["lease_end", "ended_by", "reasons", "plugins", "seconds"]
-    distinct = told.select(key).unique(maintain_order=True).with_row_index("note")
-    numbers = told.join(distinct, on=key, how="left", maintain_order="left", nulls_equal=True)["note"]
+    distinct = joined.select(key).unique(maintain_order=True).with_row_index("note")
+    numbers = joined.join(distinct, on=key, how="left", maintain_order="left", nulls_equal=True)["note"]
     numbered: dict[str, int] = {}
     place = [numbered.setdefault(_text(*row), len(numbered)) for row in distinct.select(key).iter_rows()]
     return list(numbered), pl.Series("note", place, dtype=pl.Int64).gather(numbers)

@@ -20,7 +20,7 @@ MOST_SEEDS = 1_000
 class Choice:
     """The policy with the smallest product, why, and those that are not worse than another in both respects.
 
-    ``alike`` are the policies that the seeds do not tell from it; with one of these the choice is undecided.
+    ``alike`` are the policies that the seeds do not distinguish from it; with one of these the choice is undecided.
     """
 
     policy: str
@@ -31,7 +31,7 @@ class Choice:
 
     @property
     def decided(self) -> bool:
-        """Whether the seeds tell the policy from every other."""
+        """Whether the seeds distinguish the policy from every other."""
         return not self.alike
 
     @property
@@ -132,18 +132,18 @@ def _open(seeds: dict[str, pl.DataFrame], taken: str, alike: Sequence[str], weig
         return ""
     wanted = [_seeds_to_decide(seeds, taken, each, weighed) for each in alike]
     known = [count for count in wanted if count is not None]
-    told = f"about {max(known):,} seeds would decide" if len(known) == len(alike) else _as_good_as_equal(alike, wanted)
-    return f"these seeds do not tell {taken} from {', '.join(alike)}; {told}"
+    more = f"about {max(known):,} seeds would decide" if len(known) == len(alike) else _as_good_as_equal(alike, wanted)
+    return f"these seeds do not distinguish {taken} from {', '.join(alike)}; {more}"
 
 
 def _as_good_as_equal(alike: Sequence[str], wanted: Sequence[int | None]) -> str:
-    """Names those that no reasonable number of seeds tells apart."""
+    """Name the policies that no reasonable number of seeds distinguishes."""
     equal = ", ".join(each for each, count in zip(alike, wanted, strict=True) if count is None)
-    return f"{MOST_SEEDS:,} seeds would not tell it from {equal} either: as good as equal here"
+    return f"{MOST_SEEDS:,} seeds would not distinguish it from {equal} either: as good as equal here"
 
 
 def _seeds_to_decide(seeds: dict[str, pl.DataFrame], one: str, other: str, weighed: Sequence[str]) -> int | None:
-    """The fewest that tell two policies apart in one of the metrics; None is more than ``MOST_SEEDS``."""
+    """The fewest seeds that distinguish two policies in one of the metrics; None: more than ``MOST_SEEDS``."""
     found = [enough_to_decide(_differences(seeds, metric, one, other), MOST_SEEDS) for metric in weighed]
     return min((count for count in found if count is not None), default=None)
 
@@ -155,7 +155,7 @@ def _differences(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: s
 
 
 def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:
-    """Said where the difference, seed by seed, cannot be told from none; a single seed has no noise to measure."""
+    """A note where the interval of the difference over the seeds contains 0; empty for a single seed."""
     found = interval(_differences(seeds, metric, one, other))
     if one == other or found is None or found.count == 1 or not found.holds_zero:
         return ""

@@ -112,7 +112,7 @@ def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
 
 
 def _reasons(waits: pl.DataFrame, most: int) -> Table:
-    """A row a reason, plugin and user: job-hours, and who waited longest."""
+    """A row for each reason, plugin and user: job-hours, and the job that waited longest."""
     keys = ["reason", "plugin", "user"]
     longest = waits.filter(pl.col("seconds") == pl.col("seconds").max().over(keys))
     longest = longest.group_by(keys).agg(pl.col("app").min())

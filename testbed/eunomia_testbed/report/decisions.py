@@ -68,7 +68,7 @@ def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
 
 
 def _timings(timings: pl.DataFrame) -> Table:
-    """CPU and wall time by stage and plugin; a simulation tells sums over all of its rounds alone."""
+    """CPU and wall time by stage and plugin; a simulation has sums over all of its rounds only."""
     summed = timings["round"].n_unique() == 1
     timed = timings["wall_seconds"].null_count() < timings.height
     wall = pl.col("wall_seconds") * 1000

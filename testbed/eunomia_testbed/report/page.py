@@ -218,8 +218,8 @@ def _subtitle(whole: Whole) -> str:
     listed = f"{facts.seeds[0]} to {facts.seeds[-1]}" if several else ", ".join(map(str, facts.seeds))
     seeds = f"{'seed' if len(facts.seeds) == 1 else 'seeds'} {listed}"
     runs, shown = len(whole.summaries), len(whole.views)
-    told = f"{count(runs, 'run')}, {shown} of them to look at one by one" if shown < runs else ""
-    return "   ·   ".join(filter(None, [facts.machine, seeds, told, facts.started_at]))
+    drawn = f"{count(runs, 'run')}, {shown} of them to look at one by one" if shown < runs else ""
+    return "   ·   ".join(filter(None, [facts.machine, seeds, drawn, facts.started_at]))
 
 
 def _asset(name: str) -> str:

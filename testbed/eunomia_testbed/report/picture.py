@@ -34,7 +34,7 @@ def browse(page: Path, *options: str, address: str = "", dark: bool = False) -> 
         page: an HTML file.
         options: of Chromium, such as ``--dump-dom``.
         address: what follows the file's name in the address, such as ``#app=halving``.
-        dark: as a reader sees it who prefers dark pages.
+        dark: the page as a browser set to dark pages shows it.
 
     Raises:
         InputError: there is no Chromium.

@@ -79,16 +79,16 @@ def _sentence(whole: Whole) -> str:
         return ""
     kind = RHO_NAMES[whole.rho_kind]
     rule = f"Chosen by the smallest product of worst {kind} and mean JCT, of the policies under which most finished."
-    told = [
+    answers = [
         f'<p class="take"><strong>{html.escape(_at(whole, load, choice.answer))}.</strong> '
         f"{html.escape(choice.because[:1].upper() + choice.because[1:])}.</p>"
         for load, choice in whole.choices.items()
     ]
-    return f'{"".join(told)}<p class="asks">{rule}</p>'
+    return f'{"".join(answers)}<p class="asks">{rule}</p>'
 
 
 def _at(whole: Whole, load: float, answer: str) -> str:
-    """The answer; where there are several loads, with the one of which it is."""
+    """The answer, with its load where there are several."""
     return f"At {load:g} times the load: {answer[:1].lower()}{answer[1:]}" if len(whole.choices) > 1 else answer
 
 

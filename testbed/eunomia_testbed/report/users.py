@@ -32,14 +32,14 @@ COLUMNS: Final = {
 
 
 def users_table(view: View) -> Table | None:
-    """As the run's own table tells; where it left none, counted from apps and jobs. None for fewer than two users."""
-    told = view.run.users if view.run.users.height else _counted(view.run)
-    if told.height < 2:
+    """The users as in the run's own table, else computed from apps and jobs; None for fewer than two users."""
+    users = view.run.users if view.run.users.height else _counted(view.run)
+    if users.height < 2:
         return None
-    shown = told.sort("slot_seconds", "user", descending=[True, False], nulls_last=True).head(view.most(MOST_USERS))
+    shown = users.sort("slot_seconds", "user", descending=[True, False], nulls_last=True).head(view.most(MOST_USERS))
     names = [name for name in COLUMNS if name in shown.columns]
     rows: list[list[Json]] = [[rounded(each) for each in row] for row in shown.select(names).iter_rows()]
-    return kept_columns(Table(title=_title(told.height), columns=[COLUMNS[name] for name in names], rows=rows))
+    return kept_columns(Table(title=_title(users.height), columns=[COLUMNS[name] for name in names], rows=rows))
 
 
 def _title(users: int) -> str:
@@ -47,8 +47,8 @@ def _title(users: int) -> str:
 
 
 def _counted(run: RunData) -> pl.DataFrame:
-    whose = run.apps if run.apps.height else run.jobs
-    judged = whose.filter(pl.col("user").is_not_null()).with_columns(
+    owned = run.apps if run.apps.height else run.jobs
+    judged = owned.filter(pl.col("user").is_not_null()).with_columns(
         (pl.col("state") == "finished").cast(pl.Float64).alias("finished"),
         pl.col("jct_seconds").is_not_null().cast(pl.Float64).alias("timed"),
     )

@@ -96,7 +96,7 @@ def _fair(view: View) -> Statement | None:
 
 
 def _named(app: str) -> str:
-    """The app's name, told to be one where it is a number."""
+    """The app's name, preceded by "app" where it is a number."""
     return f"app {app}" if app.isdigit() else app
 
 
@@ -166,14 +166,14 @@ def _not_modelled(changes: str) -> Statement:
 
 
 def _uncounted(summary: Summary, changes: str) -> Statement | None:
-    """Where nobody measured what slots did under their leases, the changes are told."""
+    """The counted changes, for a run without measured slot times; None without those as well."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
         return Statement(
             mark="good",
             question="What did sharing cost?",
-            answer="Nobody was interrupted",
+            answer="No job was interrupted",
             because=_sentence([changes]),
         )
     answer = count(summary.restarts, "restart")

@@ -12,7 +12,7 @@ from eunomia_testbed.report.words import reason_in_words
 from eunomia_testbed.results.run_data import RunData
 
 OWN_CHOICE = "paused_by_app"
-"""The tuner's own pauses are no waiting: nobody kept the slots from the job."""
+"""The tuner's own pauses do not count as waiting: the job asked for no slots."""
 
 
 @value

@@ -1,4 +1,4 @@
-"""Part 3, who held what: a row a slot, from the leases and what was done under them; of large clusters a heat map."""
+"""Part 3, who held what: a row a slot, from the leases and the activity under them; of large clusters a heat map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
 OCCUPANCY_COLUMNS = 1_000
 """Buckets of time in which leases that are not drawn one by one are added up."""
 MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
-"""On the page, of one run, and of one run whose bars tell of the wait after them."""
+"""On the page, of one run, and of one run with a note on the wait after each bar."""
 
 
 def who_held_what(view: View, until: float) -> Part | None:
@@ -36,8 +36,8 @@ def who_held_what(view: View, until: float) -> Part | None:
         return None
     heat = slots.height > MOST_ROWS and run.leases.height > 0
     events = run.events.sort("time_seconds", maintain_order=True).head(view.most(MOST_EVENTS))
-    told = f"What happened, {count(run.events.height, 'event')}"
-    tables: list[Table] = [table_of(events, told, folded=True)] if events.height else []
+    title = f"What happened, {count(run.events.height, 'event')}"
+    tables: list[Table] = [table_of(events, title, folded=True)] if events.height else []
     return Part(
         name="held",
         title="Who held what",

@@ -20,7 +20,7 @@ from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 
-CURES = ("estore a backup", "eunomia journal salvage", "begin anew")
+CURES = ("estore a backup", "eunomia journal salvage", "begin a new one")
 CLOCK_SECONDS = 60.0
 
 

@@ -51,7 +51,7 @@ function drawDistribution(parent, { count, above, kind, final }) {
   });
 }
 
-// A name beside its dot; those of the worst of many stand below each other.
+// A name next to its dot; those of the worst of many stand below each other.
 function labelDot(chart, x, y, text, faded, rank) {
   const flip = x > (chart.area.left + chart.area.right) * 0.62;
   const below = rank === null ? (flip ? -6 : 16) : 18 + 15 * rank;

@@ -82,7 +82,7 @@ function drawTraded(chart, { policy, time, rho }, taken, labels, kind) {
   chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${duration(time[0])}${half(time[1], duration)}`, `worst ${kind} ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
 }
 
-// Names beside their points, each in the first place where it hides no other.
+// Names next to their points, each in the first place where it hides no other.
 function placeLabels(chart, labels) {
   const taken = labels.map(({ x, y }) => ({ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }));
   const free = (box) => box.left >= chart.area.left && box.right <= chart.area.right + 16 && box.top >= 4 && box.bottom <= chart.area.bottom && !taken.some((each) => box.left < each.right && box.right > each.left && box.top < each.bottom && box.bottom > each.top);

@@ -1,4 +1,4 @@
-// Policies: told apart by dash and name, never by colour; the chosen run's line is the strong one.
+// Policies: distinguished by dash and name, never by colour; the chosen run's line is the strong one.
 const POLICY_DASHES = [null, "8 4", "2 3", "10 3 2 3", "4 2", "14 4", "8 3 2 3 2 3", "1 4"];
 
 function dashOf(policy) {

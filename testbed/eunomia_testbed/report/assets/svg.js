@@ -39,7 +39,7 @@ function paint(app) {
   return weave ? `url(#weave-${weave}-${HUES.indexOf(hue)})` : hue;
 }
 
-// Patterns that all drawings share: hatchings of apps, and of what a slot does beside running.
+// Patterns that all drawings share: hatchings of apps, and of a slot's activities other than running.
 function patterns() {
   const weaves = [1, 2].flatMap((weave) => HUES.map((hue, at) =>
     svg("pattern", { id: `weave-${weave}-${at}`, width: 7, height: 7, patternUnits: "userSpaceOnUse" },
