@@ -24,7 +24,6 @@ EXCEPTIONS = {
         "testbed/eunomia_testbed/results/summary.py:summary_of",
         "testbed/eunomia_testbed/running/many.py:run_plan",
         "testbed/eunomia_testbed/running/result.py:simulate",
-        "testbed/eunomia_testbed/simulator/engine.py:Engine.__init__",
         "testbed/eunomia_testbed/workload/workload.py:Workload.single_jobs",
     },
     house.wide_functions: {
@@ -33,20 +32,14 @@ EXCEPTIONS = {
         "testbed/eunomia_testbed/demo/command.py:demo",
         "testbed/eunomia_testbed/reproduce/command.py:reproduce",
         "testbed/eunomia_testbed/running/result.py:simulate",
-        "testbed/eunomia_testbed/simulator/engine.py:Engine.__init__",
-        "testbed/eunomia_testbed/simulator/executor.py:Executor.__init__",
-        "testbed/eunomia_testbed/simulator/truth.py:Speeds._rate",
-        "testbed/eunomia_testbed/simulator/truth.py:Speeds.at",
         "testbed/eunomia_testbed/traces/reading.py:read_trace",
     },
     house.long_modules: {
         "appmaster/eunomia_appmaster/master/conductor.py",
         "core/eunomia/state/state.py",
-        "testbed/eunomia_testbed/simulator/executor.py",
     },
     house.shared_class_names: {
         "AppMaster",
-        "Apps",
         "Cell",
         "Command",
         "Outcome",
@@ -60,11 +53,6 @@ EXCEPTIONS = {
         "eunomia_appmaster.service.ended_apps",
         "eunomia_appmaster.service.metrics",
         "eunomia_appmaster.service.service",
-        "eunomia_testbed.simulator.apps",
-        "eunomia_testbed.simulator.bids",
-        "eunomia_testbed.simulator.engine",
-        "eunomia_testbed.simulator.outcome",
-        "eunomia_testbed.simulator.rounds",
     },
 }
 

@@ -15,7 +15,7 @@ from eunomia import Cluster, Profile
 from eunomia.contract.decisions import TransitionKind
 from eunomia.contract.events import Event, JobAdded, Released
 from eunomia.units import NEVER, Cause
-from eunomia_testbed.simulator import Engine, SimulationOptions
+from eunomia_testbed.simulator import SimulationOptions, assemble
 from eunomia_testbed.workload import Workload
 
 NOTHING = np.empty(0, np.int64)
@@ -66,8 +66,8 @@ def main(jobs: int = 20_000) -> None:
         iterations=10 ** luck.uniform(1.0, 4.0, jobs),
         seconds_per_iteration=np.ones(jobs),
     )
-    engine = Engine(workload, Cluster.parse("320x8 V100"), Profile.load("fifo"), SimulationOptions())
-    engine.arbiter = engine.executor.arbiter = Granting(engine.cluster)  # type: ignore[assignment]
+    engine = assemble(workload, Cluster.parse("320x8 V100"), Profile.load("fifo"), SimulationOptions())
+    engine.sim.arbiter = Granting(engine.sim.cluster)  # type: ignore[assignment]
     began = time.process_time()
     run = engine.run()
     spent = time.process_time() - began

@@ -1,6 +1,6 @@
 """Small workloads for tests of the simulator, and its engine with a watch over what is really so."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.round.invariants import check_state
-from eunomia_testbed.simulator import Engine, SimulatedRun, SimulationOptions
+from eunomia_testbed.simulator import SimulatedRun, SimulationOptions, SimulationState, assemble
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 
 Row = tuple[float, int, float]
@@ -43,13 +43,26 @@ def watched(
     """Run, with the arbiter's state checked after every step."""
     there = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
     profile = Profile.load(policy) if isinstance(policy, str) else policy
-    engine = Engine(workload, there, profile, options or SimulationOptions(), watch=check, **more)  # type: ignore[arg-type]
+    engine = assemble(workload, there, profile, options or SimulationOptions(), observers=[AfterStep(check)], **more)  # type: ignore[arg-type]
     return engine.run()
 
 
-def check(engine: Engine, decision: Decision) -> None:
+class AfterStep:
+    """An observer that calls a function after every step."""
+
+    def __init__(self, call: Callable[[SimulationState, Decision], None]) -> None:
+        self._call = call
+
+    def stepped(self, sim: SimulationState, decision: Decision) -> None:
+        self._call(sim, decision)
+
+    def ended(self, sim: SimulationState) -> None:
+        pass
+
+
+def check(sim: SimulationState, decision: Decision) -> None:
     """The arbiter's state is sound, and no stage failed."""
-    check_state(engine.arbiter.state)
+    check_state(sim.arbiter.state)
     assert not decision.faulty, decision.faults
 
 

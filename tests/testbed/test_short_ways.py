@@ -23,7 +23,7 @@ from eunomia.units import NONE
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
-from eunomia_testbed.simulator import Engine, SimulationOptions
+from eunomia_testbed.simulator import SimulationOptions, assemble
 from eunomia_testbed.simulator.gavel_rules import gavel_rules, under_rules
 from eunomia_testbed.simulator.options import Costs
 from eunomia_testbed.workload import Workload
@@ -46,7 +46,7 @@ def drawn(gap_seconds: float) -> Workload:
 
 def simulated(policy: str, cluster: str, gap: float, costs: Costs) -> None:
     options = SimulationOptions(costs=costs)
-    Engine(drawn(gap), Cluster.parse(cluster), Profile.load(policy), options).run()
+    assemble(drawn(gap), Cluster.parse(cluster), Profile.load(policy), options).run()
 
 
 def plain(item: Any) -> Any:
@@ -64,7 +64,7 @@ TURNS = [("max_min_fairness", "12x1 V100"), ("min_total_duration", "2x4 V100, 3x
 def in_turns(policy: str, cluster: str) -> None:
     """A run in rounds, in which jobs give way to others again and again."""
     workload, site = drawn(60.0), Cluster.parse(cluster)
-    Engine(
+    assemble(
         workload, site, under_rules(Profile.load(policy)), SimulationOptions(rules=gavel_rules(workload, site))
     ).run()
 

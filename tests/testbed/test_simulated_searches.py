@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.testbed.simulator_lab import AfterStep
 
 from eunomia import (
     Allocation,
@@ -33,7 +34,15 @@ from eunomia import (
 from eunomia.errors import InputError
 from eunomia.platform.registry import Found, Registry
 from eunomia_testbed.reproduce.table3 import bid_table, example
-from eunomia_testbed.simulator import Costs, Engine, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.simulator import (
+    Costs,
+    Reports,
+    SimulatedRun,
+    SimulationOptions,
+    SimulationState,
+    assemble,
+    simulate_one,
+)
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 IN_PROCESS: Mapping[str, object] = {"rounds.bid_deadline": "none"}
@@ -253,13 +262,13 @@ def test_the_examples_estimate_is_revised_when_the_slower_trials_go_on() -> None
     )
     rho: dict[float, float] = {}
 
-    def watch(engine: Engine, decision: Decision) -> None:
-        standings: Valuations = engine.arbiter.standings()
-        names = [str(engine.arbiter.snapshot().apps.id[row]) for row in standings.claims.rows]
+    def watch(sim: SimulationState, decision: Decision) -> None:
+        standings: Valuations = sim.arbiter.standings()
+        names = [str(sim.arbiter.snapshot().apps.id[row]) for row in standings.claims.rows]
         rho[float(decision.now)] = float(standings.form(ByBundle).now[names.index("example")])
 
     options = SimulationOptions(reports=Reports(know="oracle"), until=1601.0)
-    Engine(example(), Cluster.parse("1x16 V100"), profile, options, watch=watch).run()
+    assemble(example(), Cluster.parse("1x16 V100"), profile, options, observers=[AfterStep(watch)]).run()
     assert rho[0.0] == pytest.approx(5000.0 / 2500.0)
     assert rho[1600.0] == pytest.approx(5680.0 / 2500.0) == pytest.approx(2.272)
 
@@ -267,9 +276,9 @@ def test_the_examples_estimate_is_revised_when_the_slower_trials_go_on() -> None
 def test_a_search_writes_its_state_as_plain_values_at_any_moment() -> None:
     states = []
 
-    def watch(engine: Engine, decision: Decision) -> None:
-        states.extend(json.dumps(master.tuner.state()) for master in engine.apps.masters.values())  # type: ignore[attr-defined]
+    def watch(sim: SimulationState, decision: Decision) -> None:
+        states.extend(json.dumps(master.tuner.state()) for master in sim.masters.values())  # type: ignore[attr-defined]
 
     workload, profile = search(8, iterations=800), Profile.load("themis", settings=IN_PROCESS)
-    Engine(workload, Cluster.parse("1x8 V100"), profile, SimulationOptions(), watch=watch).run()
+    assemble(workload, Cluster.parse("1x8 V100"), profile, SimulationOptions(), observers=[AfterStep(watch)]).run()
     assert len(set(states)) > 3

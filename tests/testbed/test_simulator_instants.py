@@ -23,7 +23,7 @@ from eunomia.contract.events import (
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, JobId, Seconds
-from eunomia_testbed.simulator import Costs, Delays, Engine, Failures, Reports, SimulationOptions
+from eunomia_testbed.simulator import Costs, Delays, Failures, Reports, SimulationOptions, assemble
 from eunomia_testbed.simulator.late_events import without_late_events
 from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
 
@@ -136,7 +136,7 @@ def test_nobody_bids_for_an_offer_that_closed_before_the_answer(
 ) -> None:
     policy = Profile.load("themis", settings={"rounds.lease": "30s"})
     options = SimulationOptions(agents=True, answer_seconds=5.0)
-    run = Engine(several(apps), Cluster.parse("1x2 V100"), policy, options).run()
+    run = assemble(several(apps), Cluster.parse("1x2 V100"), policy, options).run()
     assert not run.faults
     assert np.all(run.state == "finished")
 
@@ -153,6 +153,6 @@ def test_an_app_whose_gpus_are_still_on_their_way_gives_back_nothing_after_its_e
     costs = Costs(start=0.0, checkpoint=3.0, restore=11.0, release=3.0, checkpoint_every=7.0)
     options = SimulationOptions(costs=costs, delays=Delays(order=11.0), agents=False)
     policy = Profile.load("themis", settings={"rounds.lease": "30s"})
-    run = Engine(several(apps), Cluster.parse("1x2 V100"), policy, options, seed=2).run()
+    run = assemble(several(apps), Cluster.parse("1x2 V100"), policy, options, seed=2).run()
     assert not run.faults
     assert np.all(run.state == "finished")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.testbed.simulator_lab import check, several
+from tests.testbed.simulator_lab import AfterStep, check, several
 
 from eunomia.contract.decisions import Decision
 from eunomia.model.cluster import Cluster
@@ -16,11 +16,12 @@ from eunomia.platform.profiles import Profile
 from eunomia_testbed.simulator import (
     Costs,
     Delays,
-    Engine,
     Failures,
     Keep,
     SimulatedRun,
     SimulationOptions,
+    SimulationState,
+    assemble,
 )
 from eunomia_testbed.workload import Workload
 
@@ -77,16 +78,16 @@ def worlds(draw: st.DrawFn) -> SimulationOptions:
     )
 
 
-def holders(engine: Engine, decision: Decision) -> None:
+def holders(sim: SimulationState, decision: Decision) -> None:
     """Nobody makes steps on a GPU that is not his, and what the arbiter believes is sound."""
-    check(engine, decision)
-    for job, gpus in enumerate(engine.work.on):
+    check(sim, decision)
+    for job, gpus in enumerate(sim.work.on):
         for gpu in gpus:
-            assert engine.executor.job_on[gpu] == job
-            assert engine.executor.holder[gpu] >= 0
-    assert engine.executor.busy == sum(holder >= 0 for holder in engine.executor.holder)
-    assert engine.jobs.running == engine.jobs.state.count("running")
-    assert engine.jobs.waiting == engine.jobs.state.count("waiting")
+            assert sim.gpus.job_on[gpu] == job
+            assert sim.gpus.holder[gpu] >= 0
+    assert sim.gpus.busy == sum(holder >= 0 for holder in sim.gpus.holder)
+    assert sim.jobs.running == sim.jobs.state.count("running")
+    assert sim.jobs.waiting == sim.jobs.state.count("waiting")
 
 
 @settings(
@@ -105,14 +106,14 @@ def holders(engine: Engine, decision: Decision) -> None:
 def test_what_holds_of_every_run(
     workload: Workload, cluster: Cluster, policy: str, options: SimulationOptions, seed: int
 ) -> None:
-    run = Engine(workload, cluster, POLICIES[policy], options, seed=seed, watch=holders).run()
+    run = assemble(workload, cluster, POLICIES[policy], options, seed=seed, observers=[AfterStep(holders)]).run()
     lost = np.isin(np.arange(workload.size), [unfit.job for unfit in run.dropped])
     assert np.all((run.state == "finished") | lost), run.state
     assert not run.faults
     work_is_done(workload, run, ~lost)
     nothing_overlaps(run)
     gpu_time_is_conserved(run)
-    again = Engine(workload, cluster, POLICIES[policy], options, seed=seed).run()
+    again = assemble(workload, cluster, POLICIES[policy], options, seed=seed).run()
     assert run.same_as(again)
 
 
@@ -150,8 +151,12 @@ def test_costs_of_nothing_make_no_difference(policy: str) -> None:
     """The path without costs and the path through the agenda come to the same: changes in no time are three zeros."""
     workload = several([(0.0, [(1, 2, 40.0), (1, 1, 20.0)]), (3.0, [(2, 4, 30.0)]), (11.0, [(1, 1, 9.0)] * 3)])
     runs = [
-        Engine(
-            workload, CLUSTERS[2], POLICIES[policy], SimulationOptions(costs=Costs(release=release)), watch=holders
+        assemble(
+            workload,
+            CLUSTERS[2],
+            POLICIES[policy],
+            SimulationOptions(costs=Costs(release=release)),
+            observers=[AfterStep(holders)],
         ).run()
         for release in (0.0, 1e-7)
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.testbed.simulator_lab import runs, watched
+from tests.testbed.simulator_lab import AfterStep, runs, watched
 
 from eunomia.errors import InputError, PluginError
 from eunomia.model.cluster import Cluster
@@ -14,7 +14,15 @@ from eunomia.platform.registry import Registry
 from eunomia.state.show import show
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
-from eunomia_testbed.simulator import Engine, Failures, Outage, Reports, SimulationOptions, simulate_one
+from eunomia_testbed.simulator import (
+    Failures,
+    Outage,
+    Reports,
+    SimulationOptions,
+    SimulationState,
+    assemble,
+    simulate_one,
+)
 from eunomia_testbed.simulator.truth import UNKNOWN_SPEED
 from eunomia_testbed.workload import Regime
 
@@ -73,13 +81,15 @@ def test_regimes_change_the_speed_and_are_announced() -> None:
     workload = runs([(0.0, 1, 24.0), (12.0, 1, 3.0)], regimes=regimes)
     seen: list[tuple[float, float]] = []
 
-    def watch(engine: Engine, decision: object) -> None:
-        jobs = engine.arbiter.state.jobs.live
-        row = engine.arbiter.state.job_row(engine.job_id(0))
+    def watch(sim: SimulationState, decision: object) -> None:
+        jobs = sim.arbiter.state.jobs.live
+        row = sim.arbiter.state.job_row(sim.job_ids[0])
         if row >= 0 and (not seen or seen[-1][1] != jobs.batch_size[row]) and jobs.batch_size[row] > 0:
-            seen.append((engine.now, float(jobs.batch_size[row])))
+            seen.append((sim.now, float(jobs.batch_size[row])))
 
-    engine = Engine(workload, Cluster.parse("1x1 V100"), Profile.load("srtf"), SimulationOptions(), watch=watch)
+    engine = assemble(
+        workload, Cluster.parse("1x1 V100"), Profile.load("srtf"), SimulationOptions(), observers=[AfterStep(watch)]
+    )
     run = engine.run()
     assert run.finish_seconds.tolist() == [26.0, 15.0]
     assert seen == [(10.0, 64.0), (18.0, 128.0)]
@@ -109,14 +119,14 @@ def test_errors_are_drawn_by_app_from_the_seed() -> None:
 
 
 def _told(workload: object, seed: int, error: float) -> list[float]:
-    engine = Engine(
+    engine = assemble(
         workload,
         TWO,
         Profile.load("fifo"),
         SimulationOptions(reports=Reports(error=error)),
         seed=seed,  # type: ignore[arg-type]
     )
-    return [engine.reporter.added(job).iterations / (50.0 + job) for job in range(12)]
+    return [engine.sim.reporter.added(job).iterations / (50.0 + job) for job in range(12)]
 
 
 @pytest.mark.parametrize("know", ["declared", "oracle", "measured"])
@@ -124,14 +134,14 @@ def test_reports_bring_the_arbiters_belief_to_the_truth(know: str) -> None:
     workload = runs([(0.0, 1, 9.0), (0.0, 1, 9.0), (1.0, 2, 10.0)], models=["net"] * 3)
     beliefs = []
 
-    def watch(engine: Engine, decision: object) -> None:
-        row = engine.arbiter.state.job_row(engine.job_id(2))
-        if engine.now == 9.0 and row >= 0:
-            beliefs.append(float(show(engine.arbiter.state).iterations_left(np.array([row], dtype=np.int32))[0]))
+    def watch(sim: SimulationState, decision: object) -> None:
+        row = sim.arbiter.state.job_row(sim.job_ids[2])
+        if sim.now == 9.0 and row >= 0:
+            beliefs.append(float(show(sim.arbiter.state).iterations_left(np.array([row], dtype=np.int32))[0]))
 
     profile = Profile.load("fifo", settings={"stages.placement": "spread"})
     options = SimulationOptions(reports=Reports(know=know))  # type: ignore[arg-type]
-    Engine(workload, TWO, profile, options, models=Halved(), watch=watch).run()
+    assemble(workload, TWO, profile, options, models=Halved(), observers=[AfterStep(watch)]).run()
     assert beliefs[-1] == (2.0 if know == "declared" else 6.0)  # in truth it is half as fast
 
 
@@ -192,8 +202,8 @@ def test_a_plugin_that_imports_the_truth_is_refused_by_name(tmp_path: Path, line
 
 def test_snapshots_lead_nowhere_near_the_truth() -> None:
     """Nothing that hangs on a snapshot belongs to the testbed, however deep one digs."""
-    engine = Engine(runs([(0.0, 1, 5.0)]), TWO, Profile.load("fifo"), SimulationOptions())
-    found: list[object] = [show(engine.arbiter.state)]
+    engine = assemble(runs([(0.0, 1, 5.0)]), TWO, Profile.load("fifo"), SimulationOptions())
+    found: list[object] = [show(engine.sim.arbiter.state)]
     seen: set[int] = set()
     while found:
         item = found.pop()

@@ -3,9 +3,9 @@
 import numpy as np
 
 from eunomia.model.cluster import Cluster
-from eunomia.units import Locality, Reals
+from eunomia.units import Reals
 from eunomia_testbed.performance import PerformanceModel
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.truth import GangShape, Speeds
 from eunomia_testbed.workload import Regime, Workload
 
 
@@ -25,5 +25,5 @@ def _of(job: int, workload: Workload, speeds: Speeds) -> float:
     whole: list[tuple[float, Regime | None]] = [(float(workload.jobs.iterations[job]), None)]
     stretches = [(one.iterations, one) for one in regimes] or whole
     kind = speeds.own_type(job)
-    seconds = sum(work * speeds.at(job, 1, kind, Locality.ISLAND, 1, regime=one) for work, one in stretches)
+    seconds = sum(work * speeds.at(job, GangShape(1, kind), regime=one) for work, one in stretches)
     return seconds if np.isfinite(seconds) else np.nan

@@ -1,6 +1,8 @@
 """The simulator: runs workloads in virtual time, under the arbiter that also runs the live cluster."""
 
+from eunomia_testbed.simulator.assembly import assemble
 from eunomia_testbed.simulator.engine import Engine
+from eunomia_testbed.simulator.observers import RunObserver
 from eunomia_testbed.simulator.options import (
     Costs,
     Delays,
@@ -14,6 +16,7 @@ from eunomia_testbed.simulator.options import (
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.simulate import simulate_one
+from eunomia_testbed.simulator.simulation_state import SimulationState
 
 __all__ = [
     "Costs",
@@ -25,8 +28,11 @@ __all__ = [
     "Progress",
     "Reports",
     "Rules",
+    "RunObserver",
     "SimulatedRun",
     "SimulationOptions",
+    "SimulationState",
     "Unfit",
+    "assemble",
     "simulate_one",
 ]

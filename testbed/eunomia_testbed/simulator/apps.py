@@ -6,7 +6,6 @@ It also answers the queries of app masters (``desk.Desk``).
 import importlib
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from eunomia.contract.decisions import TransitionKind
 from eunomia.contract.events import (
@@ -27,91 +26,83 @@ from eunomia.errors import EunomiaError
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_appmaster.master.division import divide, extra_slots, unused
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
+from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.states import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
-
-if TYPE_CHECKING:
-    from eunomia_testbed.simulator.engine import Engine
 
 SEARCHES = "eunomia_testbed.simulator.searches"
 IDLE_SECONDS = 1.0
 """How long an app keeps GPUs that it cannot use before it gives them back; as in the live system."""
 
 
-class Apps:
+class SimulatedApps:
     """The app masters of a run. An app of one job gets none until one is needed.
 
     Args:
-        engine: of the run.
+        sim: the state of the simulation.
+        executor: starts and stops jobs.
     """
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-        self.masters: dict[int, AppMaster] = {}
+    def __init__(self, sim: SimulationState, executor: Executor) -> None:
+        self._sim, self._executor, self._leases = sim, executor, sim.leases
         self._jobs: dict[int, list[int]] = {}
-        self._placed: dict[int, tuple[int, ...]] = {}
-        """By job, the GPUs that its app master gave it out of the app's own leases."""
         self._reported: dict[int, dict[int, tuple[int, ...]]] = {}
-        self.dirty: set[int] = set()
-        """Apps whose leases or jobs changed since they were divided."""
-        self._untold: set[int] = set()
         self._idle: dict[int, tuple[int, ...]] = {}
         self._returned: dict[int, int] = {}
         """By GPU, the lease under which the app gave it back; no job is placed on it under that lease."""
         self._forecasts_due = 0.0
-        workload = engine.workload
         jobs: dict[int, list[int]] = {}
-        for job, app in enumerate(engine.app_of):
+        for job, app in enumerate(sim.app_of):
             jobs.setdefault(app, []).append(job)
-        self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in workload.searches}
-        engine.executor.app_changed = self._changed
+        self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in sim.workload.searches}
 
     # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def speaks_for(self, app: int) -> bool:
         """Whether an app has a master, or gets one when it arrives."""
-        return app in self.several or app in self.masters
+        return app in self.several or app in self._sim.masters
 
     def arrive(self, app: int, now: Seconds, events: list[Event]) -> None:
         """An app of several jobs arrives."""
         master = self._make(app)
-        self.masters[app] = master
+        self._sim.masters[app] = master
         self.act(app, master.arrive(now), now, events)
         self._report(app, now, events)
 
     def join(self, job: int, now: Seconds, events: list[Event]) -> None:
         """A job of an app that is here already arrives."""
-        self.act(self._engine.app_of[job], [self.added(job)], now, events)
+        self.act(self._sim.app_of[job], [self.added(job)], now, events)
 
     def _make(self, app: int) -> AppMaster:
-        engine = self._engine
+        sim = self._sim
         jobs = self._jobs[app] = self.several.get(app) or [
-            job for job in range(len(engine.app_of)) if engine.app_of[job] == app
+            job for job in range(len(sim.app_of)) if sim.app_of[job] == app
         ]
-        search = engine.workload.searches.get(app)
+        search = sim.workload.searches.get(app)
         if search is not None:
             kind = importlib.import_module(SEARCHES).SearchAppMaster
-            made: AppMaster = kind(app, jobs, self, search, seed=engine.seed * 1_000_003 + app)
+            made: AppMaster = kind(app, jobs, self, search, seed=sim.seed * 1_000_003 + app)
             return made
-        alive = [job for job in jobs if not engine.jobs.is_over(job)]
+        alive = [job for job in jobs if not sim.jobs.is_over(job)]
         return PlainAppMaster(app, alive, self, reports=len(jobs) > 1)
 
     def master(self, app: int) -> AppMaster:
         """Returns the app's master; makes it if there is none."""
-        if app not in self.masters:
-            self.masters[app] = self._make(app)
-        return self.masters[app]
+        if app not in self._sim.masters:
+            self._sim.masters[app] = self._make(app)
+        return self._sim.masters[app]
 
     # --- events of masters -------------------------------------------------------------------------------------------
 
     def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
         """A job has reached its goal: its master decides how it continues."""
-        engine, app = self._engine, self._engine.app_of[job]
-        self.act(app, self.masters[app].reached(job, now), now, events)
-        work = engine.work
-        if engine.jobs.state[job] == RUNNING and not work.on[job]:
+        sim, app = self._sim, self._sim.app_of[job]
+        self.act(app, self._sim.masters[app].reached(job, now), now, events)
+        work = sim.work
+        if sim.jobs.state[job] == RUNNING and not work.on[job]:
             if work.done[job] >= work.goal[job]:
                 rule = "an app master must pause or end a job that has reached its goal, or set another"
-                raise EunomiaError(rule, value=str(work.goal[job]), place=engine.job_id(job))
+                raise EunomiaError(rule, value=str(work.goal[job]), place=sim.job_ids[job])
             work.go_on(job, now, gpus)
         self._report(app, now, events)
 
@@ -122,97 +113,80 @@ class Apps:
             act = _ACTS.get(type(event))
             if act is not None:
                 act(self, event, now)
-        self.dirty.add(app)
+        self._leases.dirty.add(app)
 
     def _added(self, event: JobAdded, now: Seconds) -> None:
-        self._engine.jobs.wait(self.row(event.job), now)
+        self._sim.jobs.wait(self.row(event.job), now)
 
     def _finished(self, event: JobFinished, now: Seconds) -> None:
         job = self.row(event.job)
-        work = self._engine.work
+        work = self._sim.work
         self._stand(job, now)
         whole = work.done[job] >= work.total[job]
-        self._engine.jobs.close(job, FINISHED if whole else STOPPED, now)
+        self._sim.jobs.close(job, FINISHED if whole else STOPPED, now)
 
     def _failed(self, event: JobFailed, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now)
         if event.again_in is None:
-            self._engine.jobs.close(job, FAILED, now)
+            self._sim.jobs.close(job, FAILED, now)
         else:
-            self._engine.jobs.pause(job, now)
+            self._sim.jobs.pause(job, now)
 
     def _paused(self, event: JobPaused, now: Seconds) -> None:
         job = self.row(event.job)
         self._stand(job, now, saves=True)
-        self._engine.jobs.pause(job, now)
+        self._sim.jobs.pause(job, now)
 
     def _resumed(self, event: JobResumed, now: Seconds) -> None:
         job = self.row(event.job)
-        if self._engine.jobs.state[job] == PAUSED:
-            self._engine.jobs.wait(job, now)
+        if self._sim.jobs.state[job] == PAUSED:
+            self._sim.jobs.wait(job, now)
 
     def _over(self, event: AppFinished | AppCancelled, now: Seconds) -> None:
-        app = self._engine.app_rows[event.app]
+        app = self._sim.app_rows[event.app]
         for job in self._jobs.get(app, []):
-            if not self._engine.jobs.is_over(job):
+            if not self._sim.jobs.is_over(job):
                 self._stand(job, now)
-                self._engine.jobs.close(job, STOPPED, now)
-        self._engine.app_finish[app] = now
-        self.masters.pop(app, None)
-        self.dirty.discard(app)
-        self._untold.discard(app)
-        self._engine.executor.shared.pop(app, None)
+                self._sim.jobs.close(job, STOPPED, now)
+        self._sim.app_finish[app] = now
+        self._sim.masters.pop(app, None)
+        self._leases.forget(app)
 
     def _stand(self, job: int, now: Seconds, *, saves: bool = False) -> None:
         """Stops a job; the GPUs that its master gave it return to its app."""
-        executor = self._engine.executor
-        gpus = self._placed.pop(job, ())
-        executor.stand(job, gpus, now, saves=saves)
-        if gpus:
-            executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
-            self._untold.add(self._engine.app_of[job])
+        gpus = self._leases.take_off(self._sim.app_of[job], job, now)
+        self._executor.stand(job, gpus, now, saves=saves)
 
     # --- division ----------------------------------------------------------------------------------------------------
 
-    def _changed(self, app: int, job: int, now: Seconds) -> None:
-        """An app's own leases changed, and one of its jobs may have lost GPUs."""
-        self.dirty.add(app)
-        gpus = self._placed.pop(job, None)
-        if gpus is None:
-            return
-        executor = self._engine.executor
-        executor.put(-1, tuple(gpu for gpu in gpus if executor.job_on[gpu] == job), now)
-        self._engine.jobs.stood(job, now)
-        self._untold.add(app)
-
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
         """A job lost GPUs with a failed machine, and the work since its last checkpoint."""
-        app = self._engine.app_of[job]
-        if job in self._placed:
-            self._changed(app, job, now)
-        if app in self.masters:
-            reported = self._engine.reporter.progress(job, now)
-            self.act(app, self.masters[app].hear(reported, now), now, events)
+        app = self._sim.app_of[job]
+        if job in self._leases.placed:
+            self._leases.displace(app, job, now)
+        if app in self._sim.masters:
+            reported = self._sim.reporter.progress(job, now)
+            self.act(app, self._sim.masters[app].hear(reported, now), now, events)
 
     def divide(self, now: Seconds) -> None:
         """Asks masters to divide leases that changed; their events are reported with the next step."""
-        dirty, self.dirty = sorted(self.dirty), set()
+        dirty, self._leases.dirty = sorted(self._leases.dirty), set()
         for app in dirty:
-            if self._engine.executor.shared.get(app):
+            if self._leases.shared.get(app):
                 self._divide(app, now)
-        if self._untold:
-            self._engine.executor.urgent = True
+        if self._leases.unreported:
+            self._sim.urgent = True
 
     def _divide(self, app: int, now: Seconds) -> None:
-        engine, executor = self._engine, self._engine.executor
-        shared = executor.shared[app]
+        sim = self._sim
+        shared = self._leases.shared[app]
         master = self.master(app)
-        state = engine.jobs.state
-        jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._placed]
-        wishes = [wish(master, job, self._placed.get(job, ())) for job in jobs]
+        state = sim.jobs.state
+        jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._leases.placed]
+        wishes = [wish(master, job, self._leases.placed.get(job, ())) for job in jobs]
         taken = {gpu for one in wishes for gpu in one.runs_on}
-        cluster = engine.cluster
+        cluster = sim.cluster
         free = {
             gpu: cluster.machines[cluster.machine[gpu]].name
             for gpu in sorted(shared)
@@ -220,23 +194,23 @@ class Apps:
         }
         divided = divide(wishes, free)
         for job, gpus in divided.items():
-            if job not in self._placed:
+            if job not in self._leases.placed:
                 self._put(job, gpus, now)
         left = unused(free, divided)
         if left:
-            placed = [job for job in jobs if job in self._placed]
+            placed = [job for job in jobs if job in self._leases.placed]
             left = self._widen(master, placed, left, now)
             # A job that has not begun yet may turn out to be worth widening: it is considered again once it runs.
-            starting = [job for job in placed if not engine.work.on[job]]
-            room = sum(max(0, master.span(job)[1] - len(self._placed[job])) for job in starting)
+            starting = [job for job in placed if not sim.work.on[job]]
+            room = sum(max(0, master.span(job)[1] - len(self._leases.placed[job])) for job in starting)
             left = left[room:]
         self._give_back(app, left, now)
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
         """Gives running jobs GPUs that no other job of the app can use, where that pays; returns the rest."""
         for job in jobs:
-            gpus = self._placed[job]
-            if left and self._engine.work.on[job]:
+            gpus = self._leases.placed[job]
+            if left and self._sim.work.on[job]:
                 more = self._extra(job, master.span(job)[1], len(left), now)
                 if more:
                     self._stand(job, now, saves=True)
@@ -246,7 +220,7 @@ class Apps:
 
     def _extra(self, job: int, most: int, free: int, now: Seconds) -> int:
         """How many of the free GPUs a running job should gain."""
-        work, costs = self._engine.work, self._engine.options.costs
+        work, costs = self._sim.work, self._sim.options.costs
         return extra_slots(
             size=len(work.on[job]),
             most=most,
@@ -257,23 +231,22 @@ class Apps:
 
     def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
         """Places a job on GPUs of its app's own leases."""
-        engine, executor = self._engine, self._engine.executor
-        self._placed[job] = gpus
-        executor.put(job, gpus, now)
-        engine.jobs.began(job, now)
+        sim, executor = self._sim, self._executor
+        self._leases.placed[job] = gpus
+        sim.gpus.put(job, gpus, now)
+        sim.jobs.began(job, now)
         ready = max(now, executor.ready_at(gpus)) + executor.start_seconds(job)
 
         def runs(then: Seconds) -> None:
-            if self._placed.get(job) is gpus and engine.jobs.state[job] == RUNNING:
+            if self._leases.placed.get(job) is gpus and sim.jobs.state[job] == RUNNING:
                 executor.count_start(job, TransitionKind.START)
-                engine.work.go(job, then, gpus)
-                if executor.ran is not None:
-                    executor.ran(job, then)
-                self._untold.add(engine.app_of[job])
-                self.dirty.add(engine.app_of[job])
+                sim.work.go(job, then, gpus)
+                executor.report_start(job, then)
+                self._leases.unreported.add(sim.app_of[job])
+                self._leases.dirty.add(sim.app_of[job])
 
         if ready > now:
-            engine.agenda.call(ready, runs)
+            sim.agenda.call(ready, runs)
         else:
             runs(now)
 
@@ -283,27 +256,27 @@ class Apps:
             return
         self._idle[app] = idle
         if idle:
-            self._engine.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
+            self._sim.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
         """An ended app needs no such return: its end frees its GPUs, though they may still be being released."""
-        is_here = app in self.masters and math.isnan(self._engine.app_finish[app])
+        is_here = app in self._sim.masters and math.isnan(self._sim.app_finish[app])
         if self._idle.get(app) == idle and is_here:
-            held = self._engine.executor.shared.get(app, {})
+            held = self._leases.shared.get(app, {})
             gpus = tuple(gpu for gpu in idle if gpu in held)
             self._idle[app] = ()
             if gpus:
                 self._returned.update((gpu, held[gpu]) for gpu in gpus)
-                self._engine.executor.out.append(GpusReturned(app=self.app_id(app), gpus=gpus))
+                self._sim.out.append(GpusReturned(app=self.app_id(app), gpus=gpus))
 
-    def tell(self, events: list[Event]) -> None:
+    def report_divisions(self, events: list[Event]) -> None:
         """Adds the divisions that were not yet reported to the arbiter."""
-        if not self._untold:
+        if not self._leases.unreported:
             return
-        untold, self._untold = sorted(self._untold), set()
+        untold, self._leases.unreported = sorted(self._leases.unreported), set()
         for app in untold:
-            jobs = [job for job in self._jobs.get(app, ()) if job in self._placed and self._engine.work.on[job]]
-            running = {job: self._placed[job] for job in jobs}
+            jobs = [job for job in self._jobs.get(app, ()) if job in self._leases.placed and self._sim.work.on[job]]
+            running = {job: self._leases.placed[job] for job in jobs}
             if running != self._reported.get(app, {}):
                 self._reported[app] = running
                 events.append(
@@ -318,17 +291,17 @@ class Apps:
 
     def report(self, now: Seconds, events: list[Event]) -> None:
         """Reports every master's forecast of its remaining work, where it has changed."""
-        if not self.masters or now < self._forecasts_due:
+        if not self._sim.masters or now < self._forecasts_due:
             return
-        self._forecasts_due = now + self._engine.options.reports.forecast_seconds
-        running = {self._engine.app_of[job] for job in self._placed} | {
-            self._engine.app_of[job] for job in self._engine.executor.standing()
+        self._forecasts_due = now + self._sim.options.reports.forecast_seconds
+        running = {self._sim.app_of[job] for job in self._leases.placed} | {
+            self._sim.app_of[job] for job in self._sim.gpus.standing()
         }
-        for app in sorted(running & self.masters.keys()):
+        for app in sorted(running & self._sim.masters.keys()):
             self._report(app, now, events)
 
     def _report(self, app: int, now: Seconds, events: list[Event]) -> None:
-        master = self.masters.get(app)
+        master = self._sim.masters.get(app)
         known = None if master is None else master.forecast(now)
         if known is not None:
             events.append(ForecastReported(app=self.app_id(app), forecast=known))
@@ -337,78 +310,78 @@ class Apps:
 
     def app_id(self, app: int) -> AppId:
         """See ``Desk``."""
-        return AppId(self._engine.workload.apps.id[app])
+        return self._sim.app_ids[app]
 
     def job_id(self, job: int) -> JobId:
         """See ``Desk``."""
-        return JobId(self._engine.job_id(job))
+        return self._sim.job_ids[job]
 
     def row(self, job: JobId) -> int:
         """See ``Desk``."""
-        return self._engine.rows[job]
+        return self._sim.job_rows[job]
 
     def arrived(self, app: int) -> AppArrived:
         """See ``Desk``."""
-        return self._engine.reporter.arrived(app)
+        return self._sim.reporter.arrived(app)
 
     def added(self, job: int) -> JobAdded:
         """See ``Desk``."""
-        return self._engine.reporter.added(job)
+        return self._sim.reporter.added(job)
 
     def has_arrived(self, job: int) -> bool:
         """See ``Desk``."""
-        return self._engine.has_arrived(job)
+        return self._sim.has_arrived(job)
 
     def gang(self, job: int) -> tuple[int, int]:
         """See ``Desk``."""
-        return self._engine.reporter.gang(job)
+        return self._sim.reporter.gang(job)
 
     def iterations_done(self, job: int) -> float:
         """See ``Desk``."""
-        return self._engine.work.done_at(job, self._engine.now)
+        return self._sim.work.done_at(job, self._sim.now)
 
     def iterations(self, job: int) -> float:
         """See ``Desk``."""
-        return self._engine.work.total[job]
+        return self._sim.work.total[job]
 
     def running_gpus(self, job: int) -> int:
         """See ``Desk``."""
-        return len(self._engine.work.on[job])
+        return len(self._sim.work.on[job])
 
     def useful_gpus(self, job: int, most: int) -> int:
         """See ``Desk``; several GPUs are useful only if the first is, or the app would give them back at once."""
-        size, now = len(self._engine.work.on[job]), self._engine.now
+        size, now = len(self._sim.work.on[job]), self._sim.now
         if not size:
             return most
         return size + (self._extra(job, most, most, now) if self._extra(job, most, 1, now) else 0)
 
     def reported_left(self, job: int) -> float:
         """See ``Desk``."""
-        return self._engine.reporter.left(job, self._engine.now)
+        return self._sim.reporter.left(job, self._sim.now)
 
     def reported_serial(self, job: int) -> float:
         """See ``Desk``."""
-        return self._engine.reporter.serial(job)
+        return self._sim.reporter.serial(job)
 
     def reported_gpu_seconds(self, job: int) -> float:
         """See ``Desk``."""
-        return self._engine.reporter.work_of(job)
+        return self._sim.reporter.work_of(job)
 
     def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
         """See ``Desk``."""
-        return self._engine.reporter.slowdown(job)
+        return self._sim.reporter.slowdown(job)
 
     def aim(self, job: int, iterations: float) -> None:
         """See ``Desk``."""
-        self._engine.work.aim(job, iterations, self._engine.now)
+        self._sim.work.aim(job, iterations, self._sim.now)
 
 
 _ACTS: dict[type, Callable[..., None]] = {
-    JobAdded: Apps._added,
-    JobFinished: Apps._finished,
-    JobFailed: Apps._failed,
-    JobPaused: Apps._paused,
-    JobResumed: Apps._resumed,
-    AppFinished: Apps._over,
-    AppCancelled: Apps._over,
+    JobAdded: SimulatedApps._added,
+    JobFinished: SimulatedApps._finished,
+    JobFailed: SimulatedApps._failed,
+    JobPaused: SimulatedApps._paused,
+    JobResumed: SimulatedApps._resumed,
+    AppFinished: SimulatedApps._over,
+    AppCancelled: SimulatedApps._over,
 }

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,28 +16,27 @@ from eunomia.model.forecasts import Forecast
 from eunomia.state.show import show
 from eunomia.units import NONE, OfferId
 from eunomia_appmaster.bidding import bid_of
-
-if TYPE_CHECKING:
-    from eunomia_testbed.simulator.engine import Engine
+from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Bidders:
     """Simulated app masters that bid.
 
     Args:
-        engine: of the run.
-        seconds: from the offer to the answer.
+        sim: the state of the simulation.
+        apps: the app masters.
     """
 
-    def __init__(self, engine: "Engine", seconds: float) -> None:
-        self._engine, self._seconds = engine, seconds
+    def __init__(self, sim: SimulationState, apps: SimulatedApps) -> None:
+        self._sim, self._apps = sim, apps
         self._stages: dict[int, Stages] = {}
         self.silent = 0
         """Answers that are missing because the valuation failed."""
 
     def answer(self, offer: Offer, now: float) -> None:
         """Answers an offer for every app that it addresses."""
-        state = self._engine.arbiter.state
+        state = self._sim.arbiter.state
         opened = state.open
         if opened is None or opened.offer.id != offer.id:
             return
@@ -47,11 +45,11 @@ class Bidders:
             return
         snapshot = show(state)
         for row, app in asked:
-            self._answer(snapshot, offer, row, self._engine.app_rows[app], now)
+            self._answer(snapshot, offer, row, self._sim.app_rows[app], now)
 
     def _answer(self, snapshot: Snapshot, offer: Offer, row: int, app: int, now: float) -> None:
         events: list[Event] = []
-        desk = self._engine.apps
+        desk = self._apps
         own = snapshot.only(row)
         known = desk.master(app).forecast(now)
         if known is not None:
@@ -61,31 +59,32 @@ class Bidders:
         form = self._value(own, _made_out_to(offer, snapshot, own, row), app)
         if form is not None:
             events.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
-        if self._seconds > 0.0:
-            self._engine.agenda.call(now + self._seconds, lambda then: self._send_late(app, offer, events))
+        seconds = self._sim.options.answer_seconds
+        if seconds > 0.0:
+            self._sim.agenda.call(now + seconds, lambda then: self._send_late(app, offer, events))
         else:
             self._send(events)
-            self._engine.executor.urgent = True
+            self._sim.urgent = True
 
     def _send(self, events: list[Event]) -> None:
-        self._engine.executor.out += events
+        self._sim.out += events
 
     def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
         """Drops the answer of an app that has ended meanwhile, and an answer to a closed offer."""
-        if not math.isnan(self._engine.app_finish[app]):
+        if not math.isnan(self._sim.app_finish[app]):
             return
-        opened = self._engine.arbiter.state.open
+        opened = self._sim.arbiter.state.open
         is_open = opened is not None and opened.offer.id == offer.id
         self._send([event for event in events if is_open or not isinstance(event, BidReceived)])
 
     def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:
         stages = self._stages.get(app)
         if stages is None:
-            stages = self._stages[app] = self._engine.profile.stages()
+            stages = self._stages[app] = self._sim.profile.stages()
         try:
             return bid_of(own, offer, stages.elasticity, stages.valuation)
         except EunomiaError:
-            if self._engine.arbiter.strict:
+            if self._sim.arbiter.strict:
                 raise
             self.silent += 1  # the arbiter values a silent app from what it last reported
             return None

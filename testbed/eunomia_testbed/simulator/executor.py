@@ -4,105 +4,47 @@ The arbiter hears of it through events only. Where nothing costs time, orders ar
 events that say so are handed in with the next step that is due, each with the moment at which it was so.
 """
 
-import math
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from eunomia.contract.decisions import Decision, Transition, TransitionKind
-from eunomia.contract.events import Event, Released, Resized, Started
-from eunomia.errors import EunomiaError
+from eunomia.contract.events import Released, Resized, Started
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
-from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.logs import LeaseLogger
-from eunomia_testbed.simulator.options import Costs, Delays
-from eunomia_testbed.simulator.work import NOWHERE, Work
+from eunomia_testbed.simulator.gpu_table import NOBODY
+from eunomia_testbed.simulator.simulation_state import SimulationState
 
-NOBODY = -1
 _MOVES = (TransitionKind.START, TransitionKind.MIGRATE)
-
-
-class TwoHoldersError(EunomiaError):
-    """Two leases had processes on one GPU."""
 
 
 class Executor:
     """Processes on GPUs, leases to jobs.
 
     Args:
-        arbiter: whose leases it carries out.
-        work: the true work of jobs.
-        agenda: where it puts down what takes time.
-        costs: of changes.
-        delays: of messages.
-        luck: draws the delays.
-        rows: job rows by id.
-        app_rows: app rows by id.
-        app_of: by job, the row of its app.
-        leases: the log of who held what; None: not kept.
+        sim: the state of the simulation.
     """
 
-    def __init__(
-        self,
-        arbiter: Arbiter,
-        work: Work,
-        agenda: Agenda,
-        costs: Costs,
-        delays: Delays,
-        luck: np.random.Generator,
-        *,
-        rows: dict[str, int],
-        app_rows: dict[str, int],
-        app_of: list[int],
-        leases: LeaseLogger | None,
-    ) -> None:
-        gpus = arbiter.state.cluster.gpus
-        self.arbiter, self.work, self.agenda, self.costs, self.delays = arbiter, work, agenda, costs, delays
-        self.out: list[Event] = []
-        """Events that the arbiter has not heard yet."""
-        self.urgent = False
-        """Whether one of them asks for a step at this moment."""
-        self.holder = [NOBODY] * gpus
-        """By GPU, the lease whose processes are there."""
-        self.busy = 0
-        """GPUs that have a holder."""
-        self.began: Callable[[int, Seconds], None] = _nothing
-        """Told of a job that holds GPUs from now on."""
-        self.ran: Callable[[int, Seconds], None] | None = None
-        """Told of a job that makes steps from now on."""
-        self.left: Callable[[int, Seconds], None] = _nothing
-        """Told of a job that holds GPUs no longer."""
-        self.app_changed: Callable[[int, int, Seconds], None] = _nothing_of_app
-        """Told of an app whose own leases, which its master divides, changed; and of a job that lost GPUs."""
-        self.slot_seconds = [0.0] * len(work.done)
-        self.restarts = [0] * len(work.done)
-        self.migrations = [0] * len(work.done)
-        self.shared: dict[int, dict[int, int]] = {}
-        """By app: GPUs of its own leases that are started, each with its lease."""
-        self.job_on = [NOBODY] * gpus
-        """By GPU, the job's row; -1: none."""
-        self._app_on = [NOBODY] * gpus
-        self._since = [math.nan] * gpus
-        self._fence = [0] * gpus
-        self._luck = luck
-        self._rows, self._app_rows, self._app_of, self._log = rows, app_rows, app_of, leases
+    def __init__(self, sim: SimulationState) -> None:
+        costs, delays, jobs = sim.options.costs, sim.options.delays, sim.workload.size
+        self._sim, self._gpus, self._costs, self._delays = sim, sim.gpus, costs, delays
+        self.restarts = [0] * jobs
+        """By job, starts after the first."""
+        self.migrations = [0] * jobs
+        self._luck = np.random.default_rng([sim.seed, 0xDE1A])
         self._awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
         self._confirmed: set[int] = set()
-        self._epoch = [0] * len(work.done)
+        self._epoch = [0] * jobs
         """By job, the epoch under which it runs or is about to."""
-        self._saved_at = [0.0] * len(work.done)
-        self._ever = [False] * len(work.done)
-        self._ready = [0.0] * gpus
-        self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
+        self._saved_at = [0.0] * jobs
+        self._ever = [False] * jobs
+        self._ready = [0.0] * sim.cluster.gpus
+        self._instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
         """Whether GPUs come back at the moment at which they are asked for."""
         # Speed without a model depends on nothing but the number of GPUs.
-        self._shares = None if work.speeds.plain else _machine_shares(arbiter.state.cluster)
+        self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
-        self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
+        self._free = self._instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
 
@@ -124,17 +66,17 @@ class Executor:
             self._hand_out(now)
 
     def _send(self, order: Transition, now: Seconds, why: str) -> None:
-        if self.instant and order.job is not None:
+        if self._instant and order.job is not None:
             self._leave_at_once(order, now, why)
-        elif self.delays.order:
-            self.agenda.call(now + self._late(), lambda then: self._leave(order, then, why))
+        elif self._delays.order:
+            self._sim.agenda.call(now + self._late(), lambda then: self._leave(order, then, why))
         else:
             self._leave(order, now, why)
 
     def _give(self, order: Transition, now: Seconds) -> None:
         """Begin at once where everybody has gone; else when the arbiter knows that they have."""
-        gone = self.instant and (
-            not order.after.size or all(self.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist())
+        gone = self._instant and (
+            not order.after.size or all(self._gpus.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist())
         )
         if gone:
             if self._awaiting:
@@ -145,7 +87,7 @@ class Executor:
 
     def _hand_out(self, now: Seconds) -> None:
         """Begin the leases that have become ready. What is ready is read off the state, as the live service does."""
-        state = self.arbiter.state
+        state = self._sim.arbiter.state
         for number in list(self._awaiting):
             lease = state.leases.get(number)
             if lease is None or lease.state in (LeaseState.ACTIVE, LeaseState.LEAVING):
@@ -153,102 +95,99 @@ class Executor:
             elif lease.state is LeaseState.ORDERED and self._handed.get(number) != lease.epoch:
                 self._handed[number] = lease.epoch
                 kind = self._awaiting[number]
-                job = NOBODY if lease.job == NONE else self._rows[state.job_id(lease.job)]
+                job = NOBODY if lease.job == NONE else self._sim.job_rows[state.job_id(lease.job)]
                 gpus = tuple(lease.gpus.tolist())
                 self._hand(LeaseId(number), Epoch(lease.epoch), job, gpus, kind, now)
 
     def _hand(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        if self.delays.order:
-            self.agenda.call(now + self._late(), lambda then: self._begin(lease, epoch, job, gpus, kind, then))
+        if self._delays.order:
+            self._sim.agenda.call(now + self._late(), lambda then: self._begin(lease, epoch, job, gpus, kind, then))
         else:
             self._begin(lease, epoch, job, gpus, kind, now)
 
     def _job(self, order: Transition) -> int:
-        return NOBODY if order.job is None else self._rows[order.job]
+        return NOBODY if order.job is None else self._sim.job_rows[order.job]
 
     def _late(self) -> float:
-        return float(self.delays.order * self._luck.uniform(0.5, 1.0))
+        return float(self._delays.order * self._luck.uniform(0.5, 1.0))
 
     def _takes(self, seconds: float) -> float:
         """A cost, or a random part of it."""
-        if seconds <= 0.0 or self.delays.jitter <= 0.0:
+        if seconds <= 0.0 or self._delays.jitter <= 0.0:
             return seconds
-        return float(seconds * self._luck.uniform(1.0 - self.delays.jitter, 1.0))
+        return float(seconds * self._luck.uniform(1.0 - self._delays.jitter, 1.0))
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
         """Processes are told to stop; the GPUs come back after a while."""
         gpus, fence = order.leaving.tolist(), order.fence
-        for gpu in gpus:
-            if self._fence[gpu] < fence:
-                self._fence[gpu] = fence
+        self._gpus.raise_fence(gpus, fence)
         stopped = self._stopped_by(order, gpus)
         seconds = 0.0
         for job in stopped:
             seconds = max(seconds, self._save(job, now))
         if order.job is not None and not stopped:
-            seconds = max(0.0, self._saved_at[self._rows[order.job]] - now)
+            seconds = max(0.0, self._saved_at[self._sim.job_rows[order.job]] - now)
         if order.job is None:
-            self._unshare(order, gpus, self._put_on(order, gpus), now)
-        seconds += self._takes(self.costs.release)
+            app = self._sim.app_rows[order.app]
+            self._sim.leases.lose(app, order.lease, gpus, self._put_on(order, gpus), now)
+        seconds += self._takes(self._costs.release)
         if seconds > 0.0:
-            self.agenda.call(now + seconds, lambda then: self._gone(order, gpus, then, why))
+            self._sim.agenda.call(now + seconds, lambda then: self._gone(order, gpus, then, why))
         else:
             self._gone(order, gpus, now, why)
 
     def _leave_at_once(self, order: Transition, now: Seconds, why: str) -> None:
         """The same for a job's lease where nothing takes time."""
-        gpus, fence, fences = order.leaving.tolist(), order.fence, self._fence
-        job, work = self._rows[order.job or ""], self.work
-        for gpu in gpus:
-            if fences[gpu] < fence:
-                fences[gpu] = fence
+        gpus, fence = order.leaving.tolist(), order.fence
+        job, work = self._sim.job_rows[order.job or ""], self._sim.work
+        self._gpus.raise_fence(gpus, fence)
         if work.on[job] and self._epoch[job] < fence:
             work.stop(job, now)
             self._ever[job] = True
-        self._vacate(order.lease, gpus, now, why)
+        self._gpus.vacate(order.lease, gpus, now, why)
         if not order.gpus.size and not work.on[job]:
-            self.left(job, now)
-        self._tell_gone(order, tuple(gpus), now)
+            self._sim.jobs.stood(job, now)
+        self._acknowledge_gone(order, tuple(gpus), now)
 
     def leave_by_itself(self, job: int, gpus: tuple[int, ...], now: Seconds) -> Released | None:
         """A job of a lease of its own has ended, and its processes with it; None: that takes time, or it has none."""
-        lease = self.holder[gpus[0]]
-        if not self.instant or self._epoch[job] <= 0:
+        lease = self._gpus.holder[gpus[0]]
+        if not self._instant or self._epoch[job] <= 0:
             return None
-        self._vacate(lease, gpus, now, "released")
+        self._gpus.vacate(lease, gpus, now, "released")
         return Released(lease=LeaseId(lease), epoch=Epoch(self._epoch[job]), gpus=gpus)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
         """Jobs that lose GPUs by an order."""
         if order.job is not None:
-            job = self._rows[order.job]
-            return [job] if self.work.on[job] and self._epoch[job] < order.fence else []
-        return [job for job in self._put_on(order, gpus) if self.work.on[job]]
+            job = self._sim.job_rows[order.job]
+            return [job] if self._sim.work.on[job] and self._epoch[job] < order.fence else []
+        return [job for job in self._put_on(order, gpus) if self._sim.work.on[job]]
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
         """Jobs that an app's master put on GPUs of the lease, those among them that are still starting."""
-        return sorted({self.job_on[gpu] for gpu in gpus if self.holder[gpu] == order.lease} - {NOBODY})
+        return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NOBODY})
 
     def _save(self, job: int, now: Seconds) -> float:
         """Stop a job that has not ended; return how long saving takes."""
-        if self.work.on[job]:
-            self.work.stop(job, now)
+        if self._sim.work.on[job]:
+            self._sim.work.stop(job, now)
         self._ever[job] = True
-        seconds = self._takes(self.costs.checkpoint)
+        seconds = self._takes(self._costs.checkpoint)
         self._saved_at[job] = now + seconds
         return seconds
 
     def stand(self, job: int, gpus: tuple[int, ...], now: Seconds, *, saves: bool) -> None:
         """A job's app master stops it, wherever it is: on GPUs that its master gave it, or on its own lease."""
-        ran = bool(self.work.on[job]) or self._ran_here(job)
+        ran = bool(self._sim.work.on[job]) or self._ran_here(job)
         if ran and saves:
             self._save(job, now)
-        elif self.work.on[job]:
-            self.work.stop(job, now)
+        elif self._sim.work.on[job]:
+            self._sim.work.stop(job, now)
         self._epoch[job] = NOBODY
         if self._saved_at[job] > now:
             for gpu in gpus:
@@ -256,62 +195,29 @@ class Executor:
 
     def _ran_here(self, job: int) -> bool:
         """Whether a job that stands has just come to its goal: it has something to save."""
-        return self.work.done[job] >= self.work.goal[job] > 0.0
+        return self._sim.work.done[job] >= self._sim.work.goal[job] > 0.0
 
     def ready_at(self, gpus: tuple[int, ...]) -> float:
         """When the last job on these GPUs has been saved."""
         return max([self._ready[gpu] for gpu in gpus])
 
-    def standing(self) -> set[int]:
-        """Jobs that hold GPUs."""
-        return set(self.job_on) - {NOBODY}
-
-    def _unshare(self, order: Transition, gpus: list[int], jobs: list[int], now: Seconds) -> None:
-        """An app's own lease loses GPUs: its master divides what is left."""
-        app = self._app_rows[order.app]
-        mine = self.shared.get(app, {})
-        for gpu in gpus:
-            if mine.get(gpu) == order.lease:
-                del mine[gpu]
-        for job in jobs or [NOBODY]:
-            self.app_changed(app, job, now)
-
     def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
         job = self._job(order)
-        self._vacate(order.lease, gpus, now, why)
-        if job != NOBODY and not order.gpus.size and not self.work.on[job] and self._epoch[job] <= order.fence:
-            self.left(job, now)  # unless it has begun elsewhere meanwhile
-        self._tell_gone(order, tuple(gpus), now)
+        self._gpus.vacate(order.lease, gpus, now, why)
+        if job != NOBODY and not order.gpus.size and not self._sim.work.on[job] and self._epoch[job] <= order.fence:
+            self._sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
+        self._acknowledge_gone(order, tuple(gpus), now)
 
-    def _tell_gone(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
+    def _acknowledge_gone(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
         """Acknowledge; what is lost on its way is sent again."""
-        if self.delays.lost and self._luck.random() < self.delays.lost:
-            self.agenda.call(now + self.delays.again, lambda then: self._tell_gone(order, gpus, then))
+        if self._delays.lost and self._luck.random() < self._delays.lost:
+            self._sim.agenda.call(now + self._delays.again, lambda then: self._acknowledge_gone(order, gpus, then))
             return
-        self.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
-        successor = self.arbiter.state.holdings.cells.successor
+        self._sim.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
+        successor = self._sim.arbiter.state.holdings.cells.successor
         # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
-        if not self.instant or any(successor[gpu] == NONE for gpu in gpus):
-            self.urgent = True
-
-    def _vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str) -> None:
-        holder, job_on, log = self.holder, self.job_on, self._log
-        for gpu in gpus:
-            if holder[gpu] == lease:
-                since, job = self._since[gpu], job_on[gpu]
-                if job != NOBODY:
-                    self.slot_seconds[job] += now - since
-                if log is not None and now > since:
-                    log.add(self._app_on[gpu], job, gpu, lease, since, now, why)
-                holder[gpu] = job_on[gpu] = NOBODY
-                self.busy -= 1
-
-    def _log_lease(self, gpu: int, now: Seconds, why: str) -> None:
-        since, job = self._since[gpu], self.job_on[gpu]
-        if job != NOBODY:
-            self.slot_seconds[job] += now - since
-        if self._log is not None and now > since:
-            self._log.add(self._app_on[gpu], job, gpu, self.holder[gpu], since, now, why)
+        if not self._instant or any(successor[gpu] == NONE for gpu in gpus):
+            self._sim.urgent = True
 
     # --- beginning -------------------------------------------------------------------------------------------------
 
@@ -319,77 +225,67 @@ class Executor:
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
         """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
-        fence, holder = self._fence, self.holder
+        fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NOBODY and len(left) < len(gpus)):
             return
-        app = self._app_of[job] if job != NOBODY else self._app_of_lease(lease)
+        app = self._sim.app_of[job] if job != NOBODY else self._app_of_lease(lease)
         if app == NOBODY:
             return
-        for gpu in left:
-            fence[gpu] = epoch
-            if holder[gpu] == lease:
-                continue
-            if holder[gpu] != NOBODY:
-                raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {holder[gpu]}, {lease}")
-            holder[gpu] = lease
-            self._app_on[gpu], self.job_on[gpu], self._since[gpu] = app, job, now
-            self.busy += 1
+        self._gpus.occupy(left, lease, epoch, app, job, now)
         if job == NOBODY:
             self._confirm(lease, epoch, now)
-            shared = self.shared.setdefault(app, {})
-            shared.update((gpu, lease) for gpu in left)
-            self.app_changed(app, NOBODY, now)
+            self._sim.leases.started(app, lease, left)
             return
         self._epoch[job] = epoch
-        self.began(job, now)
+        self._sim.jobs.began(job, now)
         if self._free:
             self._run(lease, epoch, job, left, kind, now)
         else:
             self._get_ready(lease, epoch, job, left, kind, now)
 
     def _app_of_lease(self, lease: int) -> int:
-        held = self.arbiter.state.leases.get(lease)
-        return NOBODY if held is None else self._app_rows[self.arbiter.state.app_id(held.app)]
+        held = self._sim.arbiter.state.leases.get(lease)
+        return NOBODY if held is None else self._sim.app_rows[self._sim.arbiter.state.app_id(held.app)]
 
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
         """Spend what the change costs, and then run."""
-        on = self.work.on[job]
+        on = self._sim.work.on[job]
         runs = bool(on) and kind is TransitionKind.GROW and set(on) <= set(gpus)
         if on and not runs:  # this order has overtaken the one to leave
             self._save(job, now)
         if runs:
-            ready = now + self._takes(self.costs.join)
-            pause = self._takes(self.costs.pause)
+            ready = now + self._takes(self._costs.join)
+            pause = self._takes(self._costs.pause)
             if pause > 0.0:
-                self.agenda.call(ready, lambda then: self._pause(job, epoch, then))
+                self._sim.agenda.call(ready, lambda then: self._pause(job, epoch, then))
             at = ready + pause
         elif kind in _MOVES or not self._ever[job]:
             at = max(now, self._saved_at[job]) + self.start_seconds(job, moves=kind is TransitionKind.MIGRATE)
         else:
-            at = max(now, self._saved_at[job]) + self._takes(self.costs.pause)
+            at = max(now, self._saved_at[job]) + self._takes(self._costs.pause)
         if at > now:
-            self.agenda.call(at, lambda then: self._begun(lease, epoch, job, gpus, kind, then))
+            self._sim.agenda.call(at, lambda then: self._begun(lease, epoch, job, gpus, kind, then))
         else:
             self._begun(lease, epoch, job, gpus, kind, now)
 
     def start_seconds(self, job: int, *, moves: bool = False) -> float:
         """What it takes to start a job now."""
-        seconds = self._takes(self.costs.start)
+        seconds = self._takes(self._costs.start)
         if self._ever[job]:
-            seconds += self._takes(self.costs.restore)
-        return seconds + self._takes(self.costs.migrate) if moves else seconds
+            seconds += self._takes(self._costs.restore)
+        return seconds + self._takes(self._costs.migrate) if moves else seconds
 
     def _pause(self, job: int, epoch: int, now: Seconds) -> None:
-        if self._epoch[job] == epoch and self.work.on[job]:
-            self.work.stop(job, now)
+        if self._epoch[job] == epoch and self._sim.work.on[job]:
+            self._sim.work.stop(job, now)
 
     def _begun(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        holder, fence = self.holder, self._fence
+        holder, fence = self._gpus.holder, self._gpus.fence
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:
                 return
@@ -399,7 +295,7 @@ class Executor:
     def _run(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        work = self.work
+        work = self._sim.work
         if work.on[job]:
             work.stop(job, now)
         if work.done[job] < work.goal[job] or work.goal[job] == 0.0:
@@ -409,15 +305,20 @@ class Executor:
             else:
                 work.go(job, now, gpus, *self._beside(gpus, self._shares))
         self._confirm(lease, epoch, now)
-        if self.ran is not None:
-            self.ran(job, now)
+        self.report_start(job, now)
+
+    def report_start(self, job: int, now: Seconds) -> None:
+        """The app master of a job that makes steps from now on reports on it, where it knows more than it declared."""
+        reporter = self._sim.reporter
+        if reporter.follows_up:
+            self._sim.out += reporter.ran(job, now)
 
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
-        cells, cpus, memory_gib = self.arbiter.state.holdings.cells, *self._share_cells
+        cells, cpus, memory_gib = self._sim.arbiter.state.holdings.cells, *self._share_cells
         if not [gpu for gpu in gpus if cells.cpus[gpu] != cpus[gpu] or cells.memory_gib[gpu] != memory_gib[gpu]]:
             return None, None
-        held, rows = self.arbiter.state.holdings.live, list(gpus)
+        held, rows = self._sim.arbiter.state.holdings.live, list(gpus)
         return _unusual(held.cpus[rows], shares[0][rows]), _unusual(held.memory_gib[rows], shares[1][rows])
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
@@ -430,14 +331,14 @@ class Executor:
 
     def _confirm(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> None:
         """Acknowledge; what is lost on its way is sent again."""
-        if self.delays.lost and self._luck.random() < self.delays.lost:
-            self.agenda.call(now + self.delays.again, lambda then: self._confirm(lease, epoch, then))
+        if self._delays.lost and self._luck.random() < self._delays.lost:
+            self._sim.agenda.call(now + self._delays.again, lambda then: self._confirm(lease, epoch, then))
             return
         if lease in self._confirmed:
-            self.out.append(Resized(lease=lease, epoch=epoch, at=now))
+            self._sim.out.append(Resized(lease=lease, epoch=epoch, at=now))
         else:
             self._confirmed.add(lease)
-            self.out.append(Started(lease=lease, epoch=epoch, at=now))
+            self._sim.out.append(Started(lease=lease, epoch=epoch, at=now))
 
     # --- faults ----------------------------------------------------------------------------------------------------
 
@@ -446,37 +347,20 @@ class Executor:
 
         It is fenced before it counts as lost: orders on their way find a newer epoch.
         """
-        epoch = self.arbiter.state.last_epoch + 1
-        hit = sorted({self.job_on[gpu] for gpu in gpus} - {NOBODY})
+        epoch = self._sim.arbiter.state.last_epoch + 1
+        hit = sorted({self._gpus.job_on[gpu] for gpu in gpus} - {NOBODY})
         for gpu in gpus:
-            self._fence[gpu] = epoch
-            if self.holder[gpu] != NOBODY:
-                mine = self.shared.get(self._app_on[gpu], {})
+            self._gpus.fence[gpu] = epoch
+            if self._gpus.holder[gpu] != NOBODY:
+                mine = self._sim.leases.shared.get(self._gpus.app_on[gpu], {})
                 mine.pop(gpu, None)
-                self._vacate(self.holder[gpu], [gpu], now, "lost")
+                self._gpus.vacate(self._gpus.holder[gpu], [gpu], now, "lost")
         for job in hit:
             self._epoch[job] = epoch
-            if self.work.on[job]:
-                self.work.crash(job, now)
+            if self._sim.work.on[job]:
+                self._sim.work.crash(job, now)
                 self._ever[job] = True
         return hit
-
-    def settle(self, now: Seconds) -> None:
-        """Book what is held at the end of the run."""
-        for gpu, lease in enumerate(self.holder):
-            if lease != NOBODY:
-                job = self.job_on[gpu]
-                if job != NOBODY:
-                    self.slot_seconds[job] += now - self._since[gpu]
-                if self._log is not None:
-                    self._log.add(self._app_on[gpu], job, gpu, lease, self._since[gpu], math.nan, "")
-
-    def put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
-        """An app master puts one of its jobs on GPUs of its own leases, or takes it off them."""
-        for gpu in gpus:
-            if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
-                self._log_lease(gpu, now, "divided")
-                self.job_on[gpu], self._since[gpu] = job, now
 
 
 def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
@@ -486,17 +370,6 @@ def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
     return cpus[cluster.machine], memory[cluster.machine]
 
 
-def _nothing(job: int, now: Seconds) -> None:
-    """Nobody is told."""
-
-
-def _nothing_of_app(app: int, job: int, now: Seconds) -> None:
-    """Nobody is told."""
-
-
 def _unusual(given: Reals, usual: Reals) -> float | None:
     """The mean of what is given, where that is not what is usual."""
     return None if (given == usual).all() or np.allclose(given, usual) else float(given.mean())
-
-
-__all__ = ["NOWHERE", "Executor", "TwoHoldersError"]

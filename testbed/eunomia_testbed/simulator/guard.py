@@ -16,6 +16,7 @@ from eunomia.platform.profiles import Profile
 TRUTH: Final = (
     "eunomia_testbed.simulator.truth",
     "eunomia_testbed.simulator.work",
+    "eunomia_testbed.simulator.simulation_state",
     "eunomia_testbed.simulator.sharing",
     "eunomia_testbed.performance",
 )

@@ -9,7 +9,7 @@ from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, Ra
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_testbed.simulator.options import Reports
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.truth import GangShape, Speeds
 from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.workload import Workload
 
@@ -117,7 +117,7 @@ class Reporter:
         declared = self._serial[job]
         if declared == declared:
             return declared
-        pace = self._speeds.at(job, self._most[job], self._speeds.own_type(job), Locality.ISLAND, 1)
+        pace = self._speeds.at(job, GangShape(self._most[job], self._speeds.own_type(job)))
         pace = pace if math.isfinite(pace) else math.nan
         return pace * self._most[job] * self._time_factor[self._app[job]]
 
@@ -130,7 +130,7 @@ class Reporter:
                 known = math.nan
                 for locality in Locality if size > 1 else (Locality.ISLAND,):
                     machines = 1 if locality <= Locality.MACHINE else 2
-                    pace = self._speeds.at(job, size, kind, locality, machines)
+                    pace = self._speeds.at(job, GangShape(size, kind, locality, machines))
                     if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
                         known = pace
                         yield self._measured(job, size, kind, locality, pace)
@@ -180,7 +180,8 @@ class Reporter:
         if self._know != "oracle" or self._speeds.plain:
             return None
         kind, most = self._speeds.own_type(job), self._most[job]
-        paces = [self._speeds.at(job, most, kind, place, 1 if place <= Locality.MACHINE else 2) for place in Locality]
+        gangs = [GangShape(most, kind, place, 1 if place <= Locality.MACHINE else 2) for place in Locality]
+        paces = [self._speeds.at(job, gang) for gang in gangs]
         if not all(map(math.isfinite, paces)) or paces[0] <= 0.0:
             return None
         island, machine, rack, cluster = (max(1.0, pace / paces[0]) for pace in paces)

@@ -1,17 +1,15 @@
 """A run in rounds, under the rules of another simulator (see ``rules``)."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eunomia.contract.events import Adapted, Event, JobReported, JobResumed, RoundEnded
 from eunomia.errors import EunomiaError
 from eunomia.units import Bools, Ints, Reals
+from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
-
-if TYPE_CHECKING:
-    from eunomia_testbed.simulator.engine import Engine
+from eunomia_testbed.simulator.simulation_state import SimulationState
 
 IDLE_ROUNDS = 500
 """Consecutive boundaries without a running or an arriving job after which a run is over."""
@@ -26,7 +24,8 @@ class RuledRun:
     """
 
     def __init__(self, engine: "Engine", rules: Rules) -> None:
-        self.engine, self.rules, self.work = engine, rules, engine.work
+        self._engine, self._rules = engine, rules
+        self._sim: SimulationState = engine.sim
         self._before: dict[int, tuple[int, ...]] = {}
         self._number = 0
 
@@ -36,13 +35,13 @@ class RuledRun:
         Raises:
             EunomiaError: a round that does not end later than it began.
         """
-        engine, rules = self.engine, self.rules
-        rules.begin(engine.workload.size, engine.seed)
-        self.work.by_rules = True
+        engine, sim, rules = self._engine, self._sim, self._rules
+        rules.begin(sim.workload.size, sim.seed)
+        sim.work.by_rules = True
         now = rules.next_round(0.0, engine.next_arrival)
         self._later([RoundEnded()])  # the first round is decided at the first moment
         idle = 0
-        while now <= engine.options.until and now < math.inf:
+        while now <= sim.options.until and now < math.inf:
             engine.step_at(now)
             running = self._running(now)
             if running.job.size == 0:
@@ -56,10 +55,10 @@ class RuledRun:
 
     def _next(self, now: float) -> float:
         """Passes a round in which no job runs."""
-        engine = self.engine
-        if engine.next_arrival == math.inf and not engine.jobs.waiting:
+        engine = self._engine
+        if engine.next_arrival == math.inf and not self._sim.jobs.waiting:
             return math.inf
-        after = self.rules.next_round(now, engine.next_arrival)
+        after = self._rules.next_round(now, engine.next_arrival)
         if not after > now:
             raise EunomiaError("a round must begin later than the last", value=str(after), place=f"at {now} s")
         self._before = {}
@@ -69,8 +68,8 @@ class RuledRun:
 
     def _running(self, now: float) -> RoundJobs:
         """The jobs that run from now on."""
-        engine, work, types = self.engine, self.work, self.engine.cluster.gpu_type
-        jobs = [job for job in sorted(engine.executor.standing()) if work.on[job]]
+        sim, work, types = self._sim, self._sim.work, self._sim.cluster.gpu_type
+        jobs = [job for job in sorted(sim.gpus.standing()) if work.on[job]]
         on = [work.on[job] for job in jobs]
         before = self._before
         made = RoundJobs(
@@ -89,11 +88,11 @@ class RuledRun:
 
     def _round(self, running: RoundJobs) -> float:
         """Passes a round; returns its end."""
-        worked = self.rules.work(running)
-        end = float(self.rules.round_ends(running, worked))
+        worked = self._rules.work(running)
+        end = float(self._rules.round_ends(running, worked))
         if not end > running.began:
             raise EunomiaError("a round must end later than it began", value=str(end), place=f"at {running.began} s")
-        engine, work = self.engine, self.work
+        engine, sim, work = self._engine, self._sim, self._sim.work
         ends = worked.iterations >= running.iterations_left if worked.ends is None else worked.ends
         busy = worked.seconds if worked.busy_seconds is None else worked.busy_seconds
         over: list[Event] = []
@@ -109,40 +108,38 @@ class RuledRun:
             work.book(job, running.began, end, iterations, ran, ended=ended)
             if ended:
                 engine.finish_job(job, running.began + seconds, over)
-        changed = self.rules.changes(running, worked, self._active())
+        changed = self._rules.changes(running, worked, self._active())
         self._number += 1
         if over:
             # Reports of ended jobs are dropped: the arbiter folds their ends first.
-            gone = {engine.job_id(job) for job in running.job[ends].tolist()}
-            out = engine.executor.out
-            out = [event for event in out if not (isinstance(event, JobReported) and event.job in gone)]
-            engine.executor.out = out + over
+            gone = {sim.job_ids[job] for job in running.job[ends].tolist()}
+            out = [event for event in sim.out if not (isinstance(event, JobReported) and event.job in gone)]
+            sim.out = out + over
             engine.step_at(end, admits=False)
-        progress = engine.reporter.progress
+        progress = sim.reporter.progress
         reports = [progress(job, end) for job in running.job[~ends].tolist()]
         changed_events = [event for change in changed for event in self.change(change, end)]
         self._later([*reports, *changed_events, self._ended(running, busy, end, ends)])
         return end
 
     def _active(self) -> Ints:
-        engine = self.engine
-        return np.array(engine.active(), dtype=np.int64)
+        return np.array(self._engine.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
         """The event of the boundary, with the idle time of each job."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
-            jobs=tuple(map(self.engine.job_id, running.job[idle].tolist())),
+            jobs=tuple([self._sim.job_ids[job] for job in running.job[idle].tolist()]),
             idle_seconds=tuple((lasted - busy[idle]).tolist()),
         )
 
     def change(self, change: Change, now: float) -> list[Event]:
         """Applies a change, and returns the events that report it."""
         job = change.job
-        reporter = self.engine.reporter
-        self.work.become(job, change.iterations_left, change.seconds_per_iteration)
-        name = self.engine.job_id(job)
+        reporter = self._sim.reporter
+        self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
+        name = self._sim.job_ids[job]
         return [
             Adapted(job=name, batch_size=change.batch_size),
             JobResumed(job=name, iterations=reporter.whole(job)),
@@ -151,4 +148,13 @@ class RuledRun:
         ]
 
     def _later(self, events: list[Event]) -> None:
-        self.engine.executor.out += events
+        self._sim.out += events
+
+
+def run_in_rounds(engine: Engine, rules: Rules) -> None:
+    """Moves an engine through a whole run under the round rules of another simulator.
+
+    Raises:
+        EunomiaError: a round that does not end later than it began.
+    """
+    RuledRun(engine, rules).run()

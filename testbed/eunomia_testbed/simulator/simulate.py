@@ -6,7 +6,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia_testbed.performance import PerformanceModel
-from eunomia_testbed.simulator.engine import Engine
+from eunomia_testbed.simulator.assembly import assemble
+from eunomia_testbed.simulator.observers import ProgressObserver
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
 from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.workload import Workload
@@ -42,5 +43,8 @@ def simulate_one(
         InputError: invalid options, or a cluster that does not suit the profile.
         EunomiaError: the policy makes no progress.
     """
-    engine = Engine(workload, cluster, profile, options, models=models, seed=seed, progress=progress, registry=registry)
+    observers = () if progress is None else (ProgressObserver(progress),)
+    engine = assemble(
+        workload, cluster, profile, options, models=models, seed=seed, registry=registry, observers=observers
+    )
     return engine.run()

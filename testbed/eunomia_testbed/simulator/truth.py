@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,16 @@ UNKNOWN_MODEL: Final = ""
 UNKNOWN_SPEED: Final = (
     "a job's speed on a GPU type of the cluster must be known, from seconds_per_iteration or from its model in --speeds"
 )
+
+
+class GangShape(NamedTuple):
+    """The GPUs of a job, as far as its speed depends on them."""
+
+    gpus: int
+    gpu_type: int
+    """Index into the cluster's types."""
+    locality: Locality = Locality.ISLAND
+    machines: int = 1
 
 
 class Speeds:
@@ -51,7 +61,7 @@ class Speeds:
         self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
-        self._near: dict[tuple[int, int], tuple[int, Locality]] = {}
+        self._near: dict[tuple[int, int], GangShape] = {}
         self.plain = models is None
         """Whether speed depends only on the number of GPUs."""
         self._cpus = _Shares(cluster, cluster.machine_cpus, jobs.cpus_per_gpu)
@@ -116,10 +126,7 @@ class Speeds:
         return max(
             self.at(
                 job,
-                len(gpus),
-                kind,
-                locality,
-                machines,
+                GangShape(len(gpus), kind, locality, machines),
                 regime=regime,
                 cpus=cpus,
                 memory_gib=memory_gib,
@@ -139,36 +146,33 @@ class Speeds:
     def at(
         self,
         job: int,
-        gpus: int,
-        gpu_type: int,
-        locality: Locality,
-        machines: int,
+        gang: GangShape,
         *,
         regime: Regime | None = None,
         cpus: float | None = None,
         memory_gib: float | None = None,
         beside: str | None = None,
     ) -> float:
-        """Seconds per iteration in a setting; inf: the job does not run. ``gpu_type`` indexes the cluster's types.
+        """Seconds per iteration on a gang of GPUs; inf: the job does not run.
 
         CPUs and memory of None mean what the job requests, else the share of the best machine of the type, else that of
         the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model does.
         """
         kind = self._model[job]
         name = self._workload.models[kind] if kind >= 0 else None
-        declared = self.by_count(job, gpus, regime)
+        declared = self.by_count(job, gang.gpus, regime)
         if name is None or name not in self._known:
             return declared if beside is None else declared * 2.0  # in turns
         batch = self._batch[job] if regime is None else regime.batch_size
-        useful = min(gpus, self._most[job])
-        cpus = self._cpus.asked(job, gpu_type) if cpus is None else cpus
-        memory_gib = self._memory.asked(job, gpu_type) if memory_gib is None else memory_gib
-        rate = self._rate(name, useful, gpu_type, locality, machines, batch, cpus, memory_gib, beside)
+        useful = gang._replace(gpus=min(gang.gpus, self._most[job]))
+        cpus = self._cpus.asked(job, gang.gpu_type) if cpus is None else cpus
+        memory_gib = self._memory.asked(job, gang.gpu_type) if memory_gib is None else memory_gib
+        rate = self._rate(name, useful, batch, cpus, memory_gib, beside)
         if rate <= 0.0:
             return math.inf
         if declared != declared or self._elsewhere:
             return 1.0 / rate
-        best = self._rate(name, self._most[job], self.own_type(job), Locality.ISLAND, 1, batch, None, None)
+        best = self._rate(name, GangShape(self._most[job], self.own_type(job)), batch, None, None)
         if best <= 0.0:
             return 1.0 / rate
         at_most = self.by_count(job, self._most[job], regime)
@@ -177,25 +181,22 @@ class Speeds:
     def _rate(
         self,
         model: str,
-        gpus: int,
-        gpu_type: int,
-        locality: Locality,
-        machines: int,
+        gang: GangShape,
         batch: float,
         cpus: float | None,
         memory_gib: float | None,
         beside: str | None = None,
     ) -> float:
         if beside is not None and not self._knows(beside):
-            return 0.5 * self._rate(model, gpus, gpu_type, locality, machines, batch, cpus, memory_gib)
-        key = (model, gpus, gpu_type, locality, machines, batch if batch == batch else None, cpus, memory_gib, beside)
+            return 0.5 * self._rate(model, gang, batch, cpus, memory_gib)
+        key = (model, gang, batch if batch == batch else None, cpus, memory_gib, beside)
         rate = self._settings.get(key)
         if rate is None and self._models is not None:
             setting = Setting(
-                gpus=gpus,
-                gpu_type=self._types[gpu_type],
-                locality=locality,
-                machines=machines,
+                gpus=gang.gpus,
+                gpu_type=self._types[gang.gpu_type],
+                locality=gang.locality,
+                machines=gang.machines,
                 batch_size=batch if batch == batch else None,
                 cpus_per_gpu=cpus,
                 memory_gib_per_gpu=memory_gib,
@@ -243,8 +244,8 @@ class Speeds:
         found = math.inf
         for kind in self._types_of(job):
             for size in sizes:
-                machines, locality = self._nearest(size, kind)
-                times = [work * self.at(job, size, kind, locality, machines, regime=one) for work, one in stretches]
+                gang = self._nearest(size, kind)
+                times = [work * self.at(job, gang, regime=one) for work, one in stretches]
                 found = min(found, sum(times))
         return found
 
@@ -254,19 +255,19 @@ class Speeds:
             return list(range(len(self._types)))
         return [self._types.index(named)] if named in self._types else []
 
-    def _nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
-        """The least number of machines of a type that hold a number of GPUs, and their locality."""
+    def _nearest(self, gpus: int, kind: int) -> GangShape:
+        """A number of GPUs of a type on as few machines as possible."""
         if (gpus, kind) not in self._near:
             self._near[gpus, kind] = self._find_nearest(gpus, kind)
         return self._near[gpus, kind]
 
-    def _find_nearest(self, gpus: int, kind: int) -> tuple[int, Locality]:
+    def _find_nearest(self, gpus: int, kind: int) -> GangShape:
         cluster = self._cluster
         sizes = np.diff(cluster.machine_start)[cluster.machine_type == kind]
         if gpus <= int(sizes.max(initial=0)):
             first = int(np.flatnonzero((cluster.machine_type == kind) & (np.diff(cluster.machine_start) >= gpus))[0])
             start = int(cluster.machine_start[first])
-            return 1, cluster.locality(np.arange(start, start + gpus))
+            return GangShape(gpus, kind, cluster.locality(np.arange(start, start + gpus)))
         reached = np.cumsum(np.sort(sizes)[::-1])
         machines = min(int(np.searchsorted(reached, gpus)) + 1, max(1, sizes.size))
         in_rack = max(
@@ -280,7 +281,7 @@ class Speeds:
             ),
             default=0,
         )
-        return machines, Locality.RACK if gpus <= in_rack else Locality.CLUSTER
+        return GangShape(gpus, kind, Locality.RACK if gpus <= in_rack else Locality.CLUSTER, machines)
 
     # --- what cannot run ---------------------------------------------------------------------------------------------
 

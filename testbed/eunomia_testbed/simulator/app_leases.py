@@ -1,0 +1,61 @@
+"""Leases of whole apps, which app masters divide among their jobs."""
+
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.gpu_table import NOBODY, GpuTable
+from eunomia_testbed.simulator.states import JobStates
+
+
+class AppLeases:
+    """The GPUs of apps' own leases, and the jobs that app masters placed on them.
+
+    Args:
+        gpus: what is on each GPU.
+        jobs: the states of jobs.
+    """
+
+    def __init__(self, gpus: GpuTable, jobs: JobStates) -> None:
+        self._gpus, self._jobs = gpus, jobs
+        self.shared: dict[int, dict[int, int]] = {}
+        """By app: GPUs of its own leases that are started, each with its lease."""
+        self.placed: dict[int, tuple[int, ...]] = {}
+        """By job, the GPUs that its app master gave it out of the app's own leases."""
+        self.dirty: set[int] = set()
+        """Apps whose leases or jobs changed since they were divided."""
+        self.unreported: set[int] = set()
+        """Apps whose division changed since it was last reported to the arbiter."""
+
+    def started(self, app: int, lease: int, gpus: tuple[int, ...]) -> None:
+        """An app holds GPUs of a lease of its own from now on."""
+        self.shared.setdefault(app, {}).update((gpu, lease) for gpu in gpus)
+        self.dirty.add(app)
+
+    def lose(self, app: int, lease: int, gpus: list[int], jobs: list[int], now: Seconds) -> None:
+        """An app's own lease loses GPUs, on which some of its jobs are."""
+        mine = self.shared.get(app, {})
+        for gpu in gpus:
+            if mine.get(gpu) == lease:
+                del mine[gpu]
+        self.dirty.add(app)
+        for job in jobs:
+            self.displace(app, job, now)
+
+    def displace(self, app: int, job: int, now: Seconds) -> None:
+        """A job that was placed on GPUs of its app's own leases lost some of them: it is on none of them any more."""
+        self.dirty.add(app)
+        if job in self.placed:
+            self.take_off(app, job, now)
+            self._jobs.stood(job, now)
+
+    def take_off(self, app: int, job: int, now: Seconds) -> tuple[int, ...]:
+        """Takes a job off the GPUs that its app master gave it; returns these GPUs, which are its app's again."""
+        gpus = self.placed.pop(job, ())
+        if gpus:
+            self._gpus.put(NOBODY, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
+            self.unreported.add(app)
+        return gpus
+
+    def forget(self, app: int) -> None:
+        """Drops an app that is over."""
+        self.dirty.discard(app)
+        self.unreported.discard(app)
+        self.shared.pop(app, None)

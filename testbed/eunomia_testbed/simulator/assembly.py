@@ -1,0 +1,146 @@
+"""Assembles a simulation: makes its parts in the order in which they need each other."""
+
+import math
+from functools import partial
+
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
+from eunomia.round.arbiter import Arbiter
+from eunomia.units import AppId, JobId
+from eunomia_testbed.performance import PerformanceModel
+from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.app_leases import AppLeases
+from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.bids import Bidders
+from eunomia_testbed.simulator.engine import Engine
+from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.failures import FailurePlan
+from eunomia_testbed.simulator.gpu_table import GpuTable
+from eunomia_testbed.simulator.guard import check_plugins
+from eunomia_testbed.simulator.logs import Logs
+from eunomia_testbed.simulator.machine_faults import MachineFaults
+from eunomia_testbed.simulator.observers import Observers
+from eunomia_testbed.simulator.options import SimulationOptions
+from eunomia_testbed.simulator.reporting import Reporter
+from eunomia_testbed.simulator.rounds import run_in_rounds
+from eunomia_testbed.simulator.saves import PeriodicSaves
+from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.states import REJECTED, JobStates
+from eunomia_testbed.simulator.step_log import StepLog
+from eunomia_testbed.simulator.timing import Timings, timed
+from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.workload import Workload
+
+
+def assemble(
+    workload: Workload,
+    cluster: Cluster,
+    profile: Profile,
+    options: SimulationOptions,
+    *,
+    models: PerformanceModel | None = None,
+    seed: int = 0,
+    registry: Registry | None = None,
+    observers: Observers = (),
+) -> Engine:
+    """Returns the engine of one run, ready to run once.
+
+    Args:
+        workload: what arrives.
+        cluster: the machines and GPUs.
+        profile: the plugins that decide.
+        options: of the simulation.
+        models: a performance model; None: speeds are those of the workload.
+        seed: of all random draws.
+        registry: the plugins of the fallback; None: the profile's.
+        observers: see every step, and the end.
+
+    Raises:
+        InputError: invalid options, or a cluster that does not suit the profile.
+        PluginError: a plugin imports the simulator's truth.
+    """
+    options.check()
+    check_plugins(profile)
+    timings = Timings() if options.keep.timings else None
+    arbiter = _arbiter(cluster, profile, registry, options, seed, timings)
+    sim = _state(workload, arbiter, profile, options, Speeds(workload, cluster, models), seed)
+    unfit = sim.speeds.unfit()
+    for job in unfit:
+        sim.jobs.state[job.job] = REJECTED
+    executor = Executor(sim)
+    apps = SimulatedApps(sim, executor)
+    failures = None
+    if options.failures is not None:
+        machines = MachineFaults(sim, executor, apps)
+        failures = FailurePlan(options.failures, cluster, seed, machines.lose, machines.repair)
+    drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
+    return Engine(
+        sim, executor, apps, Bidders(sim, apps), failures, StepLog(sim, unfit, timings), drive, tuple(observers)
+    )
+
+
+def _arbiter(
+    cluster: Cluster,
+    profile: Profile,
+    registry: Registry | None,
+    options: SimulationOptions,
+    seed: int,
+    timings: Timings | None,
+) -> Arbiter:
+    stages = profile.stages(cluster)
+    fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
+    if timings is not None:
+        stages = timed(stages, timings)
+    return Arbiter(cluster, stages, fallback, seed=seed, plain=options.plain)
+
+
+def _state(
+    workload: Workload, arbiter: Arbiter, profile: Profile, options: SimulationOptions, speeds: Speeds, seed: int
+) -> SimulationState:
+    cluster, columns, apps = arbiter.state.cluster, workload.jobs, workload.apps
+    batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
+    logs = Logs(options.keep, cluster, workload.size, batches)
+    agenda = Agenda()
+    jobs = JobStates(columns.most.tolist(), logs.waits)
+    work = Work(
+        workload,
+        speeds,
+        agenda,
+        checkpoint_every=math.inf if options.failures is None else options.failures.checkpoint_every_seconds,
+        saves=_saves(options, workload.size),
+        segments=logs.segments,
+    )
+    gpus = GpuTable(cluster.gpus, workload.size, logs.leases)
+    return SimulationState(
+        workload=workload,
+        cluster=cluster,
+        profile=profile,
+        options=options,
+        seed=seed,
+        arbiter=arbiter,
+        speeds=speeds,
+        agenda=agenda,
+        logs=logs,
+        jobs=jobs,
+        work=work,
+        reporter=Reporter(workload, cluster, speeds, work, options.reports, divides=options.agents, seed=seed),
+        gpus=gpus,
+        leases=AppLeases(gpus, jobs),
+        job_ids=list(map(JobId, columns.id)),
+        app_ids=list(map(AppId, apps.id)),
+        job_rows={name: row for row, name in enumerate(columns.id)},
+        app_rows={name: row for row, name in enumerate(apps.id)},
+        app_of=columns.app.tolist(),
+        arrival=columns.arrival_seconds.tolist(),
+        app_finish=[math.nan] * len(apps.id),
+    )
+
+
+def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
+    """Checkpoints that take time, where they were asked for; a peer's rules have none."""
+    costs = options.costs
+    if math.isinf(costs.checkpoint_every) or options.rules is not None:
+        return None
+    return PeriodicSaves(jobs, costs.checkpoint_every, costs.checkpoint)

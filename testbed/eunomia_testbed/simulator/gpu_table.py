@@ -1,0 +1,103 @@
+"""What is on each GPU: the processes of a lease, and of which job."""
+
+import math
+from collections.abc import Sequence
+
+from eunomia.errors import EunomiaError
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.logs import LeaseLogger
+
+NOBODY = -1
+"""No lease, no job, no app."""
+
+
+class TwoHoldersError(EunomiaError):
+    """Two leases had processes on one GPU."""
+
+
+class GpuTable:
+    """Columns by GPU, in plain lists: one read or write costs less than a numpy scalar's.
+
+    Args:
+        gpus: number of GPUs.
+        jobs: number of jobs.
+        log: of the GPUs that leases held; None: not kept.
+    """
+
+    def __init__(self, gpus: int, jobs: int, log: LeaseLogger | None) -> None:
+        self.holder = [NOBODY] * gpus
+        """The lease whose processes are there."""
+        self.job_on = [NOBODY] * gpus
+        """The job's row; -1: none."""
+        self.app_on = [NOBODY] * gpus
+        self.since = [math.nan] * gpus
+        """Since when the job of the row held it, in seconds."""
+        self.fence = [0] * gpus
+        """The newest epoch of an order that came to the GPU; older orders are ignored."""
+        self.busy = 0
+        """GPUs that have a holder."""
+        self.slot_seconds = [0.0] * jobs
+        """By job, GPU-seconds held up to its last change."""
+        self.log = log
+
+    def standing(self) -> set[int]:
+        """Returns the jobs that hold GPUs."""
+        return set(self.job_on) - {NOBODY}
+
+    def raise_fence(self, gpus: Sequence[int], epoch: int) -> None:
+        """Makes GPUs ignore orders that are older than an epoch."""
+        fence = self.fence
+        for gpu in gpus:
+            if fence[gpu] < epoch:
+                fence[gpu] = epoch
+
+    def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> None:
+        """Puts the processes of a lease on GPUs.
+
+        Raises:
+            TwoHoldersError: another lease has processes on one of them.
+        """
+        holder, fence, job_on, app_on, since = self.holder, self.fence, self.job_on, self.app_on, self.since
+        for gpu in gpus:
+            fence[gpu] = epoch
+            if holder[gpu] == lease:
+                continue
+            if holder[gpu] != NOBODY:
+                raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {holder[gpu]}, {lease}")
+            holder[gpu] = lease
+            app_on[gpu], job_on[gpu], since[gpu] = app, job, now
+            self.busy += 1
+
+    def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str) -> None:
+        """Takes the processes of a lease off GPUs."""
+        holder, job_on, log = self.holder, self.job_on, self.log
+        for gpu in gpus:
+            if holder[gpu] == lease:
+                since, job = self.since[gpu], job_on[gpu]
+                if job != NOBODY:
+                    self.slot_seconds[job] += now - since
+                if log is not None and now > since:
+                    log.add(self.app_on[gpu], job, gpu, lease, since, now, why)
+                holder[gpu] = job_on[gpu] = NOBODY
+                self.busy -= 1
+
+    def put(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
+        """An app master puts one of its jobs on GPUs of its app's own leases; -1: takes the job off them."""
+        for gpu in gpus:
+            if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
+                since, before = self.since[gpu], self.job_on[gpu]
+                if before != NOBODY:
+                    self.slot_seconds[before] += now - since
+                if self.log is not None and now > since:
+                    self.log.add(self.app_on[gpu], before, gpu, self.holder[gpu], since, now, "divided")
+                self.job_on[gpu], self.since[gpu] = job, now
+
+    def settle(self, now: Seconds) -> None:
+        """Books what is held at the end of the run."""
+        for gpu, lease in enumerate(self.holder):
+            if lease != NOBODY:
+                job = self.job_on[gpu]
+                if job != NOBODY:
+                    self.slot_seconds[job] += now - self.since[gpu]
+                if self.log is not None:
+                    self.log.add(self.app_on[gpu], job, gpu, lease, self.since[gpu], math.nan, "")

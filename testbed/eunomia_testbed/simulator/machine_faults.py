@@ -1,0 +1,36 @@
+"""Machines that go down and come back in a simulation."""
+
+from eunomia.contract.events import MachineBack, MachineLost
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.states import RUNNING
+
+
+class MachineFaults:
+    """Carries out failures and repairs of machines.
+
+    Args:
+        sim: the state of the simulation.
+        executor: stops what runs on a machine.
+        apps: whose jobs lose their GPUs.
+    """
+
+    def __init__(self, sim: SimulationState, executor: Executor, apps: SimulatedApps) -> None:
+        self._sim, self._executor, self._apps = sim, executor, apps
+
+    def lose(self, machine: int, now: Seconds) -> None:
+        """A machine goes down."""
+        sim = self._sim
+        start, out = sim.cluster.machine_start, sim.out
+        out.append(MachineLost(machine=sim.cluster.machines[machine].name))
+        for job in self._executor.lose(range(int(start[machine]), int(start[machine + 1])), now):
+            if sim.jobs.state[job] == RUNNING:
+                self._apps.lost(job, now, out)
+                sim.jobs.stood(job, now)
+                out.append(sim.reporter.progress(job, now))
+
+    def repair(self, machine: int, now: Seconds) -> None:
+        """A machine is back."""
+        self._sim.out.append(MachineBack(machine=self._sim.cluster.machines[machine].name))

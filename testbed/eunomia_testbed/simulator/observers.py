@@ -1,0 +1,48 @@
+"""The observer protocol of a run: what an observer sees, and when."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from eunomia.contract.decisions import Decision
+from eunomia_testbed.simulator.options import Progress
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+PROGRESS_STEPS: Final = 256
+"""Steps between two reports of progress."""
+
+
+class RunObserver(Protocol):
+    """Sees a whole run, and must change nothing: a run with observers equals a run without."""
+
+    def stepped(self, sim: SimulationState, decision: Decision) -> None:
+        """Called after every step, when its decision is carried out."""
+        ...
+
+    def ended(self, sim: SimulationState) -> None:
+        """Called once, after the last step and before the results are made."""
+        ...
+
+
+class ProgressObserver:
+    """Reports from time to time how far a run is.
+
+    Args:
+        report: called every ``PROGRESS_STEPS`` steps, and at the end.
+    """
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self._report = report
+        self._steps = 0
+
+    def stepped(self, sim: SimulationState, decision: Decision) -> None:
+        """See ``RunObserver``."""
+        self._steps += 1
+        if self._steps % PROGRESS_STEPS == 0:
+            self.ended(sim)
+
+    def ended(self, sim: SimulationState) -> None:
+        """See ``RunObserver``."""
+        self._report(Progress(finished=sim.jobs.over, jobs=sim.workload.size, time_seconds=sim.now))
+
+
+Observers = Sequence[RunObserver]

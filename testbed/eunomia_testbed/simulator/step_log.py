@@ -1,0 +1,105 @@
+"""What is counted and logged at every step of a run, and where a run ends because of a plugin's fault."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from eunomia.contract.decisions import Decision, RecordTable
+from eunomia.contract.events import Event
+from eunomia_testbed.simulator.faults import PluginFailedError
+from eunomia_testbed.simulator.livelock_guard import LivelockGuard
+from eunomia_testbed.simulator.run import Unfit
+from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.timing import Timings
+
+
+@dataclasses.dataclass(slots=True)
+class Before:
+    """The state before a step, as the log of rounds has it."""
+
+    free: int
+    running: int
+    waiting: int
+    calls: int
+    """Stage calls of the arbiter so far."""
+
+
+class StepLog:
+    """The logs and sums of a run.
+
+    Args:
+        sim: the state of the simulation.
+        unfit: jobs that cannot run on the cluster.
+        timings: of the arbiter; None: not measured.
+    """
+
+    def __init__(self, sim: SimulationState, unfit: list[Unfit], timings: Timings | None) -> None:
+        self._sim, self._logs, self.timings = sim, sim.logs, timings
+        self.steps = self.events = self.rounds = self.quiet = 0
+        self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
+        """By plugin: time, round, table."""
+        self.faults: list[str] = []
+        self.fallback_round: int | None = None
+        """The first round that the fallback decides; None: the profile decides all rounds."""
+        self.dropped: list[Unfit] = unfit
+        self.guard = LivelockGuard(sim.profile.name)
+        self._gpus = sim.cluster.gpus
+        self._observers = sim.profile.observers()
+
+    def before(self) -> Before:
+        """Returns the state before a step."""
+        sim = self._sim
+        jobs = sim.jobs
+        return Before(self._gpus - sim.gpus.busy, jobs.running, jobs.waiting, sim.arbiter.calls)
+
+    def add(self, decision: Decision, events: Sequence[Event], before: Before) -> None:
+        """Counts and logs a step.
+
+        Raises:
+            PluginFailedError: a plugin failed, and that is not tolerated.
+            EunomiaError: the policy makes no progress.
+        """
+        sim, queue = self._sim, self._logs.queue
+        jobs, now = sim.jobs, sim.now
+        self.steps += 1
+        self.events += len(events)
+        if decision.causes:
+            self._add_round(decision, before)
+        if decision.faults:
+            self._fault(decision)
+        if queue is not None:
+            queue.add(now, jobs.waiting, jobs.waiting_gpus, sim.gpus.busy)
+        self.guard.watch(now, decision, events, jobs.moves)
+
+    def _add_round(self, decision: Decision, before: Before) -> None:
+        sim, logs = self._sim, self._logs
+        quiet = sim.arbiter.calls == before.calls
+        self.rounds += 1
+        self.quiet += quiet
+        if logs.rounds is not None:
+            logs.rounds.add(decision, sim.now, before.free, before.running, before.waiting, quiet=quiet)
+        if decision.waiting and logs.waits is not None:
+            logs.waits.hear(decision, sim.job_rows, sim.now)
+        if decision.records and sim.options.keep.records:
+            for record in decision.records:
+                self.records.setdefault(record.plugin, []).append((sim.now, decision.round, record))
+        for name, observe in self._observers:
+            self._observe(name, observe, decision)
+
+    def _observe(self, name: str, observe: Callable[[Decision], None], decision: Decision) -> None:
+        try:
+            observe(decision)
+        except Exception as error:
+            self.faults.append(f"round {decision.round}: observer {name}: {type(error).__name__}: {error}")
+            if self._sim.arbiter.strict:
+                raise
+
+    def _fault(self, decision: Decision) -> None:
+        sim = self._sim
+        for fault in decision.faults:
+            if fault.stage is not None and not sim.options.tolerate_faults:
+                raise PluginFailedError(fault, f"{sim.profile.name}, seed {sim.seed}, round {decision.round}")
+            source = f"{fault.plugin} ({fault.stage.value})" if fault.stage is not None else "an event"
+            self.faults.append(f"round {decision.round}: {source}: {fault.what}")
+
+        if self.fallback_round is None and sim.arbiter.state.fallen_back:
+            self.fallback_round = decision.round + 1
