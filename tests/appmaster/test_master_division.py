@@ -1,64 +1,112 @@
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
+from eunomia.units import Locality
+from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused, widening
 
-FOUR = {0: "a", 1: "a", 2: "b", 3: "b"}
+FOUR = Cluster.parse("2x2 V100")
+THREE_OF_FOUR = Cluster.parse("3x4 V100")
+TWO_RACKS = Cluster.build([Machine(name=name, gpu_type="V100", gpus=4, rack=name) for name in ("a", "b")])
+FAR = (1.0, 1.0, 1.1, 11.9)
+"""S of a job that hardly runs across racks."""
 
 
-def wish(job: int, least: int = 1, most: int = 1, on: tuple[int, ...] = ()) -> Wish:
-    return Wish(job=job, least=least, most=most, runs_on=on)
+def wish(
+    job: int, least: int = 1, most: int = 1, on: tuple[int, ...] = (), slowdown: tuple[float, ...] = ASSUMED_SLOWDOWN
+) -> Wish:
+    island, machine, rack, cluster = slowdown
+    return Wish(job=job, least=least, most=most, runs_on=on, slowdown=(island, machine, rack, cluster))
 
 
-def test_running_jobs_stay_and_free_slots_go_in_order() -> None:
-    free = {gpu: machine for gpu, machine in FOUR.items() if gpu != 2}
+def speed(gpus: tuple[int, ...], cluster: Cluster, slowdown: tuple[float, ...]) -> float:
+    places = [(cluster.island[gpu], cluster.machine[gpu], cluster.rack[gpu], 0) for gpu in gpus]
+    near = min(place for place in Locality if len({at[place] for at in places}) <= 1)
+    return len(gpus) / slowdown[near]
+
+
+def test_running_jobs_stay_and_free_gpus_go_in_order() -> None:
     wishes = [wish(1), wish(2, on=(2,)), wish(3), wish(4), wish(5)]
-    assert divide(wishes, free) == {2: (2,), 1: (3,), 3: (0,), 4: (1,)}
+    assert divide(wishes, {0, 1, 3}, FOUR) == {2: (2,), 1: (3,), 3: (0,), 4: (1,)}
 
 
 def test_many_start_before_one_grows() -> None:
-    assert divide([wish(1, 1, 4), wish(2, 1, 4)], FOUR) == {1: (0, 1), 2: (2, 3)}
-    assert divide([wish(1, 1, 4)], FOUR) == {1: (0, 1, 2, 3)}
-    assert {job: len(gpus) for job, gpus in divide([wish(1, 1, 4), wish(2), wish(3)], FOUR).items()} == {
-        1: 2,
-        2: 1,
-        3: 1,
-    }
+    free = range(4)
+    assert divide([wish(1, 1, 4), wish(2, 1, 4)], free, FOUR) == {1: (0, 1), 2: (2, 3)}
+    assert divide([wish(1, 1, 4)], free, FOUR) == {1: (0, 1, 2, 3)}
+    three = divide([wish(1, 1, 4), wish(2), wish(3)], free, FOUR)
+    assert {job: len(gpus) for job, gpus in three.items()} == {1: 2, 2: 1, 3: 1}
 
 
 def test_a_gang_runs_whole_or_not_at_all_and_blocks_no_other_job() -> None:
-    assert divide([wish(1, 3, 3), wish(2, 2, 2)], {0: "a", 2: "b"}) == {2: (0, 2)}
-    assert divide([wish(1, 3, 3)], {0: "a", 2: "b"}) == {}
+    assert divide([wish(1, 3, 3), wish(2, 2, 2)], {0, 2}, FOUR) == {2: (0, 2)}
+    assert divide([wish(1, 3, 3)], {0, 2}, FOUR) == {}
 
 
 def test_a_gang_stays_on_one_machine_where_it_can() -> None:
-    free = {0: "a", 4: "b", 5: "b", 8: "c", 9: "c", 10: "c"}
-    assert divide([wish(1, 2, 2)], free) == {1: (4, 5)}
-    assert divide([wish(1, 3, 3), wish(2)], free) == {1: (8, 9, 10), 2: (0,)}
-    assert divide([wish(1, 5, 5)], free) == {1: (4, 5, 8, 9, 10)}
+    free = {0, 4, 5, 8, 9, 10}
+    assert divide([wish(1, 2, 2)], free, THREE_OF_FOUR) == {1: (4, 5)}
+    assert divide([wish(1, 3, 3), wish(2)], free, THREE_OF_FOUR) == {1: (8, 9, 10), 2: (0,)}
+    assert divide([wish(1, 5, 5)], free, THREE_OF_FOUR) == {1: (4, 5, 8, 9, 10)}
+
+
+def test_a_starting_job_leaves_gpus_that_would_slow_it_down() -> None:
+    free = {0, 1, 2, 4}
+    assert divide([wish(1, 1, 4, slowdown=FAR)], free, TWO_RACKS) == {1: (0, 1, 2)}
+    assert divide([wish(1, 1, 4, slowdown=(1.0, 1.0, 1.0, 1.0))], free, TWO_RACKS) == {1: (0, 1, 2, 4)}
+    assert divide([wish(1, 4, 4, slowdown=FAR)], free, TWO_RACKS) == {1: (0, 1, 2, 4)}
+
+
+def test_gpus_that_slow_one_job_down_go_to_the_next() -> None:
+    wishes = [wish(1, 2, 4, slowdown=FAR), wish(2, 1, 4, slowdown=FAR)]
+    assert divide(wishes, {0, 1, 2, 3, 4}, TWO_RACKS) == {1: (0, 1, 2, 3), 2: (4,)}
 
 
 wishes = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), max_size=8)
+slowdowns = st.tuples(*[st.floats(1.0, 12.0)] * 4).map(lambda drawn: (1.0, *sorted(drawn)[1:]))
 
 
-@given(wishes, st.sets(st.integers(0, 11), max_size=12))
-def test_divisions_are_whole_and_disjoint_and_leave_no_job_out(sizes: list[tuple[int, int]], gpus: set[int]) -> None:
-    free = {gpu: f"m{gpu // 4}" for gpu in gpus}
-    asked = [wish(number, least, least + extra) for number, (least, extra) in enumerate(sizes)]
-    divided = divide(asked, free)
+@given(wishes, st.sets(st.integers(0, 11), max_size=12), slowdowns)
+def test_divisions_are_whole_and_disjoint_and_leave_no_job_out(
+    sizes: list[tuple[int, int]], free: set[int], slowdown: tuple[float, ...]
+) -> None:
+    asked = [wish(number, least, least + extra, slowdown=slowdown) for number, (least, extra) in enumerate(sizes)]
+    divided = divide(asked, free, THREE_OF_FOUR)
     named = [gpu for each in divided.values() for gpu in each]
     assert len(named) == len(set(named))
-    assert set(named) <= gpus
+    assert set(named) <= free
     left = unused(free, divided)
     for one in asked:
-        size = len(divided.get(one.job, ()))
-        assert size == 0 or one.least <= size <= one.most
-        assert size > 0 or one.least > len(left)  # no job waits that fits on the rest
-        assert not left or size in (0, one.most)  # nothing lies idle that would widen a newcomer
+        gpus = divided.get(one.job, ())
+        assert not gpus or one.least <= len(gpus) <= one.most
+        assert gpus or one.least > len(left)  # no job waits that fits on the rest
+        if gpus and left and len(gpus) < one.most:  # no GPU lies idle that would speed a starting job up
+            for gpu in left:
+                assert speed((*gpus, gpu), THREE_OF_FOUR, slowdown) <= speed(gpus, THREE_OF_FOUR, slowdown) + 1e-9
+
+
+def widened(on: tuple[int, ...], free: set[int], seconds_left: float, slowdown: tuple[float, ...] = FAR) -> int:
+    one = wish(1, 1, 4, on, slowdown)
+    return len(widening(one, free, TWO_RACKS, seconds_left=seconds_left, restart_seconds=2.0))
 
 
 def test_widening_a_running_job_must_pay() -> None:
-    assert extra_slots(size=1, most=4, free=1, seconds_left=60.0, restart_seconds=2.0) == 1
-    assert extra_slots(size=1, most=4, free=3, seconds_left=60.0, restart_seconds=2.0) == 3
-    assert extra_slots(size=1, most=4, free=1, seconds_left=7.0, restart_seconds=2.0) == 0
-    assert extra_slots(size=4, most=4, free=1, seconds_left=600.0, restart_seconds=2.0) == 0
+    assert widened((0,), {1}, 60.0) == 1
+    assert widened((0,), {1, 2, 3}, 60.0) == 3
+    assert widened((0,), {1}, 7.0) == 0
+    assert widened((0, 1, 2, 3), {4}, 600.0) == 0
+
+
+def test_a_running_job_is_not_widened_to_where_it_runs_slower() -> None:
+    assert widened((0, 1, 2), {4}, math.inf) == 0
+    assert widened((0, 1, 2), {4}, 600.0, (1.0, 1.0, 1.0, 1.0)) == 1
+    assert widened((0, 1), {2, 4}, 600.0) == 1
+
+
+def test_near_gpus_are_of_use_where_the_time_saved_exceeds_twice_the_restart() -> None:
+    assert extra_slots(size=1, most=2, seconds_left=60.0, restart_seconds=2.0) == 1
+    assert extra_slots(size=1, most=2, seconds_left=7.0, restart_seconds=2.0) == 0
+    assert extra_slots(size=4, most=4, seconds_left=600.0, restart_seconds=2.0) == 0

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.units import JobId
-from eunomia_appmaster.master.division import Wish, divide, unused
+from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
@@ -57,6 +58,8 @@ class Conductor:
         self.gangs = Gangs(around, self.jobs.values())
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
+        self.slowdowns: dict[int, Slowdown] = {}
+        """Measured S by locality, by trial."""
         self.new_jobs: list[int] = []
         """Jobs not yet reported to the arbiter; the reporter empties it."""
         self.last = ""
@@ -393,17 +396,22 @@ class Conductor:
         for number, gpus in named.items():
             if self._follow_lease(number, tuple(sorted(gpus)), runs, busy, now):
                 desired[number] = tuple(sorted(gpus))
-        free = {
-            gpu: slot.node
-            for gpu, slot in slots.items()
-            if slot.job is None and gpu not in busy and slot.node == self._around.node
-        }
-        wishes = [self._wish(run) for run in runs.values() if run.trial not in named]
-        divided = divide([wish for wish in wishes if wish is not None], free)
+        return desired | self._divided([run for run in runs.values() if run.trial not in named], busy, slots, now)
+
+    def _divided(
+        self, runs: Sequence[Run], busy: set[int], slots: Mapping[int, Slot], now: float
+    ) -> dict[int, tuple[int, ...]]:
+        """Divide the free GPUs of the app's own leases among the jobs; the rest may widen a running one."""
+        here = [gpu for gpu, slot in slots.items() if slot.job is None and slot.node == self._around.node]
+        free = [gpu for gpu in here if gpu not in busy]
+        if self.cluster is None:
+            return {}
+        wishes = [self._wish(run) for run in runs]
+        divided = divide([wish for wish in wishes if wish is not None], free, self.cluster)
         left = unused(free, divided)
-        if left and not any(self._comes_back_soon(self.jobs[number], now) for number in runs):
-            self._widen(left, runs, now)
-        return desired | divided
+        if left and not any(self._comes_back_soon(self.jobs[run.trial], now) for run in runs):
+            self._widen(left, runs, self.cluster, now)
+        return divided
 
     def _follow_lease(
         self, number: int, gpus: tuple[int, ...], runs: Mapping[int, Run], busy: set[int], now: float
@@ -420,26 +428,29 @@ class Conductor:
 
     def _wish(self, run: Run) -> Wish | None:
         job = self.jobs[run.trial]
-        if job.gang is not None:
-            whole = job.gang.gpus if not job.gang.told else ()
-            return Wish(job=run.trial, least=run.least, most=run.most, runs_on=whole) if whole else None
-        if job.state is not JobState.WAITING:
+        gang = job.gang
+        leaves = gang is not None and bool(gang.told)
+        if leaves or (gang is None and job.state is not JobState.WAITING):
             return None
-        return Wish(job=run.trial, least=run.least, most=run.most)
+        slowdown = self.slowdowns.get(run.trial, ASSUMED_SLOWDOWN)
+        runs_on = () if gang is None else gang.gpus
+        return Wish(job=run.trial, least=run.least, most=run.most, runs_on=runs_on, slowdown=slowdown)
 
-    def _widen(self, left: Sequence[int], runs: Mapping[int, Run], now: float) -> None:
-        """Stop the first running job that the free slots speed up enough; it then starts on all of them."""
-        for run in runs.values():
-            job = self.jobs[run.trial]
-            extra = self._widening.extra(job, run, self.goal(run), len(left))
-            if extra and job.gang is not None and not job.gang.told:
-                self._stop(job, f"it is to go on with {extra} more slots", now)
+    def _widen(self, left: Sequence[int], runs: Sequence[Run], cluster: Cluster, now: float) -> None:
+        """Stop the first running job that the free GPUs speed up enough; it then starts on all of them."""
+        for run in runs:
+            job, wish = self.jobs[run.trial], self._wish(run)
+            if wish is None or not wish.runs_on:
+                continue
+            extra = self._widening.extra(job, wish, self.goal(run), left, cluster)
+            if extra:
+                self._stop(job, f"it is to go on with {len(extra)} more GPUs", now)
                 return
 
     def useful(self) -> dict[int, int]:
         """Return, for each running job, the number of slots that it would run on if slots were unlimited."""
         return {
-            run.trial: len(gang.gpus) + self._widening.extra(self.jobs[run.trial], run, self.goal(run), run.most)
+            run.trial: len(gang.gpus) + self._widening.useful(self.jobs[run.trial], run.most, self.goal(run))
             for run in self.tuner.runs()
             if (gang := self.jobs[run.trial].gang) is not None and gang.running
         }

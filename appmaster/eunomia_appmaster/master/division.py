@@ -1,14 +1,26 @@
-"""How an app's slots are divided among its jobs: pure functions, no clock, no processes.
+"""How an app's GPUs are divided among its jobs: pure functions, no clock, no processes.
 
-Running jobs stay where they are. Free slots go to waiting jobs in the tuner's order, a whole gang each, to as many jobs
-as possible; the rest widens the jobs that start now, since that costs nothing. Widening a running job costs a restart
-and is decided separately (``extra_slots``).
+Running jobs stay where they are. Free GPUs go to waiting jobs in the tuner's order, a whole gang each, to as many jobs
+as possible; the rest widens the jobs that start now, where that speeds them up. Widening a running job costs a restart
+and is decided separately (``widening``).
+
+A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number by which
+the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang slower.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from eunomia.model.cluster import Cluster
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.model.shapes import value
+from eunomia.units import Locality
+
+Slowdown = tuple[float, float, float, float]
+"""S by locality: island, machine, rack, cluster."""
 
 
 @value
@@ -20,26 +32,112 @@ class Wish:
     most: int
     runs_on: tuple[int, ...] = ()
     """GPUs on which its gang runs whole; empty: it waits."""
+    slowdown: Slowdown = ASSUMED_SLOWDOWN
 
 
-def divide(wishes: Sequence[Wish], free: Mapping[int, str]) -> dict[int, tuple[int, ...]]:
+class Spot(NamedTuple):
+    """Where a GPU is: numbers of its island, its machine and its rack."""
+
+    island: int
+    machine: int
+    rack: int
+
+    def group(self, locality: Locality) -> int:
+        """Return the number of the GPU's group at a locality; all GPUs of the cluster are one group."""
+        return 0 if locality is Locality.CLUSTER else self[locality]
+
+
+class _Gang(NamedTuple):
+    """A choice of GPUs for a job; a greater tuple is better.
+
+    Better is faster, then nearer, with fewer free GPUs left in the group, and where no other gang can grow.
+    """
+
+    speed: float
+    nearness: int
+    room_left: int
+    apart: bool
+    lowest: int
+    gpus: tuple[int, ...]
+
+
+def divide(wishes: Sequence[Wish], free: Iterable[int], cluster: Cluster) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to jobs.
 
     Args:
         wishes: jobs that the tuner wants to run, in its order.
-        free: machine by GPU, of the idle slots.
+        free: the app's idle GPUs.
+        cluster: where the GPUs are.
 
     Returns:
         GPUs by job, ascending; jobs that get none are left out. No GPU is named twice.
     """
-    counts = _counts([wish for wish in wishes if not wish.runs_on], len(free))
+    waiting = {wish.job: wish for wish in wishes if not wish.runs_on}
+    left = spots(free, cluster)
+    counts = _counts(list(waiting.values()), len(left))
     divided = {wish.job: tuple(sorted(wish.runs_on)) for wish in wishes if wish.runs_on}
-    left = dict(free)
     for job, count in sorted(counts.items(), key=lambda item: -item[1]):
-        divided[job] = _pick(left, count)
-        for gpu in divided[job]:
-            del left[gpu]
+        wish = waiting[job]
+        others = {spot.machine for spot in spots((gpu for gpus in divided.values() for gpu in gpus), cluster).values()}
+        # The gangs of jobs that are placed later must still fit: a job takes no more than its count.
+        gang = _fastest({}, left, range(wish.least, count + 1), wish.slowdown, others)
+        divided[job] = gang
+        left = {gpu: spot for gpu, spot in left.items() if gpu not in gang}
+    for job in counts if left else ():
+        divided[job] = _widened(divided[job], left, waiting[job], cluster)
+        left = {gpu: spot for gpu, spot in left.items() if gpu not in divided[job]}
     return divided
+
+
+def widening(
+    wish: Wish, free: Iterable[int], cluster: Cluster, *, seconds_left: float, restart_seconds: float
+) -> tuple[int, ...]:
+    """Return the free GPUs that a running job should gain, ascending; none if that does not pay.
+
+    It pays where the time saved is more than twice what the restart costs.
+
+    Args:
+        wish: of the running job.
+        free: GPUs that no other job can use.
+        cluster: where the GPUs are.
+        seconds_left: until it pauses or ends, or its lease does, as it runs now.
+        restart_seconds: what saving, stopping and starting again costs.
+    """
+    wider = _widened(wish.runs_on, spots(free, cluster), wish, cluster)
+    if len(wider) == len(wish.runs_on):
+        return ()
+    now, then = (_speed(spots(gpus, cluster), wish.slowdown) for gpus in (wish.runs_on, wider))
+    saved = seconds_left * (1.0 - now / then)
+    return tuple(gpu for gpu in wider if gpu not in wish.runs_on) if saved > 2.0 * restart_seconds else ()
+
+
+def extra_slots(*, size: int, most: int, seconds_left: float, restart_seconds: float) -> int:
+    """Return how many GPUs more are of use to a running job if they are as near as those it has; 0: none.
+
+    Where GPUs that the app may win will be is not known: its bid values each bundle by its own locality.
+
+    Args:
+        size: GPUs that it runs on.
+        most: GPUs that are of use to it.
+        seconds_left: until it pauses or ends, as it runs now.
+        restart_seconds: what saving, stopping and starting again costs.
+    """
+    extra = max(0, most - size)
+    saved = seconds_left * extra / (size + extra)
+    return extra if saved > 2.0 * restart_seconds else 0
+
+
+def unused(free: Iterable[int], divided: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the free GPUs that no job got."""
+    taken = {gpu for gpus in divided.values() for gpu in gpus}
+    return tuple(sorted(set(free) - taken))
+
+
+def spots(gpus: Iterable[int], cluster: Cluster) -> dict[int, Spot]:
+    """Return the place of each GPU, ascending by GPU."""
+    rows = np.array(sorted(gpus), dtype=np.int64)
+    columns = (cluster.island[rows], cluster.machine[rows], cluster.rack[rows])
+    return dict(zip(rows.tolist(), map(Spot, *(column.tolist() for column in columns)), strict=True))
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
@@ -58,40 +156,69 @@ def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
     return counts
 
 
-def _pick(free: Mapping[int, str], count: int) -> tuple[int, ...]:
+def _widened(gpus: tuple[int, ...], left: Mapping[int, Spot], wish: Wish, cluster: Cluster) -> tuple[int, ...]:
+    """Return the gang of a job with the free GPUs that speed it up most; unchanged if none does."""
+    own = spots(gpus, cluster)
+    wider = _fastest(own, left, range(len(gpus) + 1, wish.most + 1), wish.slowdown)
+    together = {gpu: own.get(gpu) or left[gpu] for gpu in wider}
+    return wider if wider and _speed(together, wish.slowdown) > _speed(own, wish.slowdown) else gpus
+
+
+def _fastest(
+    own: Mapping[int, Spot],
+    left: Mapping[int, Spot],
+    sizes: range,
+    slowdown: Slowdown,
+    others: Collection[int] = (),
+) -> tuple[int, ...]:
+    """Return the gang of ``own`` and free GPUs, of one of ``sizes``, that runs fastest; empty: none is possible.
+
+    ``others``: machines on which other gangs could grow.
+    """
+    found = max(_gangs(own, left, sizes, slowdown, others), default=None)
+    return () if found is None else found.gpus
+
+
+def _gangs(
+    own: Mapping[int, Spot], left: Mapping[int, Spot], sizes: range, slowdown: Slowdown, others: Collection[int]
+) -> Iterator[_Gang]:
+    """Yield, for each group of near GPUs, the largest gang of ``own`` and free GPUs of the group."""
+    for locality in Locality:
+        groups: dict[int, list[int]] = defaultdict(list)
+        for gpu, spot in left.items():
+            groups[spot.group(locality)].append(gpu)
+        homes = {spot.group(locality) for spot in own.values()}
+        for group, gpus in groups.items():
+            size = min(len(own) + len(gpus), sizes.stop - 1)
+            if size in sizes and homes <= {group}:
+                picked = _pick({gpu: left[gpu] for gpu in gpus}, size - len(own))
+                gang = tuple(sorted((*own, *picked)))
+                places = {gpu: own.get(gpu) or left[gpu] for gpu in gang}
+                apart = all(spot.machine not in others for spot in places.values())
+                unused_here = len(own) + len(gpus) - size
+                yield _Gang(_speed(places, slowdown), -locality, -unused_here, apart, -gang[0], gang)
+
+
+def _pick(free: Mapping[int, Spot], count: int) -> list[int]:
     """Return that many free GPUs on as few machines as can be: the fullest that holds all, else the emptiest first."""
-    machines: dict[str, list[int]] = defaultdict(list)
-    for gpu in sorted(free):
-        machines[free[gpu]].append(gpu)
+    machines: dict[int, list[int]] = defaultdict(list)
+    for gpu, spot in free.items():
+        machines[spot.machine].append(gpu)
     whole = [gpus for gpus in machines.values() if len(gpus) >= count]
     if whole:
-        return tuple(min(whole, key=lambda gpus: (len(gpus), gpus))[:count])
+        return min(whole, key=lambda gpus: (len(gpus), gpus))[:count]
     picked: list[int] = []
     for gpus in sorted(machines.values(), key=lambda gpus: (-len(gpus), gpus)):
         picked += gpus[: count - len(picked)]
-    return tuple(sorted(picked))
+    return picked
 
 
-def unused(free: Iterable[int], divided: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the free GPUs that no job got."""
-    taken = {gpu for gpus in divided.values() for gpu in gpus}
-    return tuple(sorted(set(free) - taken))
+def _speed(gang: Mapping[int, Spot], slowdown: Slowdown) -> float:
+    """Return the speed of a gang in speeds of one GPU: n / S."""
+    return len(gang) / slowdown[_locality(gang.values())]
 
 
-def extra_slots(*, size: int, most: int, free: int, seconds_left: float, restart_seconds: float) -> int:
-    """Return by how many slots a running job should be widened, 0 if that does not pay.
-
-    It pays where the time saved, at linear speedup, is more than twice what the restart costs.
-
-    Args:
-        size: slots that it runs on.
-        most: slots that are of use to it.
-        free: slots that no other job can use.
-        seconds_left: until it pauses or ends, or its lease does, as it runs now.
-        restart_seconds: what saving, stopping and starting again costs.
-    """
-    extra = min(most - size, free)
-    if extra <= 0:
-        return 0
-    saved = seconds_left * extra / (size + extra)
-    return extra if saved > 2.0 * restart_seconds else 0
+def _locality(gang: Iterable[Spot]) -> Locality:
+    """Return the nearest locality that all these GPUs share."""
+    places = list(gang)
+    return next(near for near in Locality if len({spot.group(near) for spot in places}) <= 1)

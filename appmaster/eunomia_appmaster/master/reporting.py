@@ -170,8 +170,11 @@ class Reporter:
         if now - self._measured_at.get(job.number, -math.inf) < RATES_SECONDS:
             return
         self._measured_at[job.number] = now
-        self._rates[job.number] = self._conductor.logs(job.number).rates(job.sizes)
-        for rate in self._rates[job.number]:
+        rates = self._rates[job.number] = self._conductor.logs(job.number).rates(job.sizes)
+        speed = speed_of(rates)
+        if speed is not None and speed.slowdown is not None:
+            self._conductor.slowdowns[job.number] = speed.slowdown
+        for rate in rates:
             self._report_rate(job, rate)
 
     def _report_rate(self, job: Job, rate: Rate) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobFinished
-from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia_appmaster.master.division import Wish
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
+from eunomia_appmaster.master.division import Slowdown, Wish
 from eunomia_testbed.simulator.desk import Desk
 
 
@@ -110,7 +110,7 @@ class PlainAppMaster:
         )
 
 
-def wish(master: AppMaster, job: int, runs_on: tuple[int, ...]) -> Wish:
-    """A job's wish, as the division of a live app master takes it."""
+def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
+    """A job's wish, as the division of a live app master takes it; a slowdown of None: the assumed one."""
     least, most = master.span(job)
-    return Wish(job=job, least=least, most=most, runs_on=runs_on)
+    return Wish(job=job, least=least, most=most, runs_on=runs_on, slowdown=slowdown or ASSUMED_SLOWDOWN)

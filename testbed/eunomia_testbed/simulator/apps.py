@@ -24,7 +24,7 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import EunomiaError
 from eunomia.units import AppId, JobId, Seconds
-from eunomia_appmaster.master.division import divide, extra_slots, unused
+from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused, widening
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
 from eunomia_testbed.simulator.executor import Executor
 from eunomia_testbed.simulator.simulation_state import SimulationState
@@ -184,15 +184,10 @@ class SimulatedApps:
         master = self.master(app)
         state = sim.jobs.state
         jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._leases.placed]
-        wishes = [wish(master, job, self._leases.placed.get(job, ())) for job in jobs]
+        wishes = [self._wish(master, job) for job in jobs]
         taken = {gpu for one in wishes for gpu in one.runs_on}
-        cluster = sim.cluster
-        free = {
-            gpu: cluster.machines[cluster.machine[gpu]].name
-            for gpu in sorted(shared)
-            if gpu not in taken and self._returned.get(gpu) != shared[gpu]
-        }
-        divided = divide(wishes, free)
+        free = [gpu for gpu in shared if gpu not in taken and self._returned.get(gpu) != shared[gpu]]
+        divided = divide(wishes, free, sim.cluster)
         for job, gpus in divided.items():
             if job not in self._leases.placed:
                 self._put(job, gpus, now)
@@ -206,27 +201,43 @@ class SimulatedApps:
             left = left[room:]
         self._give_back(app, left, now)
 
+    def _wish(self, master: AppMaster, job: int) -> Wish:
+        return wish(master, job, self._leases.placed.get(job, ()), self._sim.reporter.slowdown(job))
+
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
         """Gives running jobs GPUs that no other job of the app can use, where that pays; returns the rest."""
         for job in jobs:
-            gpus = self._leases.placed[job]
             if left and self._sim.work.on[job]:
-                more = self._extra(job, master.span(job)[1], len(left), now)
+                more = widening(
+                    self._wish(master, job),
+                    left,
+                    self._sim.cluster,
+                    seconds_left=self._seconds_left(job, now),
+                    restart_seconds=self._restart_seconds(),
+                )
                 if more:
+                    gpus = self._leases.placed[job]
                     self._stand(job, now, saves=True)
-                    self._put(job, tuple(sorted((*gpus, *left[:more]))), now)
-                    left = left[more:]
+                    self._put(job, tuple(sorted((*gpus, *more))), now)
+                    left = tuple(gpu for gpu in left if gpu not in more)
         return left
 
-    def _extra(self, job: int, most: int, free: int, now: Seconds) -> int:
-        """How many of the free GPUs a running job should gain."""
-        work, costs = self._sim.work, self._sim.options.costs
+    def _seconds_left(self, job: int, now: Seconds) -> float:
+        """Seconds until a running job reaches its goal as it runs now."""
+        work = self._sim.work
+        return (work.goal[job] - work.done_at(job, now)) * work.pace[job]
+
+    def _restart_seconds(self) -> float:
+        costs = self._sim.options.costs
+        return costs.checkpoint + costs.start + costs.restore
+
+    def _extra(self, job: int, most: int, now: Seconds) -> int:
+        """How many GPUs more are of use to a running job where they are as near as those it has."""
         return extra_slots(
-            size=len(work.on[job]),
+            size=len(self._sim.work.on[job]),
             most=most,
-            free=free,
-            seconds_left=(work.goal[job] - work.done_at(job, now)) * work.pace[job],
-            restart_seconds=costs.checkpoint + costs.start + costs.restore,
+            seconds_left=self._seconds_left(job, now),
+            restart_seconds=self._restart_seconds(),
         )
 
     def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
@@ -353,7 +364,7 @@ class SimulatedApps:
         size, now = len(self._sim.work.on[job]), self._sim.now
         if not size:
             return most
-        return size + (self._extra(job, most, most, now) if self._extra(job, most, 1, now) else 0)
+        return size + (self._extra(job, most, now) if self._extra(job, min(most, size + 1), now) else 0)
 
     def reported_left(self, job: int) -> float:
         """See ``Desk``."""
