@@ -33,7 +33,7 @@ def run(workload: Workload, **options: object) -> SimulatedRun:
 
 @pytest.mark.parametrize("agents", [False, True])
 def test_a_job_runs_for_as_long_as_its_bid_says(agents: bool) -> None:
-    """Three GPUs of one rack do 1000 serial seconds in 333 s; with the fourth, in another rack, it would take 2975 s."""
+    """Three GPUs of one rack do 1000 serial seconds in 333 s; with the fourth, in another rack, in 2975 s."""
     alone = run(several([(0.0, [(1, 4, 250.0)])]), agents=agents)
     assert alone.finish_seconds.tolist() == pytest.approx([1000.0 / 3.0])
 
