@@ -137,9 +137,9 @@ def extension_share(rounds: pl.DataFrame) -> float | None:
     return (sums[0] or 0) / chances if chances and sums[0] is not None else None
 
 
-def queue_mean(run: RunData, column: str, until: float | None) -> float | None:
-    """Mean of a column of the queue over the time from 0 to ``until``."""
-    known = run.queue.filter(pl.col(column).is_not_null())
+def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | None:
+    """Mean over the time from 0 to ``until`` of a column whose rows hold from ``time_seconds`` to the next row."""
+    known = frame.filter(pl.col(column).is_not_null())
     if known.is_empty() or not until:
         return None
     begin = np.clip(known["time_seconds"].to_numpy(), 0.0, until)
@@ -156,6 +156,12 @@ def mean(column: pl.Series) -> float | None:
     """The mean of what is known; None where nothing is."""
     known = column.drop_nulls()
     return _fsum(known) / known.len() if known.len() else None
+
+
+def exact_sum(column: pl.Series) -> float | None:
+    """The exact sum of what is known of a column of reals; None where nothing is."""
+    known = column.drop_nulls()
+    return _fsum(known) if known.len() else None
 
 
 def total(column: pl.Series) -> int | None:

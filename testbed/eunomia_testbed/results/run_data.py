@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import polars as pl
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds
+from eunomia_testbed.results.added import NO_COLUMNS, Added, read_added
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
@@ -40,6 +42,8 @@ class RunData:
     counts: pl.DataFrame
     timings: pl.DataFrame
     records: Mapping[str, pl.DataFrame]
+    added: Added = dataclasses.field(default_factory=dict)
+    """Columns that plugins added to the tables, by table and name."""
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -51,11 +55,13 @@ class RunData:
         if not folder.is_dir():
             raise InputError("a run must be a folder that Eunomia left", value=f'"{folder}"')
         facts = folder / "run.json"
+        added = read_added(folder)
         return cls(
             name=folder.resolve().name,
             facts=RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.exists() else None,
             records={path.stem: pl.read_parquet(path) for path in sorted(folder.glob("plugins/*.parquet"))},
-            **{table: read_table(folder, table) for table in TABLES},
+            added=added,
+            **{table: read_table(folder, table, added) for table in TABLES},
         )
 
     def table(self, name: str) -> pl.DataFrame:
@@ -75,18 +81,23 @@ class RunData:
         if self.runs() == [(policy, seed)]:
             return self
         chosen = (pl.col("policy") == policy) & (pl.col("seed") == seed)
-        tables = {name: self.table(name).filter(chosen) for name in TABLES}
+        tables: dict[str, Any] = {name: self.table(name).filter(chosen) for name in TABLES}
         records = {name: frame.filter(chosen) for name, frame in self.records.items()}
-        return type(self)(name=self.name, facts=self.facts, records=records, **tables)
+        return dataclasses.replace(self, records=records, **tables)
 
 
-def read_table(folder: Path, table: str) -> pl.DataFrame:
+def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFrame:
     """One table of a folder, empty where there is none; columns that an earlier version did not write are null.
+
+    Args:
+        folder: of the run.
+        table: its name.
+        added: columns of plugins, by table and name.
 
     Raises:
         InputError: it has other columns, or others than this version's types.
     """
-    path, schema = folder / f"{table}.parquet", schema_of(table)
+    path, schema = folder / f"{table}.parquet", schema_of(table, tuple(added.get(table, ())))
     if not path.exists():
         return schema.to_frame()
     frame = _frame(path)

@@ -1,4 +1,4 @@
-"""The tables of a result folder: one dataclass a row; the schema of each table is read off its dataclass.
+"""The tables of a result folder: one dataclass a row, which declares each column once.
 
 Rules that hold for all: a column named ``*_seconds`` is a float64, and a moment is counted from the first arrival;
 what is unknown is None (null), never -1; a job is named ``app/number``, or by its app alone where that has one job.
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 import typing
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import numpy as np
 import polars as pl
 
 from eunomia.model.shapes import value
+from eunomia_testbed.results.columns import col, figure, plain_type
 
 
 class Row(Protocol):
@@ -29,244 +29,294 @@ class Row(Protocol):
 class JobRow:
     """A job: what it asked for, when it ran, what it got."""
 
-    app: str
-    job: str
-    user: str | None = None
-    model: str | None = None
-    state: str  # finished, failed, cancelled, rejected, stopped (ended early by its tuner), or what it was at the end
-    slots_asked: int | None = None
-    arrival_seconds: float | None = None
-    start_seconds: float | None = None
-    finish_seconds: float | None = None
-    jct_seconds: float | None = None  # finish - arrival
-    wait_seconds: float | None = None  # wanted slots and held none
-    run_seconds: float | None = None  # made progress
-    ideal_seconds: float | None = None  # would have taken alone on the cluster
-    slot_seconds: float | None = None  # held, whatever it did with them
-    iterations: int | None = None
-    iterations_lost: int | None = None  # done again, because they came after the last checkpoint
-    restarts: int | None = None  # starts after the first
-    migrations: int | None = None
-    rho: float | None = None  # finish-time fairness by Themis' definition
-    rho_static: float | None = None
-    rho_contention: float | None = None
-    rho_exclusive: float | None = None
-    exclusive_seconds: float | None = None  # run time alone, what rho is held against
-    busy_slot_seconds: float | None = None  # of slot_seconds, those that made progress
-    placement_score: float | None = None  # 1 / slowdown by placement, over its slot time
+    app: Annotated[str, col("", "its app")]
+    job: Annotated[str, col("", "its name")]
+    user: Annotated[str | None, col("", "the owner of its app")] = None
+    model: Annotated[str | None, col("", "the model or the script that it trains")] = None
+    state: Annotated[
+        str,
+        col("", "finished, failed, cancelled, rejected, stopped (ended early by its tuner), or its state at the end"),
+    ]
+    slots_asked: Annotated[int | None, col("GPUs", "asked for")] = None
+    arrival_seconds: Annotated[float | None, col("s", "when it arrived")] = None
+    start_seconds: Annotated[float | None, col("s", "when it first held GPUs")] = None
+    finish_seconds: Annotated[float | None, col("s", "when it finished")] = None
+    jct_seconds: Annotated[float | None, col("s", "finish - arrival")] = None
+    wait_seconds: Annotated[float | None, col("s", "wanted GPUs and held none")] = None
+    run_seconds: Annotated[float | None, col("s", "made progress")] = None
+    ideal_seconds: Annotated[float | None, col("s", "would have taken alone on the cluster")] = None
+    slot_seconds: Annotated[float | None, col("GPU-s", "held, busy or idle")] = None
+    iterations: Annotated[int | None, col("", "done")] = None
+    iterations_lost: Annotated[
+        int | None, col("", "done again, because they came after the last checkpoint", figure("iterations_lost", "sum"))
+    ] = None
+    restarts: Annotated[int | None, col("", "starts after the first", figure("restarts", "sum", "restarts"))] = None
+    migrations: Annotated[int | None, col("", "moves to other GPUs", figure("migrations", "sum", "migrations"))] = None
+    rho: Annotated[float | None, col("", "finish-time fairness by Themis' definition")] = None
+    rho_static: Annotated[float | None, col("", "the same by the static contention")] = None
+    rho_contention: Annotated[float | None, col("", "the same by the mean contention over its life")] = None
+    rho_exclusive: Annotated[float | None, col("", "slowdown against an exclusive cluster")] = None
+    exclusive_seconds: Annotated[float | None, col("s", "run time alone, what ρ is held against")] = None
+    busy_slot_seconds: Annotated[float | None, col("GPU-s", "of slot_seconds, those that made progress")] = None
+    placement_score: Annotated[float | None, col("", "1 / slowdown by placement, over its GPU time")] = None
 
 
 @value
 class AppRow:
     """An app: one search, or one training run."""
 
-    app: str
-    user: str | None = None
-    tuner: str | None = None
-    weight: float | None = None
-    state: str
-    jobs: int | None = None
-    arrival_seconds: float | None = None
-    finish_seconds: float | None = None
-    jct_seconds: float | None = None
-    slot_seconds: float | None = None
-    placement_score: float | None = None
-    rho: float | None = None  # finish-time fairness at the end: time shared over time with an equal share of one's own
-    rho_static: float | None = None
-    rho_contention: float | None = None
-    rho_exclusive: float | None = None
-    alone_seconds: float | None = None  # its work on all GPUs that it can use: rho = jct / (alone x mean_apps)
-    mean_apps: float | None = None  # N_avg: how many apps were there over its life, itself included
-    wait_seconds: float | None = None  # of all its jobs
+    app: Annotated[str, col("", "its name")]
+    user: Annotated[str | None, col("", "its owner")] = None
+    tuner: Annotated[str | None, col("", "its tuner; none: a single training run")] = None
+    weight: Annotated[float | None, col("", "its weight among the apps")] = None
+    state: Annotated[str, col("", "finished, failed, cancelled, or its state at the end")]
+    jobs: Annotated[int | None, col("jobs", "that it had")] = None
+    arrival_seconds: Annotated[float | None, col("s", "when it arrived")] = None
+    finish_seconds: Annotated[
+        float | None, col("s", "when it ended", figure("makespan_seconds", "max", "makespan"))
+    ] = None
+    jct_seconds: Annotated[
+        float | None,
+        col(
+            "s",
+            "finish - arrival",
+            figure("jct_mean_seconds", "mean", "mean JCT"),
+            figure("jct_median_seconds", "median", "median JCT"),
+            figure("jct_p95_seconds", "p95", "p95 JCT"),
+            figure("jct_p99_seconds", "p99", "p99 JCT"),
+        ),
+    ] = None
+    slot_seconds: Annotated[float | None, col("GPU-s", "held, busy or idle")] = None
+    placement_score: Annotated[
+        float | None,
+        col("", "1 / slowdown by placement, over its GPU time", figure("placement_score_mean", "mean", better="high")),
+    ] = None
+    rho: Annotated[
+        float | None, col("", "finish-time fairness at the end: time shared over time with an equal share of one's own")
+    ] = None
+    rho_static: Annotated[float | None, col("", "the same by the static contention")] = None
+    rho_contention: Annotated[float | None, col("", "the same by the mean contention over its life")] = None
+    rho_exclusive: Annotated[float | None, col("", "slowdown against an exclusive cluster")] = None
+    alone_seconds: Annotated[
+        float | None, col("s", "its work on all GPUs that it can use: rho = jct / (alone x mean_apps)")
+    ] = None
+    mean_apps: Annotated[float | None, col("apps", "N_avg: present over its life on average, itself included")] = None
+    wait_seconds: Annotated[float | None, col("s", "of all its jobs")] = None
 
 
 @value
 class UserRow:
     """A user: what all apps of one owner asked for and got."""
 
-    user: str
-    weight: float | None = None
-    apps: int | None = None
-    jobs: int | None = None
-    apps_finished: int | None = None
-    arrival_seconds: float | None = None  # of the first app
-    finish_seconds: float | None = None  # of the last
-    jct_mean_seconds: float | None = None
-    jct_p99_seconds: float | None = None
-    wait_seconds: float | None = None
-    slot_seconds: float | None = None
-    slot_share: float | None = None  # of the slot time of all users
-    rho_mean: float | None = None
-    rho_worst: float | None = None
-    rho_static_worst: float | None = None
+    user: Annotated[str, col("", "the owner")]
+    weight: Annotated[float | None, col("", "the weight among the users")] = None
+    apps: Annotated[int | None, col("apps", "of the user")] = None
+    jobs: Annotated[int | None, col("jobs", "of these apps")] = None
+    apps_finished: Annotated[int | None, col("apps", "that finished")] = None
+    arrival_seconds: Annotated[float | None, col("s", "of the first app")] = None
+    finish_seconds: Annotated[float | None, col("s", "of the last app")] = None
+    jct_mean_seconds: Annotated[float | None, col("s", "mean over the apps that finished")] = None
+    jct_p99_seconds: Annotated[float | None, col("s", "99th percentile over them")] = None
+    wait_seconds: Annotated[float | None, col("s", "of all jobs")] = None
+    slot_seconds: Annotated[float | None, col("GPU-s", "held by all jobs")] = None
+    slot_share: Annotated[float | None, col("share", "of the GPU time of all users")] = None
+    rho_mean: Annotated[float | None, col("", "mean over the apps")] = None
+    rho_worst: Annotated[float | None, col("", "largest of the apps")] = None
+    rho_static_worst: Annotated[float | None, col("", "largest of the apps, by the static contention")] = None
 
 
 @value
 class RoundRow:
     """A round of the arbiter: why it was held, the state that it met, what it changed."""
 
-    round: int
-    time_seconds: float
-    trigger: str | None = None
-    free_slots: int | None = None  # at the start of the round, those of ended leases included
-    busy_slots: int | None = None
-    running_jobs: int | None = None
-    waiting_jobs: int | None = None
-    started: int | None = None
-    kept: int | None = None
-    grown: int | None = None
-    shrunk: int | None = None
-    migrated: int | None = None
-    suspended: int | None = None  # unfinished jobs that lost all their slots
-    gap: float | None = None  # certified distance from the optimum, relative
-    fault: str | None = None
+    round: Annotated[int, col("", "its number")]
+    time_seconds: Annotated[float, col("s", "when it began")]
+    trigger: Annotated[str | None, col("", "the events that caused it")] = None
+    free_slots: Annotated[int | None, col("GPUs", "free at its start, those of ended leases included")] = None
+    busy_slots: Annotated[int | None, col("GPUs", "held at its start")] = None
+    running_jobs: Annotated[int | None, col("jobs", "running at its start")] = None
+    waiting_jobs: Annotated[int | None, col("jobs", "waiting at its start")] = None
+    started: Annotated[int | None, col("jobs", "started")] = None
+    kept: Annotated[int | None, col("jobs", "kept exactly their GPUs")] = None
+    grown: Annotated[int | None, col("jobs", "got more GPUs")] = None
+    shrunk: Annotated[int | None, col("jobs", "gave up some of their GPUs")] = None
+    migrated: Annotated[int | None, col("jobs", "moved to other GPUs")] = None
+    suspended: Annotated[int | None, col("jobs", "unfinished, lost all their GPUs", figure("suspensions", "sum"))] = (
+        None
+    )
+    gap: Annotated[float | None, col("", "certified distance from the optimum, relative")] = None
+    fault: Annotated[str | None, col("", "the faults of plugins: plugin (stage): error")] = None
 
 
 @value
 class LeaseRow:
     """A slot held by an app from its grant until it was free again."""
 
-    app: str
-    job: str | None = None
-    machine: str
-    slot: int
-    epoch: int | None = None
-    start_seconds: float
-    end_seconds: float | None = None
-    ended_by: str | None = None  # expired, released, preempted, lost
+    app: Annotated[str, col("", "the holder")]
+    job: Annotated[str | None, col("", "the job of the lease; null: several, or none")] = None
+    machine: Annotated[str, col("", "of the slot")]
+    slot: Annotated[int, col("", "its number on the machine")]
+    epoch: Annotated[int | None, col("", "of the order that granted it")] = None
+    start_seconds: Annotated[float, col("s", "when the lease got the slot")]
+    end_seconds: Annotated[float | None, col("s", "when the slot was free again; null: still held")] = None
+    ended_by: Annotated[str | None, col("", "expired, released, preempted, lost")] = None
 
 
 @value
 class WaitRow:
     """A stretch in which a job wanted slots and had none, for one reason."""
 
-    job: str
-    start_seconds: float
-    end_seconds: float | None = None
-    reason: str  # of eunomia.contract.verdicts.Reason, in lower case
-    stage: str | None = None
-    plugin: str | None = None
+    job: Annotated[str, col("", "the job")]
+    start_seconds: Annotated[float, col("s", "when it began")]
+    end_seconds: Annotated[float | None, col("s", "when it ended; null: still waiting")] = None
+    reason: Annotated[str, col("", "of eunomia.contract.verdicts.Reason, in lower case")]
+    stage: Annotated[str | None, col("", "the stage that turned the job down")] = None
+    plugin: Annotated[str | None, col("", "the plugin that did")] = None
 
 
 @value
 class QueueRow:
     """The queue and the cluster from a moment on, until the next row; the last three are means over that time."""
 
-    time_seconds: float
-    waiting_jobs: int | None = None
-    waiting_gpus: int | None = None
-    busy_gpus: int | None = None
-    contention: float | None = None  # jobs that are there, waiting or running, per GPU
-    efficiency: float | None = None  # AFS' cluster efficiency
-    blocking_index: float | None = None  # AFS' blocking index
+    time_seconds: Annotated[float, col("s", "from this time on")]
+    waiting_jobs: Annotated[
+        int | None,
+        col(
+            "jobs",
+            "that want GPUs and hold none",
+            figure("queue_length_mean", "time_mean", "mean queue"),
+            figure("queue_length_max", "max"),
+        ),
+    ] = None
+    waiting_gpus: Annotated[int | None, col("GPUs", "that these jobs ask for")] = None
+    busy_gpus: Annotated[int | None, col("GPUs", "held")] = None
+    contention: Annotated[
+        float | None,
+        col("jobs/GPU", "present jobs, waiting or running, per GPU", figure("contention_mean", "time_mean")),
+    ] = None
+    efficiency: Annotated[
+        float | None, col("", "AFS' cluster efficiency", figure("cluster_efficiency_mean", "time_mean", better="high"))
+    ] = None
+    blocking_index: Annotated[
+        float | None, col("", "AFS' blocking index", figure("blocking_index_mean", "time_mean"))
+    ] = None
 
 
 @value
 class RhoRow:
     """An app's finish-time fairness and its slots at a moment, as the arbiter saw them."""
 
-    app: str
-    time_seconds: float
-    rho: float | None = None
-    slots: int | None = None
+    app: Annotated[str, col("", "the app")]
+    time_seconds: Annotated[float, col("s", "when")]
+    rho: Annotated[float | None, col("", "its ρ at that time")] = None
+    slots: Annotated[int | None, col("GPUs", "that it held")] = None
 
 
 @value
 class SearchRow:
     """What an app looks for: the metric that its tuner compares, and which way is better."""
 
-    app: str
-    metric: str  # the tag in the logs, such as val/accuracy
-    mode: str  # max or min
+    app: Annotated[str, col("", "the search")]
+    metric: Annotated[str, col("", "the tag in the logs, such as val/accuracy")]
+    mode: Annotated[str, col("", "max or min")]
 
 
 @value
 class MetricRow:
     """A value that a job logged."""
 
-    job: str
-    app: str
-    step: int
-    time_seconds: float | None = None
-    slot_seconds: float | None = None  # slot time that its app had had by then
-    tag: str
-    value: float | None = None  # null where it was not a number
+    job: Annotated[str, col("", "the job")]
+    app: Annotated[str, col("", "its app")]
+    step: Annotated[int, col("", "the iteration")]
+    time_seconds: Annotated[float | None, col("s", "when it was logged")] = None
+    slot_seconds: Annotated[float | None, col("GPU-s", "that the app had had by then")] = None
+    tag: Annotated[str, col("", "the name in the logs")]
+    value: Annotated[float | None, col("", "null where it was not a number")] = None
 
 
 @value
 class TrialRow:
     """A trial of a search at the end of the run."""
 
-    app: str
-    job: str
-    params: str | None = None  # a JSON object
-    state: str
-    rung: int | None = None  # the highest that it reached, from 0
-    iterations: int | None = None
-    metric: float | None = None  # its best value
-    best: bool = False  # of its app
-    error: str | None = None  # of one that failed: its exit code and the last line of its stderr
+    app: Annotated[str, col("", "the search")]
+    job: Annotated[str, col("", "the trial's job")]
+    params: Annotated[str | None, col("", "a JSON object")] = None
+    state: Annotated[str, col("", "finished, failed, stopped, or its state at the end")]
+    rung: Annotated[int | None, col("", "the highest that it reached, from 0")] = None
+    iterations: Annotated[int | None, col("", "done")] = None
+    metric: Annotated[float | None, col("", "its best value")] = None
+    best: Annotated[bool, col("", "whether it is the best of its app")] = False
+    error: Annotated[str | None, col("", "of one that failed: its exit code and the last line of its stderr")] = None
 
 
 @value
 class RungRow:
     """A trial reached a rung or its end, or was stopped by its tuner on the way, and what its tuner decided."""
 
-    app: str
-    job: str
-    rung: int
-    iterations: int
-    time_seconds: float | None = None
-    metric: float | None = None
-    verdict: str | None = None  # promoted, paused, stopped, finished
+    app: Annotated[str, col("", "the search")]
+    job: Annotated[str, col("", "the trial's job")]
+    rung: Annotated[int, col("", "from 0")]
+    iterations: Annotated[int, col("", "done at that time")]
+    time_seconds: Annotated[float | None, col("s", "when")] = None
+    metric: Annotated[float | None, col("", "the last value by then")] = None
+    verdict: Annotated[str | None, col("", "promoted, paused, stopped, finished")] = None
 
 
 @value
 class SegmentRow:
     """What a slot did for its holder: start, restore, run, save, or idle (held, and nothing done with it)."""
 
-    job: str
-    app: str
-    slot: int
-    machine: str
-    start_seconds: float
-    end_seconds: float
-    activity: str
+    job: Annotated[str, col("", "the job")]
+    app: Annotated[str, col("", "its app")]
+    slot: Annotated[int, col("", "its number on the machine")]
+    machine: Annotated[str, col("", "of the slot")]
+    start_seconds: Annotated[float, col("s", "when it began")]
+    end_seconds: Annotated[float, col("s", "when it ended")]
+    activity: Annotated[str, col("", "start, restore, run, save or idle")]
 
 
 @value
 class EventRow:
     """Something that happened, in words; a kind that begins with ``fault`` is marked in the report."""
 
-    time_seconds: float
-    kind: str
-    app: str | None = None
-    job: str | None = None
-    text: str | None = None
+    time_seconds: Annotated[float, col("s", "when")]
+    kind: Annotated[str, col("", "such as app.arrived or job.suspended")]
+    app: Annotated[str | None, col("", "the app that it concerns")] = None
+    job: Annotated[str | None, col("", "the job that it concerns")] = None
+    text: Annotated[str | None, col("", "a sentence")] = None
 
 
 @value
 class CountRow:
     """How much a simulation had to do."""
 
-    steps: int  # of the arbiter
-    events: int
-    rounds: int
-    quiet_rounds: int  # in which nothing waited, so that no stage was asked
-    stage_calls: int
-    end_seconds: float  # when the last thing happened
-    fallback_round: int | None = None  # the first that the fallback decided; null: the profile decided all
+    steps: Annotated[int, col("", "of the arbiter")]
+    events: Annotated[int, col("", "reported by the simulator", figure("events", "max"))]
+    rounds: Annotated[int, col("", "of the arbiter")]
+    quiet_rounds: Annotated[
+        int, col("", "in which nothing waited, so that no stage was asked", figure("quiet_rounds", "max"))
+    ]
+    stage_calls: Annotated[int, col("", "calls of stages", figure("stage_calls", "max"))]
+    end_seconds: Annotated[float, col("s", "when the last event happened")]
+    fallback_round: Annotated[
+        int | None,
+        col(
+            "",
+            "the first that the fallback decided; null: the profile decided all",
+            figure("fallback_round", "max", "fallback from round"),
+        ),
+    ] = None
 
 
 @value
 class TimingRow:
     """What a stage of a round cost this machine; not the same from run to run."""
 
-    round: int
-    stage: str
-    plugin: str | None = None
-    cpu_seconds: float | None = None
-    wall_seconds: float | None = None
+    round: Annotated[int, col("", "the last round that it counts")]
+    stage: Annotated[str, col("", "the stage; step: the whole arbiter; driver: everything else")]
+    plugin: Annotated[str | None, col("", "the plugin that answers the stage")] = None
+    cpu_seconds: Annotated[float | None, col("s", "of the CPU")] = None
+    wall_seconds: Annotated[float | None, col("s", "of the clock")] = None
 
 
 TABLES: Final[dict[str, type[Row]]] = {
@@ -299,10 +349,11 @@ _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), f
 
 
 @functools.cache
-def schema_of(table: str) -> pl.Schema:
-    """The schema of a table, policy and seed included; KeyError for a name that is no table."""
+def schema_of(table: str, added: tuple[str, ...] = ()) -> pl.Schema:
+    """The schema of a table, policy and seed included, and of columns that plugins added; KeyError: no such table."""
     hints = typing.get_type_hints(TABLES[table])
-    return pl.Schema(KEY | {name: _TYPES[_plain(hint)] for name, hint in hints.items()})
+    own = {name: _TYPES[plain_type(hint)] for name, hint in hints.items()}
+    return pl.Schema(KEY | own | dict.fromkeys(added, pl.Float64()))
 
 
 def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) -> pl.DataFrame:
@@ -360,10 +411,3 @@ def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:
     series = given.alias(name) if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)
     series = series if series.dtype == dtype else series.cast(dtype)
     return series.fill_nan(None) if dtype == pl.Float64() else series
-
-
-def _plain(hint: object) -> object:
-    """``str`` of ``str | None``."""
-    if isinstance(hint, types.UnionType):
-        return next(part for part in typing.get_args(hint) if part is not type(None))
-    return hint

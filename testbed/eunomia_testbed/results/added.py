@@ -1,0 +1,42 @@
+"""Columns that plugins added to a run's tables: their declarations, kept in the folder as ``columns.json``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from eunomia_testbed.results.columns import ColumnSpec, Figure
+from eunomia_testbed.results.writing import write_text
+
+Added = Mapping[str, Mapping[str, ColumnSpec]]
+"""Declarations by table and column."""
+
+NO_COLUMNS: Final[Added] = MappingProxyType({})
+FILE: Final = "columns.json"
+
+
+def read_added(folder: Path) -> Added:
+    """Returns the declarations that a folder holds; none where it has no such file."""
+    path = folder / FILE
+    if not path.is_file():
+        return NO_COLUMNS
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {table: {name: _spec(spec) for name, spec in columns.items()} for table, columns in found.items()}
+
+
+def write_added(added: Added, folder: Path) -> None:
+    """Writes the declarations into a folder; no file where there are none."""
+    if added:
+        plain = {
+            table: {name: dataclasses.asdict(spec) for name, spec in each.items()} for table, each in added.items()
+        }
+        write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", folder / FILE)
+
+
+def _spec(plain: dict[str, Any]) -> ColumnSpec:
+    figures = [Figure(**each) for each in plain.pop("summary")]
+    return ColumnSpec(summary=tuple(figures), **plain)

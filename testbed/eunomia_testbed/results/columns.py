@@ -1,0 +1,91 @@
+"""Declarations of columns: unit, meaning, and the figures that ``summary.csv`` and the page take from them.
+
+A column is declared once, in the annotation of a row's field; schema, frames, summary, the reference page and the
+labels of the page follow from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from eunomia.model.shapes import value
+
+Way = Literal["mean", "median", "p95", "p99", "max", "min", "sum", "time_mean"]
+"""How a column becomes one number: ``time_mean`` is the mean over the run's time of a column that holds until the next
+row, from the first arrival to the last finish; unknown values do not count."""
+
+Better = Literal["low", "high"]
+
+WAYS: Final[tuple[Way, ...]] = typing.get_args(Way)
+
+
+@value
+class Figure:
+    """A number of ``summary.csv`` by policy and seed, taken from a column.
+
+    Attributes:
+        name: of the column of ``summary.csv``.
+        way: how it is computed.
+        label: on the page; empty: the page's comparison of policies does not show it.
+        better: which way of it is better; None: neither.
+    """
+
+    name: str
+    way: Way
+    label: str = ""
+    better: Better | None = "low"
+
+
+@value
+class ColumnSpec:
+    """What a column holds.
+
+    Attributes:
+        unit: ``s``, ``GPU-s``, ``GPUs``, ``share`` (a fraction of 1), ``jobs`` and the like; empty: none.
+        meaning: a clause without a full stop.
+        summary: the figures that are taken from it.
+        label: on the page, of a column of ``summary.csv`` that is computed in another way.
+        better: which way of it is better.
+    """
+
+    unit: str
+    meaning: str
+    summary: tuple[Figure, ...] = ()
+    label: str = ""
+    better: Better | None = "low"
+
+
+def col(unit: str, meaning: str, *summary: Figure, label: str = "", better: Better | None = "low") -> ColumnSpec:
+    """Returns the declaration of a column, for the annotation of its field."""
+    return ColumnSpec(unit=unit, meaning=meaning, summary=summary, label=label, better=better)
+
+
+def figure(name: str, way: Way, label: str = "", better: Better | None = "low") -> Figure:
+    """Returns a figure that ``summary.csv`` takes from a column."""
+    return Figure(name=name, way=way, label=label, better=better)
+
+
+@functools.cache
+def declared(row: type) -> Mapping[str, ColumnSpec]:
+    """Returns the declarations of a row's fields by name, in their order; fields without one are left out."""
+    hints = typing.get_type_hints(row, include_extras=True)
+    specs = {name: _spec(hint) for name, hint in hints.items()}
+    return {name: spec for name, spec in specs.items() if spec is not None}
+
+
+def plain_type(hint: object) -> object:
+    """Returns ``str`` of ``Annotated[str | None, ...]``."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return plain_type(typing.get_args(hint)[0])
+    if isinstance(hint, types.UnionType):
+        return next(part for part in typing.get_args(hint) if part is not type(None))
+    return hint
+
+
+def _spec(hint: object) -> ColumnSpec | None:
+    given = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
+    return next((each for each in given if isinstance(each, ColumnSpec)), None)
