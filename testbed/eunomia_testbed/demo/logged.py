@@ -4,7 +4,9 @@ import csv
 import dataclasses
 import json
 import math
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from eunomia_appmaster.profiler import LogFolder
 
@@ -88,3 +90,22 @@ def finite(text: str) -> float | None:
     """A finite number, or None."""
     number = float(text) if text else math.nan
     return number if math.isfinite(number) else None
+
+
+def _app_file(app_dir: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((app_dir / "app.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+
+
+def model_of(app_dir: Path) -> str | None:
+    """The script that a job runs, without its ending."""
+    words = str(_app_file(app_dir).get("job", {}).get("command", "")).split()
+    return next((Path(word).stem for word in words if word.endswith(".py")), None)
+
+
+def search_of(app_dir: Path) -> tuple[str, str]:
+    """The metric that an app's tuner compares, and its mode."""
+    tuner = _app_file(app_dir).get("tuner", {})
+    return str(tuner.get("metric", "")), str(tuner.get("mode", "max"))

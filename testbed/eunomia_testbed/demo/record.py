@@ -75,12 +75,10 @@ class LiveRecord:
         """How many slots there are."""
         return 0 if self._cluster is None else self._cluster.gpus
 
-    def place(self, gpu: int) -> tuple[str, int]:
-        """The machine of a slot, and its number there."""
-        if self._cluster is None:
-            return "?", gpu
-        machine = int(self._cluster.machine[gpu])
-        return self._cluster.machines[machine].name, gpu - int(self._cluster.machine_start[machine])
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster; None before the machines have come."""
+        return self._cluster
 
     @property
     def arrived_at(self) -> float | None:

@@ -93,9 +93,9 @@ class Waits:
     def _divide(self, app: str, jobs: frozenset[str], at: float) -> None:
         before = self._divided.get(app, frozenset())
         self._divided[app] = jobs & self._alive.keys()
-        for job in jobs:
+        for job in sorted(jobs):  # a set has another order in each process
             self._end(job, at)
-        for job in before - jobs:
+        for job in sorted(before - jobs):
             if job in self._alive and job not in self._now:
                 self._wait(job, at, Reason.AWAITING_ROUND)
 

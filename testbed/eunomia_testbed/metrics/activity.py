@@ -14,21 +14,21 @@ _SAME = 1e-6
 """Two times closer than this many seconds count as equal."""
 
 
-def segment_columns(run: SimulatedRun) -> dict[str, object]:
-    """Columns ``job_row, gpu, start_seconds, end_seconds, activity``; empty without kept segments.
+def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[str]]:
+    """Columns job (row), GPU, start, end (seconds), activity; empty without kept segments.
 
     A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before; after its last
     step ``save`` if the job lost the lease unfinished, else ``idle``; stretches in between are also ``idle``.
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
-    return {
-        "job_row": np.array(job, np.int64),
-        "gpu": np.array(gpu, np.int64),
-        "start_seconds": np.array(start, float),
-        "end_seconds": np.array(end, float),
-        "activity": list(activity),
-    }
+    return (
+        np.array(job, np.int64),
+        np.array(gpu, np.int64),
+        np.array(start, float),
+        np.array(end, float),
+        list(activity),
+    )
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:

@@ -3,17 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eunomia.contract.decisions import RecordTable
 from eunomia.model.shapes import builds, value
-from eunomia.units import Bools, Ints, Reals
+from eunomia.units import Ints, Reals
+from eunomia_testbed.run_log.log import Leases, QueueLog, RoundLog, WaitLog, Words
 
-Words = NDArray[Any]
-"""Texts, as an object array."""
+__all__ = ["Leases", "QueueLog", "RoundLog", "SegmentLog", "SimulatedRun", "Unfit", "WaitLog", "Words"]
 
 
 @value
@@ -24,66 +22,6 @@ class Unfit:
     rule: str
     """The broken rule, as in an error."""
     value: str
-
-
-@builds
-class Leases:
-    """GPUs held, one row per GPU and lease: from the moment at which the lease got the GPU until it was free again."""
-
-    app: Ints
-    job: Ints
-    """-1: no single job (the app's division changed meanwhile, or no job ran on it)."""
-    gpu: Ints
-    lease: Ints
-    start_seconds: Reals
-    end_seconds: Reals
-    """NaN: held at the end."""
-    ended_by: Words
-    """``released``, ``expired``, ``preempted`` or ``lost``; empty: held at the end."""
-
-
-@builds
-class RoundLog:
-    """Rounds, one row each, with the state before each."""
-
-    round: Ints
-    time_seconds: Reals
-    causes: Words
-    """Causes in alphabetical order, joined by ``+``."""
-    free_gpus: Ints
-    running_jobs: Ints
-    waiting_jobs: Ints
-    started: Ints
-    suspended: Ints
-    grown: Ints
-    shrunk: Ints
-    migrated: Ints
-    quiet: Bools
-    """No stage was asked."""
-    fault: Words
-    """``plugin (stage): what``; empty: none."""
-
-
-@builds
-class WaitLog:
-    """Stretches in which a job waited for one reason, one row each."""
-
-    job: Ints
-    start_seconds: Reals
-    end_seconds: Reals
-    reason: Words
-    stage: Words
-    plugin: Words
-
-
-@builds
-class QueueLog:
-    """A step function of time: each row holds until the next row's time."""
-
-    time_seconds: Reals
-    waiting_jobs: Ints
-    waiting_gpus: Ints
-    busy_gpus: Ints
 
 
 @builds

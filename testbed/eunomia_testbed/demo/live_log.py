@@ -1,0 +1,262 @@
+"""The log of a live run, from its journal, the activity logs of its app masters and their trials."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eunomia.units import Ints, Reals
+from eunomia_testbed.demo.activity import ENDS, Line, Segment, segments
+from eunomia_testbed.demo.fairness import final_rho
+from eunomia_testbed.demo.holdings import Hold
+from eunomia_testbed.demo.logged import Trial, model_of, read_trials
+from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.rounds import Round
+from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, Leases, RoundLog, RunLog, WaitLog, Words
+
+OVER = frozenset({"finished", "failed", "stopped"})
+_CHANGES = ("started", "grown", "shrunk", "migrated")
+
+
+class LiveLog:
+    """Reads the log of a live run.
+
+    Args:
+        record: read to its end.
+    """
+
+    def __init__(self, record: LiveRecord) -> None:
+        self._record = record
+        self._zero = record.arrived_at or record.last_at
+        ends = [line.at for line in record.lines] + [life.ended_at or 0.0 for life in record.apps.values()]
+        self.until = max([record.last_at, *ends])
+        self.segments = segments(record.lines, self.until)
+        self.trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
+        self.lines: dict[str, list[Line]] = defaultdict(list)
+        for line in record.lines:
+            self.lines[line.job].append(line)
+        self._apps = {app: row for row, app in enumerate(sorted(record.apps))}
+        listed = [trial.job for app in self._apps for trial in self.trials[app]]
+        self._jobs = {job: row for row, job in enumerate(listed)}
+
+    def since(self, at: float) -> float:
+        """Returns seconds since the first arrival."""
+        return round(at - self._zero, 6)
+
+    def ended(self, at: float | None) -> float | None:
+        """Returns the same; None for what has no end."""
+        return None if at is None else self.since(at)
+
+    def name(self, job: str) -> str:
+        """Returns ``app/number``, or the app alone where it has one job."""
+        app = job.rpartition("/")[0]
+        return app if len(self.trials.get(app, ())) == 1 else job
+
+    def slot_seconds(self, app: str, until: float) -> float:
+        """Returns the slot time that an app had had by a Unix time, in GPU-seconds."""
+        return math.fsum(
+            min(hold.end or self.until, until) - hold.start
+            for hold in self._record.holdings.holds
+            if hold.app == app and hold.start < until
+        )
+
+    def log(self, repeated: dict[str, int]) -> RunLog:
+        """Returns the columns.
+
+        Args:
+            repeated: by job, iterations that its event files hold twice; of other jobs as their trials say.
+        """
+        arrivals, apps = self._arrivals(repeated), self._app_log()
+        leases, waits, activity = self._leases(), self._waits(), self._activity()
+        return RunLog(
+            apps=list(self._apps),
+            jobs=[self.name(job) for job in self._jobs],
+            cluster=self._record.cluster,
+            arrivals=arrivals,
+            app_log=apps,
+            leases=leases,
+            rounds=self._rounds(),
+            waits=waits,
+            activity=lambda: activity,
+        )
+
+    def _job(self, job: str) -> int:
+        """The number of a job; one that is no trial gets the next."""
+        return self._jobs.setdefault(job, len(self._jobs))
+
+    def _app(self, app: str) -> int:
+        return self._apps.setdefault(app, len(self._apps))
+
+    # -- apps and jobs
+
+    def _app_log(self) -> AppLog:
+        notes, lives = self._record.notes(), [self._record.apps[app] for app in self._apps]
+        of = [notes.get(life.app, {}) for life in lives]
+        return AppLog(
+            user=[note.get("user") for note in of],
+            tuner=[note.get("tuner") for note in of],
+            weight=[note.get("weight") for note in of],
+            state=[life.state if life.ended_at is not None else "unfinished" for life in lives],
+            jobs=[len(self.trials[life.app]) or None for life in lives],
+            arrival_seconds=[self.since(life.arrived_at) for life in lives],
+            finish_seconds=[self.ended(life.ended_at) for life in lives],
+            jct_seconds=[None if life.ended_at is None else life.ended_at - life.arrived_at for life in lives],
+            slot_seconds=[self.slot_seconds(life.app, self.until) for life in lives],
+            rho=[final_rho(life, self._record.apps, self._record.slots) for life in lives],
+        )
+
+    def _arrivals(self, repeated: dict[str, int]) -> Arrivals:
+        notes = self._record.notes()
+        trials = [(app, trial) for app in self._apps for trial in self.trials[app]]
+        jobs = [trial.job for _, trial in trials]
+        asked = [self._record.jobs.get(job) for job in jobs]
+        arrived = [self._record.job_arrived_at.get(job) for job in jobs]
+        began = [[line.at for line in self.lines.get(job, []) if line.event == "start"] for job in jobs]
+        over = [self._over(trial) for _, trial in trials]
+        done = [[each for each in self.segments if each.job == job] for job in jobs]
+        return Arrivals(
+            app=_ints(self._app(app) for app, _ in trials),
+            user=[notes.get(app, {}).get("user") for app, _ in trials],
+            model=[model_of(self._record.app_dir(app)) for app, _ in trials],
+            state=[trial.state for _, trial in trials],
+            slots_asked=[None if added is None else added.least for added in asked],
+            arrival_seconds=[self.ended(at) for at in arrived],
+            start_seconds=[self.since(starts[0]) if starts else None for starts in began],
+            finish_seconds=[self.ended(at) for at in over],
+            jct_seconds=[
+                end - at if end is not None and at is not None else None for end, at in zip(over, arrived, strict=True)
+            ],
+            wait_seconds=[self._waited(job) for job in jobs],
+            run_seconds=[math.fsum(each.end - each.start for each in mine if each.activity == "run") for mine in done],
+            slot_seconds=[math.fsum((each.end - each.start) * len(each.slots) for each in mine) for mine in done],
+            iterations=[trial.iterations for _, trial in trials],
+            iterations_lost=[repeated.get(trial.job, trial.lost) for _, trial in trials],
+            restarts=[max(0, len(starts) - 1) for starts in began],
+        )
+
+    def _over(self, trial: Trial) -> float | None:
+        """When a trial ended."""
+        ends = [line.at for line in self.lines.get(trial.job, []) if line.event in ENDS]
+        return ends[-1] if ends and trial.state in OVER else None
+
+    def _waited(self, job: str) -> float:
+        waits = [each for each in self._record.waits.waits if each.job == job and each.reason != "paused_by_app"]
+        return math.fsum((wait.end or self.until) - wait.start for wait in waits)
+
+    # -- rounds, leases, waits, activity
+
+    def _rounds(self) -> RoundLog:
+        rounds = self._record.rounds.rounds
+        changes = {name: _ints(made.changes[name] for made in rounds) for name in _CHANGES}
+        return RoundLog(
+            round=_ints(made.number for made in rounds),
+            time_seconds=_reals(self.since(made.at) for made in rounds),
+            causes=_words(" ".join(made.causes) for made in rounds),
+            free_gpus=_ints(made.offered or self._record.slots - made.busy for made in rounds),
+            busy_gpus=_ints(made.busy for made in rounds),
+            running_jobs=_ints(made.running for made in rounds),
+            waiting_jobs=_ints(made.waiting for made in rounds),
+            suspended=_ints(self._suspensions(rounds)),
+            quiet=np.zeros(len(rounds), bool),
+            fault=_words(made.fault or "" for made in rounds),
+            kept=_ints(made.kept for made in rounds),
+            gap=[made.gap for made in rounds],
+            **changes,
+        )
+
+    def _suspensions(self, rounds: Sequence[Round]) -> list[int]:
+        """Suspensions of unfinished jobs by round: each belongs to the last round before it that revoked slots."""
+        counts = [0] * len(rounds)
+        for line in self._record.lines:
+            decided = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]
+            revoking = [at for at in decided if rounds[at].revoked]
+            if line.event == "suspended" and decided:
+                counts[(revoking or decided)[-1]] += 1
+        return counts
+
+    def _leases(self) -> Leases:
+        holds = self._record.holdings.holds
+        return Leases(
+            app=_ints(self._app(hold.app) for hold in holds),
+            job=_ints(self._job_of(hold) for hold in holds),
+            gpu=_ints(hold.gpu for hold in holds),
+            lease=_ints(hold.epoch for hold in holds),
+            start_seconds=_reals(self.since(hold.start) for hold in holds),
+            end_seconds=_reals(self._end(hold.end) for hold in holds),
+            ended_by=_words(hold.ended_by for hold in holds),
+        )
+
+    def _job_of(self, hold: Hold) -> int:
+        """The job of the lease, or the only one that ran under it; -1: neither."""
+        if hold.job is not None:
+            return self._job(hold.job)
+        ran = {each.job for each in self.segments if _overlaps(each, hold, self.until)}
+        return self._job(ran.pop()) if len(ran) == 1 else -1
+
+    def _waits(self) -> WaitLog:
+        waits = [wait for wait in self._record.waits.waits if (wait.end or self.until) > wait.start]
+        return WaitLog(
+            job=_ints(self._job(wait.job) for wait in waits),
+            start_seconds=_reals(self.since(wait.start) for wait in waits),
+            end_seconds=_reals(self._end(wait.end) for wait in waits),
+            reason=_words(wait.reason for wait in waits),
+            stage=_words(wait.stage or "" for wait in waits),
+            plugin=_words(wait.plugin or "" for wait in waits),
+        )
+
+    def _end(self, at: float | None) -> float:
+        return math.nan if at is None else self.since(at)
+
+    def _activity(self) -> Activity:
+        """What jobs did on their slots, then by lease the stretches in which nothing was done."""
+        busy: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        rows: list[tuple[int, int, int, float, float, str]] = []
+        for each in self.segments:
+            job, app = self._job(each.job), self._app(each.app)
+            for gpu in each.slots:
+                busy[gpu].append((each.start, each.end))
+                rows.append((job, app, gpu, self.since(each.start), self.since(each.end), each.activity))
+        for hold in self._record.holdings.holds:
+            end = self.until if hold.end is None else hold.end
+            job, app = self._job_of(hold), self._app(hold.app)
+            gaps = _gaps(hold.start, end, busy[hold.gpu])
+            rows += [(job, app, hold.gpu, self.since(start), self.since(until), "idle") for start, until in gaps]
+        return Activity(
+            job=_ints(row[0] for row in rows),
+            app=_ints(row[1] for row in rows),
+            gpu=_ints(row[2] for row in rows),
+            start_seconds=_reals(row[3] for row in rows),
+            end_seconds=_reals(row[4] for row in rows),
+            activity=[row[5] for row in rows],
+        )
+
+
+def _ints(items: Any) -> Ints:
+    return np.array(list(items), np.int64)
+
+
+def _reals(items: Any) -> Reals:
+    return np.array(list(items), np.float64)
+
+
+def _words(items: Any) -> Words:
+    return np.array(list(items), object)
+
+
+def _overlaps(segment: Segment, hold: Hold, until: float) -> bool:
+    end = until if hold.end is None else hold.end
+    return segment.app == hold.app and hold.gpu in segment.slots and segment.start < end and segment.end > hold.start
+
+
+def _gaps(start: float, end: float, busy: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The stretches between start and end, Unix times, that nothing covers, of at least 50 ms."""
+    at, found = start, []
+    for begun, over in sorted(busy):
+        if over <= at or begun >= end:
+            continue
+        if begun - at >= 0.05:
+            found.append((at, begun))
+        at = max(at, over)
+    return [*found, (at, end)] if end - at >= 0.05 else found

@@ -1,0 +1,158 @@
+"""The columns of a run: who arrived, which leases were held, who waited and why, the rounds, what GPUs did."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
+from eunomia.units import Bools, Ints, Reals
+
+Words = NDArray[Any]
+"""Texts, as an object array."""
+
+Column: TypeAlias = Any
+"""A column of a table: an array, a list or a series; NaN and None are unknown. None for the whole: unknown."""
+
+
+@builds
+class Leases:
+    """GPUs held, one row per GPU and lease: from the moment at which the lease got the GPU until it was free again."""
+
+    app: Ints
+    job: Ints
+    """-1: no single job (the app's division changed meanwhile, or no job ran on it)."""
+    gpu: Ints
+    lease: Ints
+    start_seconds: Reals
+    end_seconds: Reals
+    """NaN: held at the end."""
+    ended_by: Words
+    """``released``, ``expired``, ``preempted`` or ``lost``; empty: held at the end."""
+
+
+@builds
+class RoundLog:
+    """Rounds, one row each, with the state before each."""
+
+    round: Ints
+    time_seconds: Reals
+    causes: Words
+    """Causes in alphabetical order, joined by ``+``."""
+    free_gpus: Ints
+    running_jobs: Ints
+    waiting_jobs: Ints
+    started: Ints
+    suspended: Ints
+    grown: Ints
+    shrunk: Ints
+    migrated: Ints
+    quiet: Bools
+    """No stage was asked."""
+    fault: Words
+    """``plugin (stage): what``; empty: none."""
+    busy_gpus: Column = None
+    """GPUs that were held; None: all that were not free."""
+    kept: Column = None
+    """Jobs that kept exactly their GPUs; None: the running jobs that nothing was changed of."""
+    gap: Column = None
+    """Certified distance from the optimum, relative; None: unknown."""
+
+
+@builds
+class WaitLog:
+    """Stretches in which a job waited for one reason, one row each."""
+
+    job: Ints
+    start_seconds: Reals
+    end_seconds: Reals
+    reason: Words
+    stage: Words
+    plugin: Words
+
+
+@builds
+class QueueLog:
+    """A step function of time: each row holds until the next row's time."""
+
+    time_seconds: Reals
+    waiting_jobs: Ints
+    waiting_gpus: Ints
+    busy_gpus: Ints
+
+
+@builds
+class Activity:
+    """What GPUs did, one row per stretch: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
+
+    job: Ints
+    """-1: no single job."""
+    app: Ints
+    gpu: Ints
+    start_seconds: Reals
+    end_seconds: Reals
+    activity: Sequence[str]
+
+
+@builds
+class Arrivals:
+    """Jobs, one row each in the order of ``RunLog.jobs``: what they asked for and how they ended."""
+
+    app: Ints
+    user: Column
+    model: Column
+    state: Column
+    slots_asked: Column
+    arrival_seconds: Column
+    start_seconds: Column
+    finish_seconds: Column
+    jct_seconds: Column
+    wait_seconds: Column
+    run_seconds: Column
+    slot_seconds: Column
+    iterations: Column
+    iterations_lost: Column
+    restarts: Column
+    migrations: Column = None
+
+
+@builds
+class AppLog:
+    """Apps, one row each in the order of ``RunLog.apps``."""
+
+    user: Column
+    tuner: Column
+    weight: Column
+    state: Column
+    jobs: Column
+    arrival_seconds: Column
+    finish_seconds: Column
+    jct_seconds: Column
+    slot_seconds: Column
+    rho: Column = None
+    """Themis' rho, where the log holds what it takes; a simulation's is a figure of ``metrics.judged``."""
+
+
+@builds
+class RunLog:
+    """A run, in seconds since the first arrival. Columns name apps, jobs and GPUs by their number.
+
+    Attributes:
+        apps: names of the apps.
+        jobs: names of the jobs as tables show them; the first ones are the rows of ``arrivals``.
+        cluster: whose GPUs the numbers are; None: nothing was held.
+        queue: None: not known.
+        activity: computes what GPUs did, each time that it is called.
+    """
+
+    apps: Sequence[str]
+    jobs: Sequence[str]
+    cluster: Cluster | None
+    arrivals: Arrivals
+    app_log: AppLog
+    leases: Leases
+    rounds: RoundLog
+    waits: WaitLog
+    activity: Callable[[], Activity]
+    queue: QueueLog | None = None
