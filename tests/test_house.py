@@ -21,7 +21,6 @@ EXCEPTIONS = {
         "core/eunomia/state/state.py:State.__init__",
         "testbed/eunomia_testbed/reproduce/command.py:reproduce",
         "testbed/eunomia_testbed/reproduce/themis_claims.py:claims",
-        "testbed/eunomia_testbed/results/summary.py:summary_of",
         "testbed/eunomia_testbed/running/many.py:run_plan",
         "testbed/eunomia_testbed/running/result.py:simulate",
         "testbed/eunomia_testbed/workload/workload.py:Workload.single_jobs",
