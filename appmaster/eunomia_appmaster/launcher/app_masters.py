@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,7 +218,10 @@ class AppMasters:
             container = master.container or self._launch(master)
         except OSError as error:
             master.judge(0.0, went_further=False)
-            self._note_end(master, pb.ContainerStatus(ended_at=time.time(), diagnostics=f"its start failed: {error}"))
+            self._note_end(
+                master,
+                pb.ContainerStatus(ended_at=self._node.system.unix_time(), diagnostics=f"its start failed: {error}"),
+            )
             return
         master.container = container
         while not container.done.is_set():
@@ -264,7 +266,7 @@ class AppMasters:
         status = pb.ContainerStatus(
             container_id=_container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW
         )
-        container = Container(status, self._folder(order.app) / str(attempt))
+        container = Container(status, self._folder(order.app) / str(attempt), system=self._node.system)
         env[MARK] = container.mark
         command = Command(
             argv=(interpreter(order.command[0], env), *order.command[1:]),

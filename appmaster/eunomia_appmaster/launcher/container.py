@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,13 @@ from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.system import MACHINE, System
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
 """Bounds of a worker's report (numbers, letters of an announcement): the arbiter rejects every report of a machine that
 exceeds them."""
-
-
-def boot_seconds() -> float:
-    """Seconds since boot: a clock that all processes share and that cannot be set."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Container:
@@ -34,12 +29,13 @@ class Container:
         folder: its own, absolute.
         worker: the process itself, once it is known.
         shepherd: its parent, once it is known.
-        kill_at: deadline, in ``boot_seconds``.
+        kill_at: deadline, in ``System.uptime``.
         stop_at: the last ordered rung, sent again to a worker that connects.
         done: set once the container is COMPLETED.
     """
 
-    def __init__(self, status: pb.ContainerStatus, folder: Path) -> None:
+    def __init__(self, status: pb.ContainerStatus, folder: Path, *, system: System = MACHINE) -> None:
+        self._system = system
         self.status = status
         self.folder = folder
         self.worker: ProcessId | None = None
@@ -71,7 +67,7 @@ class Container:
     @property
     def seconds_left(self) -> float | None:
         """Until it is killed; None without a deadline."""
-        return None if self.kill_at is None else max(0.0, self.kill_at - boot_seconds())
+        return None if self.kill_at is None else max(0.0, self.kill_at - self._system.uptime())
 
     def save(self) -> None:
         """Write container.json."""
@@ -94,12 +90,12 @@ class Container:
         write_json(self.folder / RECORD, record)
 
     @classmethod
-    def load(cls, folder: Path) -> "Container | None":
+    def load(cls, folder: Path, *, system: System = MACHINE) -> "Container | None":
         """Read container.json and the shepherd's files; None if there is no such container."""
         record = read_json(folder / RECORD)
         if record is None:
             return None
-        container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder)
+        container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder, system=system)
         container.kill_at = record["kill_at_boot_seconds"]
         container.stop_at = record["stop_at"]
         container.read_worker()

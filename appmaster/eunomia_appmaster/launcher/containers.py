@@ -16,7 +16,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any
 import structlog
 
 from eunomia_appmaster.launcher import shepherd
-from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container, boot_seconds
+from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.news import News
@@ -193,7 +192,7 @@ class Containers:
         await self._clear(container)
         status = container.status
         status.exit.SetInParent()
-        status.ended_at = time.time()
+        status.ended_at = self.node.system.unix_time()
         if record is not None:
             status.ended_at = record.pop("ended_at")
             status.exit.MergeFrom(pb.Exit(**record))
@@ -231,7 +230,7 @@ class Containers:
         """Order to suspend, and kill what is left at the deadline; of several deadlines the earliest counts."""
         if container.completed:
             return
-        kill_at = boot_seconds() + deadline_seconds
+        kill_at = self.node.system.uptime() + deadline_seconds
         if container.kill_at is None or kill_at < container.kill_at:
             container.kill_at = kill_at
             self._watch_deadline(container)
@@ -251,7 +250,7 @@ class Containers:
         """Set a deadline without an order."""
         if container.completed:
             return
-        kill_at = boot_seconds() + deadline_seconds
+        kill_at = self.node.system.uptime() + deadline_seconds
         if container.kill_at is None or kill_at < container.kill_at:
             container.kill_at = kill_at
             container.save()
@@ -278,11 +277,11 @@ class Containers:
 
     async def _kill_when_due(self, container: Container) -> None:
         await asyncio.sleep(container.seconds_left or 0.0)
-        quiet_since = boot_seconds()
+        quiet_since = self.node.system.uptime()
         while not container.completed:  # again and again: a start may have been under way
             if await self._clear(container, overdue=True):
-                quiet_since = boot_seconds()
-            if container.shepherd is not None and boot_seconds() - quiet_since > _STUCK_SECONDS:
+                quiet_since = self.node.system.uptime()
+            if container.shepherd is not None and self.node.system.uptime() - quiet_since > _STUCK_SECONDS:
                 container.shepherd.signal(signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(container.done.wait(), 0.2)
@@ -311,7 +310,7 @@ class Containers:
     def adopt(self) -> None:
         """Take over the containers that an earlier launcher left, from their files."""
         for link in sorted((self.node.folder / "live").iterdir()):
-            container = Container.load(link)
+            container = Container.load(link, system=self.node.system)
             if container is None:
                 _drop(link)
                 continue
@@ -349,8 +348,8 @@ class Containers:
             _never_began(container, "the launcher was killed before its worker was started")
             return
         claimant = ProcessId(int(pid), int(start_time))
-        deadline = boot_seconds() + _ADOPTION_SECONDS
-        while not container.read_worker() and claimant.alive and boot_seconds() < deadline:
+        deadline = self.node.system.uptime() + _ADOPTION_SECONDS
+        while not container.read_worker() and claimant.alive and self.node.system.uptime() < deadline:
             await asyncio.sleep(0.02)
         container.read_worker()  # it may have written it as its last deed
 
@@ -358,7 +357,7 @@ class Containers:
         """Drop containers that ended longer ago than that; their folders stay."""
         for pid in [pid for pid, child in self._children.items() if child.poll() is not None]:
             del self._children[pid]  # of a start that failed
-        horizon = time.time() - keep_seconds
+        horizon = self.node.system.unix_time() - keep_seconds
         for container in [known for known in self if known.completed and known.status.ended_at < horizon]:
             del self._all[container.id]
             (self.node.folder / "live" / container.id).unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -146,10 +145,10 @@ async def _free_slots(request: pb.StartContainersRequest, containers: Containers
 
 def _launch(request: pb.StartContainersRequest, node: Node, containers: Containers) -> list[pb.ContainerStatus]:
     folder = run_folder(request, node)
-    new = [_new_container(request, wanted, folder) for wanted in request.containers]
+    new = [_new_container(request, wanted, folder, node) for wanted in request.containers]
     if taken := [container.id for container in new if container.folder.exists()]:
         raise InputError("a container id must be used once", value=taken[0])
-    master_port = request.master_port or _free_port()
+    master_port = request.master_port or node.system.free_port()
     for local_rank, container in enumerate(new):
         env = environment(request, node, container, local_rank, master_port)
         argv = (interpreter(request.command[0], env), *request.command[1:])
@@ -170,7 +169,9 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
     return [container.status for container in new]
 
 
-def _new_container(request: pb.StartContainersRequest, wanted: pb.ContainerRequest, folder: Path) -> Container:
+def _new_container(
+    request: pb.StartContainersRequest, wanted: pb.ContainerRequest, folder: Path, node: Node
+) -> Container:
     status = pb.ContainerStatus(
         container_id=wanted.container_id,
         app=request.app,
@@ -181,7 +182,7 @@ def _new_container(request: pb.StartContainersRequest, wanted: pb.ContainerReque
         rank=wanted.rank,
         state=pb.NEW,
     )
-    return Container(status, folder / "containers" / wanted.container_id)
+    return Container(status, folder / "containers" / wanted.container_id, system=node.system)
 
 
 def environment(
@@ -217,9 +218,3 @@ def environment(
 def parse_stop_at(order: pb.StopAt) -> dict[str, object]:
     """Return the order as workers read it."""
     return {"order": "stop_at", **({"step": order.step} if order.HasField("step") else {})}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

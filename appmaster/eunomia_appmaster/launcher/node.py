@@ -12,6 +12,7 @@ from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredErr
 from eunomia_appmaster.launcher.files import read_json, read_whole_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.local_machine import LocalMachine
+from eunomia_appmaster.system import MACHINE, System
 
 LAUNCHER_FILE = "launcher.json"
 
@@ -23,12 +24,14 @@ class Node:
         state: Eunomia's state folder; the launcher's own files stand in ``launcher/`` in it, apps in ``apps/``.
         name: node id, the same over restarts.
         machine: what was detected.
+        system: clocks and connections of the machine.
 
     Raises:
         InputError: another launcher holds the folder, or the file of epochs is not whole.
     """
 
-    def __init__(self, state: Path, name: str, machine: LocalMachine) -> None:
+    def __init__(self, state: Path, name: str, machine: LocalMachine, *, system: System = MACHINE) -> None:
+        self.system = system
         self.state = state.resolve()
         self.name = name
         self.launcher_id = uuid.uuid4().hex

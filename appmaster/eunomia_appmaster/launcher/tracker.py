@@ -54,8 +54,9 @@ class Tracker:
         self._app_masters = app_masters
         self._token_file = token_file
         self._max_pause_seconds = max_pause_seconds
-        self._channel = Address.given(arbiter, beside=token_file.with_name(ADDRESS_FILE)).aio_channel(
-            [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
+        self._channel = node.system.dial_async(
+            Address.given(arbiter, beside=token_file.with_name(ADDRESS_FILE)),
+            [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
         )
         self._arbiter = rpc.ResourceTrackerStub(self._channel)
         self._heartbeat_seconds = 5.0

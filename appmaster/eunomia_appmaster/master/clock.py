@@ -1,21 +1,22 @@
 """The app master's clock: Unix time as it was at the start, from then on by the monotonic clock."""
 
-import time
 from collections.abc import Iterable
 
 from eunomia_appmaster.master.conductor import LONGEST_RETRY_SECONDS
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.system import MACHINE, System
 
 
 class SteadyClock:
     """Unix seconds that pass evenly, even if the machine's time is set."""
 
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    def __init__(self, system: System = MACHINE) -> None:
+        self._system = system
+        self._offset = system.unix_time() - system.monotonic()
 
     def now(self) -> float:
         """Unix seconds."""
-        return time.monotonic() + self._offset
+        return self._system.monotonic() + self._offset
 
 
 def forget_future(jobs: Iterable[Job], now: float) -> None:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 
@@ -26,20 +26,10 @@ class StateError(EunomiaError):
     """The state that an earlier attempt left cannot be read."""
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a temporary file in the same folder, and rename it into place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-
-
-def write_state(path: Path, tuner: Any, jobs: Iterable[Job], more: Any) -> None:
+def write_state(path: Path, tuner: Any, jobs: Iterable[Job], more: Any, *, system: System = MACHINE) -> None:
     """Write ``master.json``: the state that the next attempt resumes from."""
     state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": more}
-    write_atomically(path, json.dumps(state, allow_nan=False))
+    system.replace_file(path, json.dumps(state, allow_nan=False))
 
 
 def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
@@ -59,7 +49,7 @@ def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
 
 
-def write_trials(path: Path, app: str, jobs: Iterable[Job]) -> None:
+def write_trials(path: Path, app: str, jobs: Iterable[Job], *, system: System = MACHINE) -> None:
     """Write ``trials.csv``, a row a job; unknown values are empty."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -68,13 +58,14 @@ def write_trials(path: Path, app: str, jobs: Iterable[Job]) -> None:
         values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why)
         shown = ["" if item is None else str(item) for item in values]
         rows.writerow([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *shown])
-    write_atomically(path, text.getvalue())
+    system.replace_file(path, text.getvalue())
 
 
 class ActivityLog:
     """``activity.jsonl``: the events of each job with their times, a JSON object a line, for reports."""
 
-    def __init__(self, path: Path, app: str) -> None:
+    def __init__(self, path: Path, app: str, *, system: System = MACHINE) -> None:
+        self._system = system
         self._path = path
         self._app = app
 
@@ -97,7 +88,6 @@ class ActivityLog:
             "incarnation": job.incarnation,
         }
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            self._system.append_line(self._path, json.dumps(line))
         except OSError as error:  # a missing line in a report is better than a failed app
             log.warning("activity.not_noted", activity=event, why=str(error))

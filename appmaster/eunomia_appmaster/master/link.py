@@ -1,8 +1,6 @@
 """The app master's connection to the arbiter: registration, and heartbeats that carry the reports of the outbox."""
 
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from eunomia_appmaster.master.wire import plugins_message, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.system import MACHINE, Flag, System
 
 log = structlog.get_logger()
 
@@ -49,11 +48,21 @@ class ArbiterLink:
         attempt: number of the app master, from 1.
         outbox: reports to send.
         stopped: set to end all waiting.
+        system: threads and connections of the machine.
     """
 
     def __init__(
-        self, address: str, token_file: Path, app: str, attempt: int, outbox: Outbox, stopped: threading.Event
+        self,
+        address: str,
+        token_file: Path,
+        app: str,
+        attempt: int,
+        outbox: Outbox,
+        stopped: Flag,
+        *,
+        system: System = MACHINE,
     ) -> None:
+        self._system = system
         self._address = address
         self._token_file = token_file
         self._app = app
@@ -93,7 +102,7 @@ class ArbiterLink:
         """
         sending = self._outbox.take()
         request = request_of(self._app, self._attempt, self._response_id, sending.reports())
-        done, wake = threading.Event(), threading.Event()
+        done, wake = self._system.flag(), self._system.flag()
         self._outbox.listen(wake)
 
         def notice(_: object) -> None:
@@ -105,7 +114,7 @@ class ArbiterLink:
             call.add_done_callback(notice)
             self._await(wake)
             if not done.is_set():
-                time.sleep(LEAST_SECONDS)  # reports of one moment go into one heartbeat
+                self._system.sleep(LEAST_SECONDS)  # reports of one moment go into one heartbeat
                 call.add_done_callback(lambda superseded: self._check_superseded(superseded, sending))
                 return None
             return self._heard(call.result())
@@ -153,7 +162,7 @@ class ArbiterLink:
 
     # -- calls
 
-    def _await(self, wake: threading.Event) -> None:
+    def _await(self, wake: Flag) -> None:
         """Wait for the answer, for news to report, or for the end."""
         while not self._stopped.is_set() and not wake.wait(timeout=1.0):
             pass
@@ -201,7 +210,7 @@ class ArbiterLink:
 
     def _stub(self) -> rpc.ApplicationMasterProtocolStub:
         if self._channel is None:
-            self._channel = Address.given(self._address).channel([("grpc.max_reconnect_backoff_ms", 1000)])
+            self._channel = self._system.dial(Address.given(self._address), [("grpc.max_reconnect_backoff_ms", 1000)])
         return rpc.ApplicationMasterProtocolStub(self._channel)
 
     def _metadata(self) -> Metadata:

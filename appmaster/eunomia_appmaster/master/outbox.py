@@ -1,6 +1,5 @@
 """The app master's pending reports: they wait here until an answer of the arbiter acknowledges them."""
 
-import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from eunomia.contract.events import JobAdded
 from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds, value
 from eunomia.units import Locality
+from eunomia_appmaster.system import MACHINE, Flag, System
 
 
 @value
@@ -103,13 +103,13 @@ class Outbox:
     A report is taken once, unless ``give_back`` queues it again because it did not arrive. Every report is idempotent.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, system: System = MACHINE) -> None:
+        self._lock = system.lock()
         self._waiting: dict[tuple[str, Hashable], Any] = {}
         self._urgent = False
-        self._listener = threading.Event()
+        self._listener = system.flag()
 
-    def listen(self, listener: threading.Event) -> None:
+    def listen(self, listener: Flag) -> None:
         """Set an event, replacing the last listener, as soon as a report should not wait for a heartbeat."""
         with self._lock:
             self._listener = listener

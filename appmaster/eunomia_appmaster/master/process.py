@@ -3,10 +3,9 @@
 One talks to the arbiter, one watches the containers, and the main one decides: only the main thread changes jobs.
 """
 
+import functools
 import os
 import queue
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -31,6 +30,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
 from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError, WatchPosition
 from eunomia_appmaster.submission import APP_FILE, Submission
+from eunomia_appmaster.system import MACHINE, Flag, System
 
 log = structlog.get_logger()
 
@@ -92,7 +92,7 @@ class Registered:
 
     answer: pb.RegisterApplicationMasterResponse
     agent: Agent | None
-    taken: threading.Event
+    taken: Flag
     """Set when the outbox has all the reports that a registration repeats."""
 
 
@@ -123,19 +123,27 @@ News = Registered | Answered | Heard | Ended
 
 
 class AppMaster:
-    """One app's master."""
+    """One app's master.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: of this process.
+        system: clocks, threads, connections and files of the machine.
+    """
+
+    def __init__(self, settings: Settings, *, system: System = MACHINE) -> None:
+        self._system = system
         self._settings = settings
-        self._clock = SteadyClock()
+        self._clock = SteadyClock(system)
         self._saved_at = 0.0
-        self._inbox: queue.Queue[News] = queue.Queue()
-        self.stopped = threading.Event()
-        self._hung_up = threading.Event()
-        self._killed = threading.Event()
-        self._outbox = Outbox()
+        self._inbox = system.mailbox()
+        self.stopped = system.flag()
+        self._hung_up = system.flag()
+        self._killed = system.flag()
+        self._outbox = Outbox(system)
         node_token = settings.node_token_file.read_text(encoding="utf-8").strip()
-        self._runtime = LocalRuntime(settings.app, node_token, settings.launcher_file, patience_seconds=1.0)
+        self._runtime = LocalRuntime(
+            settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
+        )
         self._around = self._surroundings()
         self._conductor = self._restored()
         self._reporter = Reporter(self._around, self._conductor)
@@ -143,9 +151,17 @@ class AppMaster:
         self._trials_at = 0.0
         self._link = self._new_link(self._outbox, self.stopped)
 
-    def _new_link(self, outbox: Outbox, stopped: threading.Event) -> ArbiterLink:
+    def _new_link(self, outbox: Outbox, stopped: Flag) -> ArbiterLink:
         settings = self._settings
-        return ArbiterLink(settings.address, settings.token_file, settings.app, settings.attempt, outbox, stopped)
+        return ArbiterLink(
+            settings.address,
+            settings.token_file,
+            settings.app,
+            settings.attempt,
+            outbox,
+            stopped,
+            system=self._system,
+        )
 
     def stop(self) -> None:
         """End this process; workers run on."""
@@ -172,7 +188,7 @@ class AppMaster:
             node=settings.node,
             runtime=self._runtime,
             outbox=self._outbox,
-            activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app),
+            activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app, system=self._system),
             save=self._save,
         )
 
@@ -191,18 +207,14 @@ class AppMaster:
     def _save(self) -> None:
         self._saved_at = self._clock.now()
         path = self._settings.app_dir / "master.json"
-        write_state(path, self._conductor.tuner.state(), self._conductor.jobs.values(), {})
+        write_state(path, self._conductor.tuner.state(), self._conductor.jobs.values(), {}, system=self._system)
 
     # -- the main thread
 
     def run(self) -> int:
         """Run the app to its end and return the exit code."""
-        threads = [
-            threading.Thread(target=self._guarded, args=(work,), name=work.__name__, daemon=True)
-            for work in (self._watch, self._talk)
-        ]
-        for thread in threads:
-            thread.start()
+        for name, work in (("watch", self._watch), ("talk", self._talk)):
+            self._system.start_thread(functools.partial(self._guarded, name, work), name)
         try:
             return self._work()
         finally:
@@ -231,7 +243,7 @@ class AppMaster:
     def _news(self) -> Sequence[News]:
         """Wait for the inbox, and return all its items."""
         try:
-            news = [self._inbox.get(timeout=TICK_SECONDS)]
+            news: list[News] = [self._inbox.get(timeout=TICK_SECONDS)]
         except queue.Empty:
             return ()
         while not self._inbox.empty():
@@ -265,7 +277,7 @@ class AppMaster:
         log.info("app.finished", failed=bool(why), why=why or None)
         self.stopped.set()
         self._hung_up.wait(timeout=5.0)
-        link = self._new_link(Outbox(), self._killed)
+        link = self._new_link(Outbox(self._system), self._killed)
         standing = self._reporter.standing
         try:
             link.finish(
@@ -286,7 +298,8 @@ class AppMaster:
 
     def _write_trials(self) -> None:
         self._trials_at = self._clock.now()
-        write_trials(self._settings.app_dir / "trials.csv", self._settings.app, self._conductor.jobs.values())
+        path, jobs = self._settings.app_dir / "trials.csv", self._conductor.jobs.values()
+        write_trials(path, self._settings.app, jobs, system=self._system)
 
     # -- the items of the inbox
 
@@ -334,24 +347,24 @@ class AppMaster:
         """Answer an offer; a failure here costs the bid, and the arbiter then values the app itself."""
         if self._agent is None:
             return
-        began = time.perf_counter()
+        began = self._system.monotonic()
         try:
             table = self._agent.bid(offer, self._reporter.known())
         except Exception as error:  # a plugin's fault must not end the app
             log.exception("bid.failed", offer=offer.id, why=str(error))
             return
         self._outbox.put("bid", BidReport(offer=offer.id, table=table))
-        took = round(1000.0 * (time.perf_counter() - began), 2)
+        took = round(1000.0 * (self._system.monotonic() - began), 2)
         log.info("bid.made", offer=offer.id, rho=float(table.now[0]), rows=int(table.rho.size), milliseconds=took)
 
     # -- the other threads
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, name: str, work: Callable[[], None]) -> None:
         """End the process if one of its threads fails: the next attempt starts from the saved state."""
         try:
             work()
         except Exception as error:
-            log.exception("thread.failed", thread=threading.current_thread().name)
+            log.exception("thread.failed", thread=name)
             self._inbox.put(Ended(why=str(error), error=EunomiaError("a thread of an app master must not fail")))
 
     def _watch(self) -> None:
@@ -397,7 +410,7 @@ class AppMaster:
 
     def _register(self, plugins: Sequence[tuple[str, str]]) -> None:
         answer = self._link.register(plugins)
-        taken = threading.Event()
+        taken = self._system.flag()
         self._inbox.put(Registered(answer=answer, agent=self._make_agent(answer), taken=taken))
         while not taken.wait(0.5) and not self.stopped.is_set():
             pass

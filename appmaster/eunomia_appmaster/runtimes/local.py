@@ -1,8 +1,6 @@
 """The runtime of one machine: the launcher's ``ContainerManager`` over gRPC."""
 
 import json
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +9,7 @@ import grpc
 
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.runtimes.runtime import (
     ContainerState,
     ContainerStatus,
@@ -23,6 +22,7 @@ from eunomia_appmaster.runtimes.runtime import (
     Watch,
     WatchPosition,
 )
+from eunomia_appmaster.system import MACHINE, System
 
 _Answer = TypeVar("_Answer")
 _BUSY_KEY = "eunomia-slot-busy"
@@ -40,14 +40,24 @@ class LocalRuntime:
         launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``); read again when it does not
             answer, since a restarted launcher may have another address.
         patience_seconds: how long a call is repeated while the launcher is away.
+        system: threads and connections of the machine.
     """
 
-    def __init__(self, app: str, node_token: str, launcher_file: Path, *, patience_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        app: str,
+        node_token: str,
+        launcher_file: Path,
+        *,
+        patience_seconds: float = 10.0,
+        system: System = MACHINE,
+    ) -> None:
+        self._system = system
         self._app = app
         self._node_token = node_token
         self._launcher_file = launcher_file
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()
+        self._lock = system.lock()
         self._address = ""
         self._channel: grpc.Channel | None = None
 
@@ -130,15 +140,15 @@ class LocalRuntime:
 
     def _call(self, call: Callable[[rpc.ContainerManagerStub, float], _Answer], wait_seconds: float = 0.0) -> _Answer:
         """Call until the launcher answers or patience ends: every call may be repeated."""
-        patience = time.monotonic() + self._patience_seconds
+        patience = self._system.monotonic() + self._patience_seconds
         while True:
             try:
                 return call(self._stub(), wait_seconds + _CALL_SECONDS)
             except (grpc.RpcError, FileNotFoundError) as error:
                 failure = _failure(error)
-                if not isinstance(failure, RuntimeAwayError) or time.monotonic() > patience:
+                if not isinstance(failure, RuntimeAwayError) or self._system.monotonic() > patience:
                     raise failure from None
-            time.sleep(0.1)
+            self._system.sleep(0.1)
 
     def _stub(self) -> rpc.ContainerManagerStub:
         address = json.loads(self._launcher_file.read_text())["address"]
@@ -147,7 +157,7 @@ class LocalRuntime:
                 if self._channel is not None:
                     self._channel.close()
                 options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
-                self._channel = grpc.insecure_channel(address, options=options)
+                self._channel = self._system.dial(Address(target=address), options)
                 self._address = address
             return rpc.ContainerManagerStub(self._channel)
 

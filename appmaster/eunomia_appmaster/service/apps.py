@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import shutil
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -289,12 +288,13 @@ def _arrived_at(app: App) -> float:
     return app.arrived_at
 
 
-def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: str) -> App:
+def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, request_id: str, node: str) -> App:
     """Returns the record of an app file.
 
     Args:
         file: an ``eunomia_appmaster.app_file.AppFile``.
         name: unique.
+        submitted_at: Unix time.
         arrived_at: of the arbiter's clock.
         request_id: of the submission.
         node: of its app master.
@@ -308,7 +308,7 @@ def app_of(file: Any, *, name: str, arrived_at: float, request_id: str, node: st
         least=file.job.slots.min,
         most=file.job.slots.max,
         max_iterations=file.job.max_iterations,
-        submitted_at=time.time(),
+        submitted_at=submitted_at,
         arrived_at=arrived_at,
         request_id=request_id,
         node=node,

@@ -205,7 +205,14 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         node = next(node.name for node in service.nodes)
         name = service.apps.unique(str(file.app.name))
         now = float(service.driver.clock.now())
-        app = app_of(file, name=name, arrived_at=now, request_id=request.request_id, node=node)
+        app = app_of(
+            file,
+            name=name,
+            submitted_at=service.system.unix_time(),
+            arrived_at=now,
+            request_id=request.request_id,
+            node=node,
+        )
         env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
         submission = Submission(file_name=request.file_name, folder=Path(request.folder), user=app.user, env=env)
         service.apps.prepare(app, request.app_file, submission)

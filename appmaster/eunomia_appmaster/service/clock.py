@@ -5,12 +5,12 @@ restart it adds the time for which no arbiter ran, since jobs ran on: by the mac
 either, and by Unix time only if the machine itself was restarted meanwhile.
 """
 
-import time
 from pathlib import Path
 from typing import Any, Final
 
-from eunomia.journal.journal import Journal, Step, uptime
+from eunomia.journal.journal import Journal, Step
 from eunomia.units import ZERO, Seconds
+from eunomia_appmaster.system import MACHINE, System
 
 BOOT: Final = "boot"
 """In the journal's meta: ``{"id": ..., "after_step": ...}``; later steps were written since the boot of that id."""
@@ -23,18 +23,21 @@ class Clock:
     Args:
         last: the arbiter's time of the last step; 0 for a new journal.
         away: seconds that passed since.
+        system: has the machine's clocks.
     """
 
-    def __init__(self, last: Seconds = ZERO, away: float = 0.0) -> None:
-        self._offset = float(last) + max(0.0, away) - time.monotonic()
+    def __init__(self, last: Seconds = ZERO, away: float = 0.0, *, system: System = MACHINE) -> None:
+        self._system = system
+        self._offset = float(last) + max(0.0, away) - system.monotonic()
 
     @classmethod
-    def after(cls, journal: Journal, last: Step | None) -> "Clock":
+    def after(cls, journal: Journal, last: Step | None, *, system: System = MACHINE) -> "Clock":
         """Go on after the last step of a journal, and note there on which boot.
 
         Args:
             journal: open for writing.
             last: its last step; None: it has none yet.
+            system: has the machine's clocks.
         """
         noted = journal.meta.get(BOOT)
         known: dict[str, Any] = noted if isinstance(noted, dict) and isinstance(noted.get("after_step"), int) else {}
@@ -42,14 +45,14 @@ class Clock:
         if known.get("id") != here:
             journal.set_meta(**{BOOT: {"id": here, "after_step": 0 if last is None else last.number}})
         if last is None:
-            return cls()
+            return cls(system=system)
         if known.get("id") == here and last.number > known["after_step"] and last.uptime is not None:
-            return cls(last.now, uptime() - last.uptime)
-        return cls(last.now, time.time() - last.at)
+            return cls(last.now, system.uptime() - last.uptime, system=system)
+        return cls(last.now, system.unix_time() - last.at, system=system)
 
     def now(self) -> Seconds:
         """Seconds since the first start."""
-        return Seconds(time.monotonic() + self._offset)
+        return Seconds(self._system.monotonic() + self._offset)
 
 
 def boot_id() -> str:

@@ -9,7 +9,6 @@ fault to the plugin that had not returned (``watchdog``).
 import asyncio
 import contextlib
 import math
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog
+from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 
@@ -59,6 +59,7 @@ class Driver:
         observers: the profile's; an exception of one is logged and does not affect the others.
         watchdog: ends the process if a step takes too long; None: no time limit.
         checkpoint_steps: steps between two checkpoints.
+        system: ends the process if the arbiter itself fails.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Driver:
         observers: Sequence[Observer] = (),
         watchdog: Watchdog | None = None,
         checkpoint_steps: int = 200,
+        system: System = MACHINE,
     ) -> None:
+        self._system = system
         self.arbiter = arbiter
         self.clock = clock
         self.lock = asyncio.Lock()
@@ -151,7 +154,7 @@ class Driver:
                 log.exception("arbiter.failed")
                 with contextlib.suppress(OSError, ValueError):
                     sys.stderr.flush()
-                os._exit(EXIT_FAULT)
+                self._system.exit(EXIT_FAULT)
 
     async def close(self) -> None:
         """Apply the events that wait for a step, and write a checkpoint; to be called once ``run`` has ended."""

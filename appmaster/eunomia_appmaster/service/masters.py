@@ -73,7 +73,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         before = service.sessions.get(app.name)
         if before is not None and request.attempt < before.attempt:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a later attempt of this app's master is there")
-        session = Session(app.name, request.attempt, bids=self._can_bid(request))
+        session = Session(app.name, request.attempt, bids=self._can_bid(request), system=self._service.system)
         service.sessions[app.name] = session
         if before is not None:
             before.calls += 1

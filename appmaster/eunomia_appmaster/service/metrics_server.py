@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as TookTooLong
@@ -59,7 +58,7 @@ class MetricsServer:
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        service.system.start_thread(self._server.serve_forever, "metrics")
         log.info("metrics.listening", address=self.address)
 
     def reload(self) -> None:

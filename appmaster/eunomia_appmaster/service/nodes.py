@@ -5,7 +5,6 @@ it was given back. So a lost answer, a restarted launcher and a restarted arbite
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -18,6 +17,7 @@ from eunomia.state.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 
@@ -30,9 +30,11 @@ class Node:
     Args:
         name: its id.
         request: its registration.
+        system: has the machine's clock.
     """
 
-    def __init__(self, name: str, request: pb.RegisterNodeRequest | None = None) -> None:
+    def __init__(self, name: str, request: pb.RegisterNodeRequest | None = None, *, system: System = MACHINE) -> None:
+        self._system = system
         self.name = name
         self.registration_id = ""
         self.launcher_id = ""
@@ -50,7 +52,7 @@ class Node:
         self.slot_states: dict[int, pb.SlotState] = {}
         self.containers: dict[str, pb.ContainerStatus] = {}
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
-        self.heard_at = time.monotonic()
+        self.heard_at = self._system.monotonic()
         self.lost = False
         self.fence: int | None = None
         """Epoch up to which everything on it must be dead before it counts as back: the last that was given."""
@@ -65,7 +67,7 @@ class Node:
     @property
     def silent_seconds(self) -> float:
         """Returns the seconds since its last call."""
-        return time.monotonic() - self.heard_at
+        return self._system.monotonic() - self.heard_at
 
     @property
     def registered(self) -> bool:
@@ -92,7 +94,7 @@ class Node:
         slot_states: Iterable[pb.SlotState],
     ) -> None:
         """Apply its reports; statuses older than the known ones are ignored."""
-        self.heard_at = time.monotonic()
+        self.heard_at = self._system.monotonic()
         for status in containers:
             known = self.containers.get(status.container_id)
             if known is None or status.version > known.version:
@@ -151,14 +153,16 @@ class Nodes:
     Args:
         layout: the slot of each GPU; None before the first machine registers.
         silence: seconds after which a silent machine is lost.
+        system: has the machine's clock.
     """
 
-    def __init__(self, layout: Layout | None, silence: Seconds) -> None:
+    def __init__(self, layout: Layout | None, silence: Seconds, *, system: System = MACHINE) -> None:
+        self._system = system
         self.layout = layout
         self.silence = silence
         self.deadlines: dict[int, float] = {}
-        """By GPU that is leaving: when it is killed, by ``time.monotonic``."""
-        self._nodes = {name: Node(name) for name in (layout.nodes if layout is not None else ())}
+        """By GPU that is leaving: when it is killed, by ``System.monotonic``."""
+        self._nodes = {name: Node(name, system=system) for name in (layout.nodes if layout is not None else ())}
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -175,7 +179,7 @@ class Nodes:
         """
         if self.layout is not None:
             self.layout.check(request)
-        node = self._nodes.setdefault(request.node, Node(request.node))
+        node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
         return node
 
@@ -275,14 +279,14 @@ class Nodes:
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
         """Set the deadline of leaving GPUs; of two deadlines the earlier one counts."""
-        at = time.monotonic() + max(0.0, seconds)
+        at = self._system.monotonic() + max(0.0, seconds)
         for gpu in gpus:
             self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
 
     def seconds_left(self, gpus: Iterable[int]) -> float | None:
         """Seconds until the first of these GPUs is killed; None: not known."""
         known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
-        return max(0.0, min(known) - time.monotonic()) if known else None
+        return max(0.0, min(known) - self._system.monotonic()) if known else None
 
     def revocations(self, node: Node, state: State, grace: float) -> list[pb.Revocation]:
         """Returns the slots that a node has to give back, with the seconds that remain."""
@@ -296,8 +300,8 @@ class Nodes:
         for gpu in sorted(leaving):
             place = self.layout.places[gpu]
             if place.node == node.name:
-                at = self.deadlines.setdefault(gpu, time.monotonic() + grace)
-                seconds = max(0.0, at - time.monotonic())
+                at = self.deadlines.setdefault(gpu, self._system.monotonic() + grace)
+                seconds = max(0.0, at - self._system.monotonic())
                 orders.append(pb.Revocation(slot=place.slot, epoch=int(held.epoch[gpu]), deadline_seconds=seconds))
         return orders + list(self._strays(node, state, self.layout))
 

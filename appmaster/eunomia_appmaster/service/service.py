@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import sys
-import time
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,6 +36,7 @@ from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
+from eunomia_appmaster.system import MACHINE, System
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import ServedCertificates
@@ -60,13 +60,23 @@ class Service:
         journal: open for writing.
         profile: the chosen one.
         fallback: serves when the chosen one has failed too often.
+        system: the machine's clocks and threads.
     """
 
-    def __init__(self, settings: Settings, journal: Journal, profile: Profile, fallback: Profile) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        profile: Profile,
+        fallback: Profile,
+        *,
+        system: System = MACHINE,
+    ) -> None:
+        self.system = system
         self.settings = settings
         self.journal = journal
         self.profile = profile
-        self.started_at = time.time()
+        self.started_at = system.unix_time()
         self.address = settings.address
         self.ca_file: Path | None = None
         """The CA with which app masters check the arbiter's certificate."""
@@ -79,11 +89,11 @@ class Service:
         self.seed = kept.seed
         self.tokens = Tokens(kept.secret)
         self._served_before = kept.profile
-        self.nodes = Nodes(kept.layout, settings.node_silence)
+        self.nodes = Nodes(kept.layout, settings.node_silence, system=system)
         self.apps = Apps(settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path))
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
-        self.standings = Standings(lambda: self.driver.arbiter)
+        self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self._stage_plugins: dict[Stage, pb.StagePlugin] = {}
         self._folder = settings.apps.resolve()
@@ -156,7 +166,7 @@ class Service:
         arbiter = Arbiter(cluster, stages, fallback, seed=self.seed)
         steps = recover(arbiter, self.journal)
         last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1), archived=False)), None)
-        clock = Clock.after(self.journal, last)
+        clock = Clock.after(self.journal, last, system=self.system)
         self._driver = Driver(
             arbiter,
             self.journal,
@@ -165,6 +175,7 @@ class Service:
             observers=self.profile.observers(),
             watchdog=Watchdog(self.settings.state_dir, self.settings.step_limit),
             checkpoint_steps=self.settings.checkpoint_steps,
+            system=self.system,
         )
         self.driver.recall_hang()
         self._recall(steps, clock)

@@ -6,7 +6,6 @@ queued, so none can be out of date.
 
 import asyncio
 import dataclasses
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -20,6 +19,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
 from eunomia_appmaster.service.messages import finite, offer_message
 from eunomia_appmaster.service.nodes import Nodes
+from eunomia_appmaster.system import MACHINE, System
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100
@@ -44,9 +44,11 @@ class Session:
         app: its app.
         attempt: number of the app master.
         bids: whether its agent can answer offers.
+        system: has the machine's clock.
     """
 
-    def __init__(self, app: str, attempt: int, *, bids: bool) -> None:
+    def __init__(self, app: str, attempt: int, *, bids: bool, system: System = MACHINE) -> None:
+        self._system = system
         self.app = app
         self.attempt = attempt
         self.bids = bids
@@ -61,7 +63,7 @@ class Session:
         self.unacknowledged: list[Started] = []
         """Leases of the last answer, which count as started once it is acknowledged."""
         self._next_turn = 0.0
-        self._heard_at = time.monotonic()
+        self._heard_at = self._system.monotonic()
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
@@ -71,11 +73,11 @@ class Session:
     @property
     def silent_seconds(self) -> float:
         """Returns the seconds since the app master's last call."""
-        return time.monotonic() - self._heard_at
+        return self._system.monotonic() - self._heard_at
 
     async def take_turn(self) -> None:
         """Space an app master's calls, so that one that calls without pause does not fill the journal."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._system.monotonic()
         loop = asyncio.get_running_loop()
         turn = max(loop.time(), self._next_turn)
         self._next_turn = turn + LEAST_SECONDS

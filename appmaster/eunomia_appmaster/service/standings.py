@@ -1,7 +1,6 @@
 """The finish-time fairness of each app now, by the profile's valuation of its holdings."""
 
 import math
-import time
 from collections.abc import Callable
 
 import structlog
@@ -10,6 +9,7 @@ from eunomia.contract.bundles import ByBundle
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Unit
 from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 
@@ -22,9 +22,11 @@ class Standings:
 
     Args:
         arbiter: returns the arbiter.
+        system: has the machine's clock.
     """
 
-    def __init__(self, arbiter: Callable[[], Arbiter]) -> None:
+    def __init__(self, arbiter: Callable[[], Arbiter], *, system: System = MACHINE) -> None:
+        self._system = system
         self._arbiter = arbiter
         self._rhos: dict[str, float] = {}
         self._asked_at = -math.inf
@@ -38,8 +40,8 @@ class Standings:
         """
         if app.over or not self._is_known(app):
             return app.rho
-        if refresh or time.monotonic() - self._asked_at > KEPT_SECONDS:
-            self._rhos, self._asked_at = self._ask(), time.monotonic()
+        if refresh or self._system.monotonic() - self._asked_at > KEPT_SECONDS:
+            self._rhos, self._asked_at = self._ask(), self._system.monotonic()
         app.rho = self._rhos.get(app.name, app.rho)
         return app.rho
 

@@ -330,11 +330,11 @@ class Journal(_Tables):
         Raises:
             JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
         """
-        at = time.time() if at is None else at
+        written_at, up = self.moment()
         texts = (as_json([encode(event) for event in events]), as_json(encode(decision)))
         query = "INSERT INTO steps (id, now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as database:
-            row = Row(self.last_step + 1, float(now), float(at), *texts, uptime(), None)
+            row = Row(self.last_step + 1, float(now), float(written_at if at is None else at), *texts, up, None)
             database.execute(query, row._replace(crc=step_sum(row)))
             write_notes(database, notes)
         return row.id
@@ -365,7 +365,7 @@ class Journal(_Tables):
             JournalWriteError: the disk refuses the checkpoint. Where it refuses the archive, the steps stay.
         """
         with self.transaction() as database:
-            after_step, at = self.last_step, time.time()
+            after_step, (at, _) = self.last_step, self.moment()
             values = (after_step, at, state, checkpoint_sum(after_step, at, state))
             database.execute(
                 "INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values
@@ -393,10 +393,17 @@ class Journal(_Tables):
         if self._retention.keep is Keep.ARCHIVE:
             file = f"{self.path.stem}{ARCHIVE}/{segment_name(first, last)}"
             write_segment(self.path.parent / file, self._rows("id BETWEEN ? AND ? ORDER BY id", first, last))
-        segment = (first, last, time.time(), file)
+        segment = (first, last, self.moment()[0], file)
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
             database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
+
+    def moment(self) -> tuple[float, float]:
+        """Returns Unix time and seconds since the machine's start, for what is written now.
+
+        A journal in simulated time overrides it.
+        """
+        return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -443,11 +450,6 @@ def _looking_at(path: Path) -> sqlite3.Connection:
             raise  # what stands in it would be missing
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))
-
-
-def uptime() -> float:
-    """Seconds since the machine's start, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def check_row(row: Row, path: Path, version: int | None) -> None:

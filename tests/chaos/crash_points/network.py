@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from chaos.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualThread
+from chaos.crash_points.virtual import Crash, Threads, VirtualEvent, VirtualLoop, VirtualThread
 
 LATENCY_SECONDS = 0.001
 HERE: "contextvars.ContextVar[Process | None]" = contextvars.ContextVar("process", default=None)
@@ -21,7 +21,7 @@ class Process:
         kind: arbiter or app_master.
         name: for people.
         loop: on which its tasks run.
-        hit: told of each point that it reaches; raises ``Crash`` where it is to be stopped.
+        hit: called with each point that it reaches; raises ``Crash`` where the process is to be stopped.
     """
 
     def __init__(self, kind: str, name: str, loop: VirtualLoop, hit: "Callable[[Process, str], None]") -> None:
@@ -96,7 +96,7 @@ def task_factory(loop: asyncio.AbstractEventLoop, work: Any, context: Any = None
 
 def _note(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
-        task.exception()  # whoever waits for it is told; nobody else is
+        task.exception()  # taken, so that asyncio does not log it; a task that waits for this one still gets it
 
 
 class Failure(grpc.aio.AioRpcError, grpc.Call):  # type: ignore[misc]
@@ -188,7 +188,7 @@ class Call:
     def result(self) -> Any:
         """See ``grpc.Future``; a thread waits."""
         if not self._done:
-            event = self._network.threads.Event()
+            event = VirtualEvent(self._network.threads)
             self.add_done_callback(lambda _: event.set())
             event.wait()
         return self._outcome()
@@ -246,7 +246,7 @@ class Call:
     def _arrive(self) -> None:
         found = self._network.servicer(self.method)
         if found is None:
-            self.fail(grpc.StatusCode.UNAVAILABLE, "nobody is there")
+            self.fail(grpc.StatusCode.UNAVAILABLE, "no process answers")
             return
         handler, self._server = found
         if self._server is None:
@@ -288,8 +288,9 @@ class Network:
     Args:
         loop: on which everything happens.
         threads: of app masters.
-        servicer: who answers a method now, and in which process (None: one that is never stopped); None: nobody.
-        audit: told of each answer of the arbiter before it leaves.
+        servicer: returns the method that answers a call now and its process (None: one that is never stopped); None:
+            no process answers.
+        audit: called with each answer of the arbiter before it leaves.
     """
 
     def __init__(
@@ -311,11 +312,11 @@ class Network:
         return owner if isinstance(owner, Process) else HERE.get()
 
     def channel(self, *_: Any, **__: Any) -> "_Channel":
-        """In place of ``grpc.insecure_channel``."""
+        """Returns a channel for threads."""
         return _Channel(self, _Blocking)
 
     def aio_channel(self, *_: Any, **__: Any) -> "_Channel":
-        """In place of ``grpc.aio.insecure_channel``."""
+        """Returns a channel for tasks."""
         return _Channel(self, _Awaited)
 
 

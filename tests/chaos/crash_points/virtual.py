@@ -4,7 +4,6 @@ import asyncio
 import queue
 import selectors
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise EunomiaError("somebody must have something left to do", place="virtual time")
+            raise EunomiaError("a task or a timer must be left to run", place="virtual time")
         self.seconds += max(LEAST_SECONDS, timeout)  # else a wait shorter than time's last digit would never end
         return []
 
@@ -54,34 +53,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class VirtualTime:
-    """Stands in for the module ``time``."""
-
-    CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
-
-    def __init__(self, loop: VirtualLoop, threads: "Threads") -> None:
-        self._loop = loop
-        self._threads = threads
-
-    def monotonic(self) -> float:
-        """Seconds since the beginning."""
-        return self._loop.time()
-
-    perf_counter = monotonic
-
-    def time(self) -> float:
-        """Unix time."""
-        return EPOCH_SECONDS + self._loop.time()
-
-    def clock_gettime(self, _: int) -> float:
-        """Seconds since the machine's start."""
-        return 1000.0 + self._loop.time()
-
-    def sleep(self, seconds: float) -> None:
-        """Let other threads run."""
-        self._threads.here().pause(seconds)
-
-
 class Owner(Protocol):
     """A process with threads."""
 
@@ -93,24 +64,24 @@ class Owner(Protocol):
 
 
 class Threads:
-    """Stands in for the modules ``threading`` and ``queue``: of all its threads and the loop one runs at a time."""
+    """The threads of all simulated processes: of them and the event loop, one runs at a time.
 
-    Empty = queue.Empty
+    Args:
+        loop: has the virtual time.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.back = _baton()
         self._current: VirtualThread | None = None
         self.failures: list[str] = []
-        """What threads ended with that nobody caught."""
+        """Exceptions that ended a thread."""
 
     def here(self) -> "VirtualThread":
         """The thread that runs now."""
         if self._current is None:
             raise EunomiaError("only a thread may wait", place="virtual time")
         return self._current
-
-    current_thread = here
 
     @property
     def owner(self) -> "Owner | None":
@@ -124,53 +95,32 @@ class Threads:
         self.back.acquire()
         self._current = before
 
-    # The names of the modules that this stands in for.
-    def Thread(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> "VirtualThread":
-        """A thread of the process whose thread asks."""
-        return VirtualThread(self, self.here().owner, target, args)
-
-    def Event(self) -> "VirtualEvent":
-        """See ``threading.Event``."""
-        return VirtualEvent(self)
-
-    def Lock(self) -> "NoLock":
-        """See ``threading.Lock``."""
-        return NoLock()
-
-    def Queue(self) -> "VirtualQueue":
-        """See ``queue.Queue``."""
-        return VirtualQueue(self)
-
 
 class VirtualThread:
-    """A thread that runs only while everything else stands still.
+    """A thread that runs only while all others and the loop wait.
 
     Args:
         threads: all of them.
         owner: its process.
-        target: what it does.
-        args: with what.
+        work: what it does.
     """
-
-    name = "virtual"
 
     def __init__(
         self,
         threads: Threads,
         owner: "Owner",
-        target: Callable[..., None],
-        args: tuple[Any, ...] = (),
+        work: Callable[[], None],
     ) -> None:
         self.owner = owner
         self.go = _baton()
         self.finished = False
         self._threads = threads
-        self._work = (target, args)
+        self._work = work
         self._ticket = 0
         owner.threads.append(self)
 
     def start(self) -> None:
-        """Begin as soon as the others stand still."""
+        """Begin as soon as the others wait."""
         threading.Thread(target=self._run, daemon=True).start()
         self._threads.loop.call_soon(self.waker())
 
@@ -185,7 +135,7 @@ class VirtualThread:
         self.owner.check()
 
     def waker(self) -> Callable[[], None]:
-        """What ends the present wait, if it lasts still when it is called."""
+        """Returns a function that ends the present wait, if it still lasts then."""
         ticket = self._ticket
 
         def wake() -> None:
@@ -197,10 +147,9 @@ class VirtualThread:
 
     def _run(self) -> None:
         self.go.acquire()
-        target, args = self._work
         try:
             self.owner.check()
-            target(*args)
+            self._work()
         except Crash:
             pass
         except BaseException as error:
@@ -245,15 +194,12 @@ class VirtualQueue:
         self._items: deque[Any] = deque()
         self._there = VirtualEvent(threads)
 
-    def __class_getitem__(cls, _: object) -> type:
-        return cls
-
     def put(self, item: Any) -> None:
         """See ``queue.Queue``."""
         self._items.append(item)
         self._there.set()
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, *, timeout: float | None = None) -> Any:
         """See ``queue.Queue``."""
         if not self._items:
             self._there = VirtualEvent(self._there._threads)
@@ -268,14 +214,14 @@ class VirtualQueue:
 
 
 def _baton() -> Any:
-    """A lock that is held until somebody hands it on."""
+    """A lock that is held until another thread releases it."""
     lock = threading.Lock()
     lock.acquire()
     return lock
 
 
 class NoLock:
-    """A lock that nobody else can hold: only one thread runs."""
+    """A lock that is always free: only one thread runs."""
 
     def __enter__(self) -> None:
         pass

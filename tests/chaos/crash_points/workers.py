@@ -160,7 +160,7 @@ class Workers(Containers):
 
     async def _worker(self, container: Container, gang: Gang) -> None:
         if container.status.rank == 0:
-            container.status.started_at = self._world.time.time()
+            container.status.started_at = self._world.system.unix_time()
             container.status.pid = 1
 
             def tell(kind: str, content: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class Workers(Containers):
             status.exit.signal = 9
         else:
             status.exit.code = code
-        status.ended_at = self._world.time.time()
+        status.ended_at = self._world.system.unix_time()
         container.done.set()
         if container.killer is not None and container.killer is not asyncio.current_task():
             container.killer.cancel()

@@ -1,4 +1,4 @@
-"""A machine, an arbiter, app masters and somebody who submits: one run in virtual time, with a stop at one point."""
+"""A machine, an arbiter, app masters and a user: one run in virtual time, with a stop at one point."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ import grpc
 
 from chaos.crash_points.auditor import Auditor
 from chaos.crash_points.network import HERE, Network, Process, task_factory
-from chaos.crash_points.patches import patched
-from chaos.crash_points.virtual import Crash, Threads, VirtualLoop, VirtualTime
+from chaos.crash_points.system import VirtualSystem, repeatable
+from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
 from chaos.crash_points.workers import QuickEpochs, Workers
 from eunomia.contract.events import Event
 from eunomia.errors import EunomiaError
@@ -77,6 +77,11 @@ class CrashJournal(Journal):
 
     process: Process
     auditor: Auditor
+    system: VirtualSystem
+
+    def moment(self) -> tuple[float, float]:
+        """Returns the virtual time."""
+        return self.system.unix_time(), self.system.uptime()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -119,9 +124,9 @@ class World:
         self.loop = VirtualLoop()
         self.loop.set_task_factory(task_factory)
         self.threads = Threads(self.loop)
-        self.time = VirtualTime(self.loop, self.threads)
         self.auditor = Auditor()
         self.network = Network(self.loop, self.threads, self._servicer, self.auditor.told)
+        self.system = VirtualSystem(self.threads, self.network, self._exited)
         self.points: list[str] = []
         self.faults: list[str] = []
         self.log: list[dict[str, Any]] = []
@@ -141,7 +146,7 @@ class World:
 
     def run(self) -> Outcome:
         """Run to the end."""
-        with patched(self), contextlib.closing(self.loop):
+        with repeatable(self.log, self.loop.time), contextlib.closing(self.loop):
             try:
                 self.loop.run_until_complete(self._run())
             finally:
@@ -160,7 +165,7 @@ class World:
 
     async def _run(self) -> None:
         self._begin_arbiter()
-        node = Node(self._settings.state_dir, NODE, _machine(self._slots))
+        node = Node(self._settings.state_dir, NODE, _machine(self._slots), system=self.system)
         node.epochs = QuickEpochs(self.folder / "epochs.json")
         workers = Workers(node, self)
         self.auditor.live = workers
@@ -208,9 +213,9 @@ class World:
         journal: Any = None
         try:
             journal = CrashJournal.open(self._settings.journal, durable=False)
-            journal.process, journal.auditor = here, self.auditor
+            journal.process, journal.auditor, journal.system = here, self.auditor, self.system
             here.at_death.insert(0, journal.close)
-            made = service.Service(self._settings, journal, self._profile, _fallback())
+            made = service.Service(self._settings, journal, self._profile, _fallback(), system=self.system)
             self._servicers = (ResourceTracker(made), ApplicationMasterProtocol(made), ClientProtocol(made))
             self._service = made
             await made.run()
@@ -220,8 +225,8 @@ class World:
             self.faults.append(f"the arbiter ended: {error!r}")
             here.kill()
 
-    def arbiter_ended_itself(self, code: int) -> None:
-        """It found that it cannot go on."""
+    def _exited(self, code: int) -> None:
+        """The arbiter ended itself, since it cannot go on."""
         reasons = [entry.get("exception", "") for entry in self.log if entry["level"] == "error"]
         why = reasons[-1].strip().splitlines()[-1] if reasons else ""
         if self._arbiter is not None and HERE.get() is self._arbiter and not self._arbiter.dead:
@@ -258,7 +263,7 @@ class World:
         here.at_death.append(lambda: here.ended(None))
 
         def work() -> None:
-            made = process.AppMaster(process.Settings.read(Path(env["EUNOMIA_APP_DIR"]), env))
+            made = process.AppMaster(process.Settings.read(Path(env["EUNOMIA_APP_DIR"]), env), system=self.system)
             self._masters[app] = (here, made)
             code = made.run()
             self.loop.call_soon(here.ended, code)
@@ -284,7 +289,7 @@ class World:
         """SIGKILL."""
         self._masters[app][0].kill()
 
-    # --- who submits ---------------------------------------------------------------------------------------------
+    # --- the user ------------------------------------------------------------------------------------------------
 
     async def _submit(self, number: int, spec: AppSpec) -> None:
         await asyncio.sleep(spec.at)
@@ -354,9 +359,22 @@ class MasterProcess(Process):
             tell(code)
 
 
+class ResolvedOnce(Profile):
+    """A profile that writes itself out once: that takes longer than all else in a run together."""
+
+    def resolved(self) -> str:
+        """See ``Profile.resolved``."""
+        return _resolved(self)
+
+
+@functools.cache
+def _resolved(profile: ResolvedOnce) -> str:
+    return Profile.resolved(profile)
+
+
 @functools.cache
 def _profile() -> Profile:
-    return Profile.load("themis", settings=PROFILE_SETTINGS)
+    return ResolvedOnce.load("themis", settings=PROFILE_SETTINGS)
 
 
 @functools.cache
