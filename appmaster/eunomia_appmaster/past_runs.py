@@ -20,7 +20,7 @@ from eunomia.units import NONE, JobId, Seconds
 from eunomia_appmaster.explanations import add_reasons, describe
 from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service.apps import NOTE
+from eunomia_appmaster.service.app_record import NOTE
 from eunomia_appmaster.service.layout import Layout
 
 JOURNAL = "journal.sqlite"

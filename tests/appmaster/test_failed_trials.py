@@ -11,7 +11,7 @@ import pytest
 
 from eunomia_appmaster.commands import apps, explain
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 assert _spec is not None

@@ -16,6 +16,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.units import Cause, Seconds, Stage, Version
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.gauges import StateGauges
 from eunomia_appmaster.service.metrics import Meters
 from eunomia_appmaster.service.metrics_server import MetricsServer
 
@@ -45,7 +46,8 @@ class Town:
     def __init__(self, folder: Path) -> None:
         self.lab = Lab(folder)
         service = self.lab.arbiter.service
-        service.meters = Meters(service)
+        service.meters = Meters()
+        service.meters.registry.register(StateGauges(service))
 
         async def serve() -> MetricsServer:
             assert service.meters is not None

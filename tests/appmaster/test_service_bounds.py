@@ -19,7 +19,7 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import bounds, sessions
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.rates import MOST_NAMES, RETRY_KEY, Rate
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")

@@ -32,7 +32,8 @@ from eunomia_appmaster.master.outbox import BidReport, Life, Progress, RateRepor
 from eunomia_appmaster.master.wire import cluster_of, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
-from eunomia_appmaster.service.apps import App, Apps, in_order, read_app
+from eunomia_appmaster.service.app_record import App, read_app
+from eunomia_appmaster.service.apps import Apps, in_order
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import _speaks_of
 from eunomia_appmaster.service.ended_apps import EndedApps

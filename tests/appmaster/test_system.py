@@ -1,4 +1,4 @@
-"""The live half reaches clocks, threads, connections and the end of the process through ``eunomia_appmaster.system``."""
+"""Service, launcher and master use clocks, threads and connections through ``eunomia_appmaster.system`` alone."""
 
 import ast
 import queue

@@ -111,10 +111,12 @@ def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
     """Serve metrics and health if requested; the file ``metrics`` next to the address file has their address."""
     if service.settings.metrics is None:
         return None
+    from eunomia_appmaster.service.gauges import StateGauges
     from eunomia_appmaster.service.metrics import Meters
     from eunomia_appmaster.service.metrics_server import MetricsServer
 
-    service.meters = Meters(service)
+    service.meters = Meters()
+    service.meters.registry.register(StateGauges(service))
     served = MetricsServer(service, service.meters, service.settings.metrics)
     write_private(folder / "metrics", f"{served.address}\n")
     return served

@@ -20,7 +20,8 @@ from eunomia_appmaster.names import no_such_app, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
-from eunomia_appmaster.service.apps import App, app_of, in_order
+from eunomia_appmaster.service.app_record import App, app_of
+from eunomia_appmaster.service.apps import in_order
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service, host

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from eunomia.journal.journal import read_journal
-from eunomia_appmaster.service.apps import NOTE, App, read_app
+from eunomia_appmaster.service.app_record import NOTE, App, read_app
 
 MOST_LISTED = 5000
 """Most ended apps in one answer, so that it fits a gRPC message."""

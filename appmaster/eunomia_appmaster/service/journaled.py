@@ -17,7 +17,7 @@ from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
 from eunomia.state.state import State
 from eunomia.units import UserId
-from eunomia_appmaster.service.apps import NOTE, App, read_app
+from eunomia_appmaster.service.app_record import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.tokens import new_secret
 

@@ -30,7 +30,7 @@ from eunomia.units import NONE, AppId, JobId, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.bounds import MOST_BID_PARTS, MOST_BID_ROWS, MOST_JOBS
 from eunomia_appmaster.service.driver import QUIET
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views

@@ -11,7 +11,7 @@ from eunomia.units import NONE, AppId, UserId
 from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION
 

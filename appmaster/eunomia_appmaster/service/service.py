@@ -25,7 +25,8 @@ from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
-from eunomia_appmaster.service.apps import MASTER_ENDED, App, Apps
+from eunomia_appmaster.service.app_record import MASTER_ENDED, App
+from eunomia_appmaster.service.apps import Apps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps

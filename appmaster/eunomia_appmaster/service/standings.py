@@ -8,7 +8,7 @@ import structlog
 from eunomia.contract.bundles import ByBundle
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Unit
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()

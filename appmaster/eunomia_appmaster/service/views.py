@@ -12,7 +12,7 @@ from eunomia.state.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia_appmaster.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 

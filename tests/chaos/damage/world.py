@@ -22,7 +22,7 @@ from eunomia.model.leases import LeaseState
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia_appmaster.service.apps import App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
 
 SLOTS: Final = 4

@@ -1,0 +1,98 @@
+"""Gauges of the arbiter for Prometheus: slots by app, machines, waiting jobs by reason.
+
+They are computed from the state at each scrape. No label has free text of users, except app, user and plugin names.
+"""
+
+import math
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from eunomia import __version__
+from eunomia.contract.verdicts import Reason
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
+from eunomia.units import AppId
+from eunomia_appmaster.service.service import Service
+
+_WAITING: Final = (int(JobState.WAITING), int(JobState.PAUSED))
+
+
+class StateGauges:
+    """Gauges that are computed from the state at each scrape.
+
+    Args:
+        service: has the state; to be read where it may be read.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> list[Metric]:
+        """Returns no metrics: there is no state yet when this is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the present values of all gauges."""
+        service = self._service
+        ready = service.ready.is_set()
+        yield _labelled("eunomia_build", "What serves.", [((__version__, service.profile.name), 1.0)],
+                        "version", "profile")  # fmt: skip
+        yield _one("eunomia_ready", "1: the arbiter has its machines and makes steps.", float(ready))
+        if not ready:
+            return
+        state = service.state
+        yield _one("eunomia_fallen_back", "1: the fallback serves, for the profile failed too often.",
+                   float(state.fallen_back))  # fmt: skip
+        yield _one("eunomia_journal_step", "The last step in the journal.", float(service.journal.last_step))
+        up = [((node.name,), float(node.registered and not node.lost)) for node in service.nodes]
+        yield _labelled("eunomia_machine_up", "1: its launcher answers.", up, "machine")
+        yield from _slots(state)
+        yield from _jobs(state)
+        yield from self._apps(state)
+
+    def _apps(self, state: State) -> Iterator[Metric]:
+        service = self._service
+        live = [(app, row) for app in service.apps.live if (row := state.app_row(AppId(app.name))) >= 0]
+        held = Tally(state.holdings.live.app.tolist())
+        states = Tally(app.state if app.over else "live" for app in service.apps)
+        yield _labelled("eunomia_apps", "Apps by state.", [((name,), float(n)) for name, n in states.items()], "state")
+        slots = {(app.name, app.user): float(held[row]) for app, row in live}
+        yield _labelled("eunomia_app_slots", "Slots that a live app holds.", slots.items(), "app", "user")
+        rhos = {(app.name, app.user): service.standings.rho(app) for app, _ in live}
+        known = {labels: rho for labels, rho in rhos.items() if rho is not None and math.isfinite(rho)}
+        yield _labelled("eunomia_app_rho", "Finish-time fairness: time in the shared cluster over time alone on 1/N.",
+                        known.items(), "app", "user")  # fmt: skip
+
+
+def _slots(state: State) -> Iterator[Metric]:
+    counts = np.bincount(state.holdings.live.state, minlength=len(GpuState)).tolist()
+    counted = {(one.name.lower(),): float(counts[int(one)]) for one in GpuState}
+    yield _labelled("eunomia_slots", "Slots by state.", counted.items(), "state")
+
+
+def _jobs(state: State) -> Iterator[Metric]:
+    rows = np.flatnonzero(state.jobs.live.state[: state.jobs.used] != int(JobState.EMPTY))
+    states = state.jobs.live.state[rows].tolist()
+    counts = Tally(states)
+    counted = {(one.name.lower(),): float(counts[int(one)]) for one in JobState if one is not JobState.EMPTY}
+    yield _labelled("eunomia_jobs", "Jobs that are not over, by state.", counted.items(), "state")
+    waiting = [row for row, one in zip(rows.tolist(), states, strict=True) if one in _WAITING]
+    reasons = Tally(reason.word for row in waiting if (reason := state.reason(row)) is not None)
+    queue = {(reason.word,): float(reasons[reason.word]) for reason in Reason}
+    yield _labelled("eunomia_queue", "Waiting jobs by reason; see the reference of reasons.", queue.items(), "reason")
+
+
+def _one(name: str, help_: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_, value=value)
+
+
+def _labelled(name: str, help_: str, values: Iterable[tuple[tuple[str, ...], float]], *labels: str) -> Metric:
+    family = GaugeMetricFamily(name, help_, labels=labels)
+    for named, value in values:
+        family.add_metric(named, value)
+    return family
