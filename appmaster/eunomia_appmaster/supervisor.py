@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import Journal
+from eunomia.model.shapes import value
 from eunomia_appmaster import local_machine
 from eunomia_appmaster.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.parent_death import with_death_signal
@@ -174,50 +175,48 @@ class Child:
         return self.process.wait()
 
 
+@value
+class Serving:
+    """What a supervisor starts."""
+
+    policy: str = "default"
+    """Preset, profile file or plugin."""
+    settings: Sequence[str] = ()
+    """``KEY=VALUE`` for the profile."""
+    slots: int | None = None
+    """CPU slots where no GPU is found."""
+    cpu_only: bool = False
+    """CPU slots even where there are GPUs."""
+    address: str = DEFAULT_ADDRESS
+    """Address to listen on; port 0 takes a free one."""
+    seed: int = 0
+    """All randomness follows from it."""
+    log_dir: Path | None = None
+    """Folder of arbiter.log and launcher.log; None: both write to stderr."""
+    arbiter_options: Sequence[str] = ()
+    """Further options of ``eunomia_appmaster.service``."""
+    launcher_options: Sequence[str] = ()
+    """Further options of ``eunomia_appmaster.launcher``."""
+    certificates: "Certificates | None" = None
+    """For TLS; an address beyond loopback needs them."""
+
+
+DEFAULT: Final = Serving()
+
+
 class Supervisor:
     """An arbiter and a launcher on this machine; a context manager.
 
     Args:
         state_dir: journal, apps, launcher's files.
-        policy: preset, profile file or plugin.
-        settings: ``KEY=VALUE`` for the profile.
-        slots: CPU slots where no GPU is found.
-        cpu_only: CPU slots even where there are GPUs.
-        address: where to listen; port 0 takes a free one.
-        certificates: for TLS; an address beyond loopback needs them.
-        seed: all randomness follows from it.
-        log_dir: where arbiter.log and launcher.log go; None: to stderr.
-        arbiter_options: further options of ``eunomia_appmaster.service``.
-        launcher_options: further options of ``eunomia_appmaster.launcher``.
+        serving: what is started.
     """
 
-    def __init__(
-        self,
-        state_dir: Path,
-        *,
-        policy: str = "default",
-        settings: Sequence[str] = (),
-        slots: int | None = None,
-        cpu_only: bool = False,
-        address: str = DEFAULT_ADDRESS,
-        seed: int = 0,
-        log_dir: Path | None = None,
-        arbiter_options: Sequence[str] = (),
-        launcher_options: Sequence[str] = (),
-        certificates: "Certificates | None" = None,
-    ) -> None:
+    def __init__(self, state_dir: Path, serving: Serving = DEFAULT) -> None:
         self.state_dir = state_dir.resolve()
         self.run_dir = run_dir(state_dir)
-        self._policy = policy
-        self._settings = settings
-        self._slots = slots
-        self._cpu_only = cpu_only
-        self._address = address
-        self._seed = seed
-        self._log_dir = log_dir
-        self._arbiter_options = arbiter_options
-        self._launcher_options = launcher_options
-        self._certificates = certificates
+        self._serving = serving
+        self._address = serving.address
         self.arbiter: Child | None = None
         self.launcher: Child | None = None
         self.locks = GpuLocks()
@@ -291,7 +290,7 @@ class Supervisor:
 
     def _take_locks(self) -> None:
         """Hold this machine's GPUs as long as this process or its launcher lives."""
-        machine = local_machine.detect(self._slots, use_gpus=not self._cpu_only)
+        machine = local_machine.detect(self._serving.slots, use_gpus=not self._serving.cpu_only)
         uuids = [slot.uuid for slot in machine.slots if slot.uuid]
         if uuids:
             self.locks.take(uuids, self.state_dir)
@@ -305,7 +304,7 @@ class Supervisor:
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
-            if port != "0" or (self._certificates is None and left.rpartition(":")[0] != host):
+            if port != "0" or (self._serving.certificates is None and left.rpartition(":")[0] != host):
                 return None
             with socket.create_server((host.strip("[]"), int(left.rpartition(":")[2]))):
                 return f"{host}:{left.rpartition(':')[2]}"
@@ -343,36 +342,36 @@ class Supervisor:
 
     def _last_words(self, name: str) -> str:
         """The last line of its log, if it has one of its own."""
-        if self._log_dir is None:
+        if self._serving.log_dir is None:
             return ""
         with contextlib.suppress(OSError):
-            lines = (self._log_dir / f"{name}.log").read_text(errors="replace").splitlines()
+            lines = (self._serving.log_dir / f"{name}.log").read_text(errors="replace").splitlines()
             return f": {lines[-1][:500]}" if lines else ""
         return ""
 
     def _make(self, name: str, command: Sequence[str], orphaned: signal.Signals) -> Child:
-        log_file = None if self._log_dir is None else self._log_dir / f"{name}.log"
+        log_file = None if self._serving.log_dir is None else self._serving.log_dir / f"{name}.log"
         env = {key: setting for key, setting in os.environ.items() if not key.startswith("EUNOMIA_STATE")}
         return Child(name, command, log_file=log_file, env=env, orphaned=orphaned)
 
     def _arbiter_command(self) -> list[str]:
         command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(self.state_dir)]
-        command += ["--run-dir", str(self.run_dir), "--address", self._address, "--policy", self._policy]
-        command += ["--seed", str(self._seed)]
-        for setting in self._settings:
+        command += ["--run-dir", str(self.run_dir), "--address", self._address, "--policy", self._serving.policy]
+        command += ["--seed", str(self._serving.seed)]
+        for setting in self._serving.settings:
             command += ["--set", setting]
-        if self._certificates is not None:
-            files = self._certificates
+        files = self._serving.certificates
+        if files is not None:
             command += ["--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca)]
-        return [*command, *self._arbiter_options]
+        return [*command, *self._serving.arbiter_options]
 
     def _launcher_command(self) -> list[str]:
         command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.state_dir)]
         command += ["--arbiter", self.address, "--token-file", str(self.run_dir / "launcher.token")]
-        command += ["--slots", str(self._slots)] if self._slots is not None else []
-        command += ["--cpu-only"] if self._cpu_only else []
+        command += ["--slots", str(self._serving.slots)] if self._serving.slots is not None else []
+        command += ["--cpu-only"] if self._serving.cpu_only else []
         command += ["--gpu-locks", ",".join(map(str, self.locks.fds))] if self.locks.fds else []
-        return [*command, *self._launcher_options]
+        return [*command, *self._serving.launcher_options]
 
 
 def left_running(state_dir: Path) -> bool:

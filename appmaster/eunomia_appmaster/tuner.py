@@ -72,7 +72,7 @@ class Trial:
 
 
 @value
-class Run:
+class TrialRun:
     """A trial that the tuner wants to run now."""
 
     trial: int
@@ -191,7 +191,7 @@ class Tuner(Protocol):
         """Process that a trial failed for good: all its retries are used up."""
         ...
 
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[TrialRun]:
         """Return the trials to run now, in order of priority, running ones included.
 
         A running trial that is no longer listed is paused.

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from eunomia.errors import InputError
-from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
+from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Search, Trial, TrialRun, check_grid
 from eunomia_hpo_adapters.curves import Curves, Point, Seen
 from eunomia_hpo_adapters.points import Points
 from eunomia_hpo_adapters.predictions import Prediction
@@ -178,10 +178,10 @@ class CurveStopping:
 
     # -- runs
 
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[TrialRun]:
         """See ``Tuner``: all trials that have not ended, by number."""
         search = self._search
-        return [Run(trial=number, least=search.least, most=search.most) for number in self._alive()]
+        return [TrialRun(trial=number, least=search.least, most=search.most) for number in self._alive()]
 
     def ended(self) -> Sequence[int]:
         """See ``Tuner``."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 from eunomia.errors import InputError
-from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
+from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Search, Trial, TrialRun, check_grid
 from eunomia_hpo_adapters.bracket import Bracket
 from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
@@ -103,7 +103,7 @@ class Halving:
 
     # -- runs
 
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[TrialRun]:
         """See ``Tuner``: trials that have not reached their rung, those at higher rungs first, then by number."""
         wanted = [(-bracket.level(trial), trial) for bracket in self._brackets for trial in self._active(bracket)]
         return [self._run(trial) for _, trial in sorted(wanted)]
@@ -112,11 +112,11 @@ class Halving:
         """Members that have not reached their rung and already have parameters."""
         return [trial for trial in bracket.active if trial <= len(self._trials)]
 
-    def _run(self, trial: int) -> Run:
+    def _run(self, trial: int) -> TrialRun:
         bracket = self._bracket[trial]
         level = bracket.level(trial)
         last = level == len(bracket.ends) - 1
-        return Run(
+        return TrialRun(
             trial=trial,
             stop_at=None if last else bracket.ends[level],
             least=self._search.least,

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Run, Search, Trial, check_grid
+from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Search, Trial, TrialRun, check_grid
 from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
 
@@ -65,10 +65,10 @@ class NoTuner:
         self._over.add(trial)
         self._trials.tell(trial, metric)
 
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[TrialRun]:
         """See ``Tuner``."""
         search = self._search
-        return [Run(trial=number, least=search.least, most=search.most) for number in self._alive()]
+        return [TrialRun(trial=number, least=search.least, most=search.most) for number in self._alive()]
 
     def ended(self) -> Sequence[int]:
         """See ``Tuner``."""

@@ -9,28 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import eventually, ready, supervisor
 
 from eunomia import cli
-from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
 from eunomia_appmaster.supervisor import Supervisor
 
-ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+_floors = serving_lab.floors
+
 WORKER = Path(__file__).with_name("tiny_worker.py")
-PATIENCE_SECONDS = 90.0
-T = TypeVar("T")
-
-
-@pytest.fixture(autouse=True)
-def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children find the packages as this process does, and no other arbiter."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
-    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -46,27 +37,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         return said.out if check == 0 else said.err
 
     return command
-
-
-def eventually(look: Callable[[], T], what: str = "", seconds: float = PATIENCE_SECONDS) -> T:
-    deadline = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"never came true: {what or look}"
-        time.sleep(0.02)
-    return seen
-
-
-def supervisor(folder: Path, **more: Any) -> Supervisor:
-    values: dict[str, Any] = {
-        "slots": 2,
-        "cpu_only": True,
-        "address": "127.0.0.1:0",
-        "log_dir": folder / "log",
-        "launcher_options": ("--no-zygote", "--stop-seconds", "2", "--restart-pause-seconds", "0.05"),
-        "arbiter_options": ("--not-durable", "--heartbeat-seconds", "0.3"),
-        **more,
-    }
-    return Supervisor(folder / "state", **values)
 
 
 def app_file(folder: Path, name: str, *, iterations: int, seconds: float, searches: bool = False) -> Path:
@@ -133,14 +103,6 @@ def failed(made: Supervisor, arbiter: Client, name: str) -> None:
     for _, pid in live(made, masters=False):
         os.kill(pid, signal.SIGCONT)  # it hears that it is to leave, and saves
     eventually(lambda: not live(made, masters=False), "the worker leaves")
-
-
-def ready(arbiter: Client) -> bool:
-    """Whether the arbiter is there and has its machine."""
-    try:
-        return arbiter.health().ready
-    except UnreachableError:
-        return False
 
 
 def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Callable[..., str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.appmaster.serving_lab import supervisor
 
 from eunomia.contract.decisions import Fault
 from eunomia.errors import UnreachableError
@@ -13,7 +14,6 @@ from eunomia.journal.journal import read_journal
 from eunomia.units import Stage
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.service.watchdog import HUNG_FILE, Watchdog
-from eunomia_appmaster.supervisor import Supervisor
 
 HERE = Path(__file__).parent
 ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "plugins", "appmaster", "hpo_adapters"))
@@ -71,13 +71,10 @@ def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", ROOTS)
     monkeypatch.setenv("EUNOMIA_PLUGIN_PATH", str(work / "tired.py"))
     with (
-        Supervisor(
-            tmp_path / "state",
+        supervisor(
+            tmp_path,
             policy="tired",
             settings=["rounds.faults_allowed=1", "rounds.suspend_grace=1s"],
-            address="127.0.0.1:0",
-            slots=2,
-            cpu_only=True,
             log_dir=tmp_path,
             arbiter_options=["--step-limit-seconds", "8"],
             launcher_options=["--no-zygote"],

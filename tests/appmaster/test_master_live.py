@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.appmaster.serving_lab import supervisor
 
 from eunomia_appmaster.client import Client
-from eunomia_appmaster.supervisor import Supervisor
 
 HERE = Path(__file__).parent
 SEARCH = """
@@ -47,11 +47,17 @@ def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypa
     (work / "gang.toml").write_text(GANG)
     monkeypatch.chdir(work)
     monkeypatch.setenv("PYTHONPATH", ROOTS)
-    options = {"address": "127.0.0.1:0", "slots": 2, "cpu_only": True, "launcher_options": ["--no-zygote"]}
     # Long enough for a worker to start and a bid to come on a slow machine; a round ends when all have bid.
     settings = ["rounds.lease=5s", "rounds.bid_deadline=20s"]
     with (
-        Supervisor(tmp_path / "state", policy="demo", settings=settings, log_dir=tmp_path, **options) as town,  # type: ignore[arg-type]
+        supervisor(
+            tmp_path,
+            policy="demo",
+            settings=settings,
+            log_dir=tmp_path,
+            launcher_options=["--no-zygote"],
+            arbiter_options=(),
+        ) as town,
         Client(town.address, token_file=town.token_file) as client,
     ):
         apps = tmp_path / "state" / "apps"

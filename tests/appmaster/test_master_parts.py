@@ -9,7 +9,7 @@ import pytest
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
-from eunomia_appmaster.master.endings import Outcome, judge
+from eunomia_appmaster.master.endings import GangOutcome, judge
 from eunomia_appmaster.master.files import ActivityLog, StateError, read_state, write_state, write_trials
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
@@ -34,24 +34,24 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
 @pytest.mark.parametrize(
     ("statuses", "order", "step", "outcome"),
     [
-        ([gone(0)], "", 10, Outcome.FINISHED),
-        ([gone(0)], "paused", 10, Outcome.FINISHED),
-        ([gone(0, hello=False)], "paused", 10, Outcome.SUSPENDED),
-        ([gone(75)], "", 96, Outcome.AT_RUNG),
-        ([gone(75)], "its lease was revoked", 96, Outcome.AT_RUNG),
-        ([gone(75)], "its lease was revoked", 95, Outcome.SUSPENDED),
-        ([gone(75, stop_reason="the lease ended")], "", 10, Outcome.SUSPENDED),
-        ([gone(75)], "", 10, Outcome.ODD),
-        ([gone(1)], "", 10, Outcome.FAILED),
-        ([gone(1, stop_reason="the lease ended")], "", 10, Outcome.SUSPENDED),
-        ([gone(signal=9)], "", 96, Outcome.FAILED),
-        ([gone(signal=9, killed=True, stop_reason="the lease ended")], "", 96, Outcome.SUSPENDED),
-        ([gone()], "", 10, Outcome.FAILED),
-        ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, Outcome.FAILED),
-        ([gone(75), gone(0)], "", 96, Outcome.AT_RUNG),
+        ([gone(0)], "", 10, GangOutcome.FINISHED),
+        ([gone(0)], "paused", 10, GangOutcome.FINISHED),
+        ([gone(0, hello=False)], "paused", 10, GangOutcome.SUSPENDED),
+        ([gone(75)], "", 96, GangOutcome.AT_RUNG),
+        ([gone(75)], "its lease was revoked", 96, GangOutcome.AT_RUNG),
+        ([gone(75)], "its lease was revoked", 95, GangOutcome.SUSPENDED),
+        ([gone(75, stop_reason="the lease ended")], "", 10, GangOutcome.SUSPENDED),
+        ([gone(75)], "", 10, GangOutcome.ODD),
+        ([gone(1)], "", 10, GangOutcome.FAILED),
+        ([gone(1, stop_reason="the lease ended")], "", 10, GangOutcome.SUSPENDED),
+        ([gone(signal=9)], "", 96, GangOutcome.FAILED),
+        ([gone(signal=9, killed=True, stop_reason="the lease ended")], "", 96, GangOutcome.SUSPENDED),
+        ([gone()], "", 10, GangOutcome.FAILED),
+        ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, GangOutcome.FAILED),
+        ([gone(75), gone(0)], "", 96, GangOutcome.AT_RUNG),
     ],
 )
-def test_endings(statuses: list[ContainerStatus], order: str, step: int, outcome: Outcome) -> None:
+def test_endings(statuses: list[ContainerStatus], order: str, step: int, outcome: GangOutcome) -> None:
     assert judge(statuses, order=order, stop_at=96, step=step).outcome is outcome
 
 

@@ -5,63 +5,20 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import SCRIPT, client, eventually, supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError
-from eunomia_appmaster import Client, local_machine
+from eunomia_appmaster import local_machine
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.launcher.numbering import numbered
-from eunomia_appmaster.supervisor import Supervisor
 
-ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
-PATIENCE_SECONDS = 90.0
-T = TypeVar("T")
-SCRIPT = """
-import os, signal, sys, time
-signal.signal(15, lambda *_: sys.exit(75))
-print("up", flush=True)
-while not os.path.exists("end"):
-    time.sleep(0.02)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children find the packages as this process does, and no other arbiter."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
-    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def eventually(look: Callable[[], T], what: str = "") -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"never came true: {what or look}"
-        time.sleep(0.05)
-    return seen
-
-
-def serving(folder: Path, slots: int) -> Supervisor:
-    return Supervisor(
-        folder / "state",
-        slots=slots,
-        cpu_only=True,
-        address="127.0.0.1:0",
-        log_dir=folder / "log",
-        launcher_options=("--no-zygote", "--stop-seconds", "2"),
-        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
-    )
-
-
-def client(made: Supervisor) -> Client:
-    return Client(made.address, token_file=made.token_file)
+_floors = serving_lab.floors
 
 
 def app_file(folder: Path, name: str, slots: int) -> Path:
@@ -83,11 +40,11 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
-    with serving(tmp_path, 4) as made, client(made) as arbiter:
+    with supervisor(tmp_path, slots=4) as made, client(made) as arbiter:
         arbiter.submit(app_file(tmp_path, "wide", 4))
         eventually(lambda: arbiter.app("wide").slots == 4)
         assert not arbiter.health().missing_slots
-    with serving(tmp_path, 3) as made, client(made) as arbiter:
+    with supervisor(tmp_path, slots=3) as made, client(made) as arbiter:
         arbiter.submit(app_file(tmp_path, "narrow", 1))
         eventually(lambda: arbiter.app("narrow").slots == 1)
         (missing,) = arbiter.health().missing_slots
@@ -111,7 +68,7 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
         (tmp_path / "end").touch()
         eventually(lambda: arbiter.app("narrow").state == "finished")
         (tmp_path / "end").unlink()
-    with serving(tmp_path, 4) as made, client(made) as arbiter:
+    with supervisor(tmp_path, slots=4) as made, client(made) as arbiter:
         eventually(lambda: arbiter.app("wide").slots == 4)
         assert not arbiter.health().missing_slots
         (tmp_path / "end").touch()
@@ -120,7 +77,7 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
 
 
 def test_a_launcher_that_comes_back_with_fewer_slots_leaves_the_others_at_work(tmp_path: Path) -> None:
-    with serving(tmp_path, 3) as made, client(made) as arbiter:
+    with supervisor(tmp_path, slots=3) as made, client(made) as arbiter:
         apps = [arbiter.submit(app_file(tmp_path, f"ana{number}", 1)).name for number in range(3)]
         eventually(lambda: all(arbiter.app(name).slots == 1 for name in apps))
         assert made.launcher is not None

@@ -6,57 +6,25 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import SCRIPT, eventually, supervisor
 
 from eunomia_appmaster import Client
 from eunomia_appmaster.supervisor import Supervisor
 
-ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+_floors = serving_lab.floors
+
 PATIENCE_SECONDS = 90.0
-T = TypeVar("T")
-SCRIPT = """
-import os, signal, sys, time
-signal.signal(15, lambda *_: sys.exit(75))
-print("up", flush=True)
-while not os.path.exists("end"):
-    time.sleep(0.02)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children find the packages as this process does, and no other arbiter."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
-    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def eventually(look: Callable[[], T], what: str = "") -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"never came true: {what or look}"
-        time.sleep(0.05)
-    return seen
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Supervisor]:
-    with Supervisor(
-        tmp_path / "state",
-        slots=2,
-        cpu_only=True,
-        address="127.0.0.1:0",
-        log_dir=tmp_path / "log",
-        launcher_options=("--no-zygote", "--stop-seconds", "2"),
-        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
-    ) as supervisor:
-        yield supervisor
+    with supervisor(tmp_path) as started:
+        yield started
 
 
 def second(made: Supervisor, state: Path, *more: str) -> list[str]:

@@ -33,7 +33,7 @@ from eunomia_appmaster.master.wire import cluster_of, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service.app_record import App, read_app
-from eunomia_appmaster.service.apps import Apps, in_order
+from eunomia_appmaster.service.apps import SubmittedApps, in_order
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import _speaks_of
 from eunomia_appmaster.service.ended_apps import EndedApps
@@ -288,7 +288,7 @@ def test_records_of_apps_come_back_from_their_notes(tmp_path: Path) -> None:
     app.ended_jobs["a/1"] = "failed"
     app.end("failed", "no", 9.0)
     app.end("finished", "", 10.0)
-    apps = Apps(tmp_path, {"a": read_app("a", app.note().value)})
+    apps = SubmittedApps(tmp_path, {"a": read_app("a", app.note().value)})
     assert apps.get("a") == app
     assert (app.state, app.why, app.ended_at, app.standing["best"]) == ("failed", "no", 9.0, None)
     assert not apps.live
@@ -308,7 +308,7 @@ def test_of_the_apps_that_are_over_only_the_last_stay_in_memory(tmp_path: Path) 
                 app.end("finished", "", 100.0 - number)  # the first to come end last
             apps.append(app)
         journal.note(*(app.note() for app in apps))
-        made = Apps(tmp_path / "apps", apps_of(journal), keep=2, archive=EndedApps(journal.path))
+        made = SubmittedApps(tmp_path / "apps", apps_of(journal), keep=2, archive=EndedApps(journal.path))
         assert [app.name for app in made] == ["a0", "a1", "a2"]
         assert made.get("a5") == apps[5]
         assert made.get("a6") is None
@@ -317,7 +317,7 @@ def test_of_the_apps_that_are_over_only_the_last_stay_in_memory(tmp_path: Path) 
         assert made.unique("a5") == "a5-2"
         assert in_order((*made.archived(), *made)) == apps
         (tmp_path / "apps" / ".a5.new").mkdir(parents=True)
-        Apps(tmp_path / "apps", apps_of(journal), keep=0)
+        SubmittedApps(tmp_path / "apps", apps_of(journal), keep=0)
         assert (tmp_path / "apps" / "a5").is_dir()  # what was begun is finished for apps that are forgotten, too
     with pytest.raises(InputError, match="apps that are kept must be 0 or more, but got -1"):
-        Apps(tmp_path / "apps", {}, keep=-1)
+        SubmittedApps(tmp_path / "apps", {}, keep=-1)

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import grpc
 import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import SCRIPT, client, eventually, ready, supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError, InputErrors, UnreachableError
@@ -24,23 +24,18 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.supervisor import Child, Supervisor
 
-ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+_floors = serving_lab.floors
+
 PATIENCE_SECONDS = 90.0
-T = TypeVar("T")
-SCRIPT = """
-import os, signal, sys, time
-signal.signal(15, lambda *_: sys.exit(75))
-print("up", os.environ["EUNOMIA_JOB"], flush=True)
-print("careful", file=sys.stderr, flush=True)
-while not os.path.exists("end"):
-    time.sleep(0.02)
-"""
 SLOW = """
 import time
 from eunomia import hookimpl
 from eunomia.contract.contracts import Contract
 from eunomia.units import Stage
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import SCRIPT, client, eventually, ready, supervisor
+
+_floors = serving_lab.floors
 
 class Slow:
     name = "slow"
@@ -53,52 +48,11 @@ class Slow:
 """
 
 
-@pytest.fixture(autouse=True)
-def _floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children find the packages as this process does, and no other arbiter."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
-    for name in ("EUNOMIA_ADDRESS", "EUNOMIA_TOKEN_FILE", "EUNOMIA_STATE_DIR", "EUNOMIA_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def eventually(look: Callable[[], T], what: str = "") -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"never came true: {what or look}"
-        time.sleep(0.05)
-    return seen
-
-
 def work(folder: Path, name: str = "ana", slots: str = "2") -> Path:
     (folder / "train.py").write_text(SCRIPT)
     file = folder / f"{name}.toml"
     file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "python train.py"\nslots = {slots}\n')
     return file
-
-
-def supervisor(folder: Path, **more: Any) -> Supervisor:
-    values: dict[str, Any] = {
-        "slots": 2,
-        "cpu_only": True,
-        "address": "127.0.0.1:0",
-        "log_dir": folder / "log",
-        "launcher_options": ("--no-zygote", "--stop-seconds", "2"),
-        "arbiter_options": ("--not-durable", "--heartbeat-seconds", "0.3"),
-        **more,
-    }
-    return Supervisor(folder / "state", **values)
-
-
-def client(made: Supervisor) -> Client:
-    return Client(made.address, token_file=made.token_file)
-
-
-def ready(arbiter: Client) -> bool:
-    """Whether the arbiter is there and has its machine."""
-    try:
-        return arbiter.health().ready
-    except UnreachableError:
-        return False
 
 
 def kill(pid: int | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.appmaster.serving_lab import eventually, supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError, UnreachableError
@@ -140,16 +141,7 @@ def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path
     file = tmp_path / "ana.toml"
     file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
     other = make(tmp_path / "other")
-    with Supervisor(
-        tmp_path / "state",
-        slots=1,
-        cpu_only=True,
-        address="0.0.0.0:0",
-        certificates=make(tmp_path / "tls"),
-        log_dir=tmp_path / "log",
-        launcher_options=("--no-zygote", "--stop-seconds", "2"),
-        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
-    ) as made:
+    with supervisor(tmp_path, slots=1, address="0.0.0.0:0", certificates=make(tmp_path / "tls")) as made:
         assert made.address.startswith("localhost:")
         modes = {path.name: path.stat().st_mode & 0o777 for path in made.run_dir.iterdir()}
         assert modes == dict.fromkeys(("address", "ca.pem", "token", "launcher.token"), 0o600)
@@ -202,17 +194,12 @@ def _shown(address: str) -> bytes:
 def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused(tmp_path: Path) -> None:
     files = make(tmp_path / "tls")
     log_dir = tmp_path / "log"
-    options = {"slots": 1, "cpu_only": True, "address": "0.0.0.0:0", "certificates": files, "log_dir": log_dir}
+    metered = ("--not-durable", "--metrics", "127.0.0.1:0")
 
     def said(event: str) -> int:
         return (log_dir / "arbiter.log").read_text().count(event)
 
-    with Supervisor(
-        tmp_path / "state",
-        arbiter_options=("--not-durable", "--metrics", "127.0.0.1:0"),
-        launcher_options=("--no-zygote",),
-        **options,  # type: ignore[arg-type]
-    ) as made:
+    with supervisor(tmp_path, slots=1, address="0.0.0.0:0", certificates=files, arbiter_options=metered) as made:
         assert made.arbiter is not None
         metrics = (made.run_dir / "metrics").read_text().strip()
         before, pid = _shown(made.address), made.arbiter.pid
@@ -220,13 +207,13 @@ def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused
             assert client.health().ready
             shutil.copy(make(tmp_path / "other").key, files.key)  # of another certificate
             made.reload()
-            _eventually(lambda: said("certificates.refused") == 1)
+            eventually(lambda: said("certificates.refused") == 1)
             assert "must be of the key beside it" in (log_dir / "arbiter.log").read_text()
             assert _shown(made.address) == _shown(metrics) == before
             for name in ("cert", "key", "ca"):
                 shutil.copy(getattr(Certificates.inside(tmp_path / "other"), name), getattr(files, name))
             made.reload()
-            _eventually(lambda: said("certificates.reloaded") == 1)
+            eventually(lambda: said("certificates.reloaded") == 1)
             new = files.cert.read_bytes()
             assert new != before
             assert _shown(made.address).strip() == _shown(metrics).strip() == new.strip()
@@ -234,13 +221,6 @@ def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused
         with Client(token_file=made.token_file) as client:
             assert client.health().ready  # by the new CA beside the address
         assert (made.arbiter.pid, made.arbiter.restarts) == (pid, 0)
-
-
-def _eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120.0
-    while not look():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.1)
 
 
 def test_serve_hands_sighup_on() -> None:

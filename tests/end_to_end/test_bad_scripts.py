@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.appmaster.serving_lab import supervisor
 from tests.appmaster.test_profiler_bars import event, framed
 
 from eunomia.journal.journal import read_journal
 from eunomia_appmaster import Client
-from eunomia_appmaster.supervisor import Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
@@ -106,16 +106,7 @@ def test_a_machine_full_of_bad_scripts_serves_the_good_one(tmp_path: Path) -> No
         app(tmp_path, "flawed", flawed, "{log_dir}", metric="loss"),
         app(tmp_path, "good", GOOD),
     ]
-    made = Supervisor(
-        tmp_path / "state",
-        settings=("rounds.lease=2s", "rounds.suspend_grace=1s"),
-        slots=3,
-        cpu_only=True,
-        address="127.0.0.1:0",
-        log_dir=tmp_path / "log",
-        launcher_options=("--no-zygote", "--stop-seconds", "2"),
-        arbiter_options=("--not-durable", "--heartbeat-seconds", "0.3"),
-    )
+    made = supervisor(tmp_path, slots=3, settings=("rounds.lease=2s", "rounds.suspend_grace=1s"))
     with made, Client(made.address, token_file=made.token_file) as client:
         for file in files:
             client.submit(file)

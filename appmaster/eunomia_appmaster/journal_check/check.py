@@ -7,7 +7,7 @@ from pathlib import Path
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.containers import EPOCHS, Files, check_alone, read_containers, read_epochs
 from eunomia_appmaster.journal_check.findings import Finding, Report, Rule
-from eunomia_appmaster.journal_check.reading import Rows, Saved, Step, is_held
+from eunomia_appmaster.journal_check.reading import JournalStep, Rows, Saved, is_held
 from eunomia_appmaster.journal_check.saved import begin_from, compare
 from eunomia_appmaster.journal_check.slots import Slots
 from eunomia_appmaster.journal_check.work import Work
@@ -72,7 +72,7 @@ class _Check:
     cluster: Cluster
     files: Files
     report: Report
-    _before: Step | None = None
+    _before: JournalStep | None = None
     _offer: int | None = None
     _first_epoch: int = 0
     _saved: list[Saved] = field(default_factory=list)
@@ -113,7 +113,7 @@ class _Check:
             self._before = step
             self.report.steps += 1
 
-    def _begin(self, step: Step, slots: Slots, work: Work) -> bool:
+    def _begin(self, step: JournalStep, slots: Slots, work: Work) -> bool:
         """Whether the replay can begin with this step: the first one, or one that follows a saved state."""
         self.report.first_step = self.report.first_step or step.number
         if step.number == 1:
@@ -128,7 +128,7 @@ class _Check:
         self.report.remarks.append(f"steps up to {before.after_step} are not there: checked from its checkpoint on")
         return True
 
-    def _check_sequence(self, step: Step) -> None:
+    def _check_sequence(self, step: JournalStep) -> None:
         before, place = self._before, f"step {step.number}"
         if before is None:
             if step.number != self.rows.dropped() + 1 and step.number != 1:
@@ -145,7 +145,7 @@ class _Check:
             self._find(Rule.TIME_BACK, what, place, step)
         self.report.last_step = step.number
 
-    def _follow_offers(self, step: Step) -> None:
+    def _follow_offers(self, step: JournalStep) -> None:
         closed = step.decision.get("closed")
         if closed is not None:
             if closed != self._offer:
@@ -186,5 +186,5 @@ class _Check:
                 place = f"checkpoint after step {saved.after_step}"
                 self.report.tell(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place))
 
-    def _find(self, rule: Rule, what: str, place: str, step: Step) -> None:
+    def _find(self, rule: Rule, what: str, place: str, step: JournalStep) -> None:
         self.report.tell(Finding(rule=rule, what=what, place=place, at=(step.at,)))

@@ -28,7 +28,7 @@ ARCHIVED = ("id", "now", "at", "events", "decision", "uptime", "crc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class JournalStep:
     """A row of ``steps`` as plain values."""
 
     number: int
@@ -113,7 +113,7 @@ class Rows:
         """Returns the number of the last step dropped by retention; 0 if none was."""
         return max((last for _, last, file in self._segments() if file is None), default=0)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[JournalStep]:
         """Yield the steps in the order of their numbers, archived ones first; unreadable rows are findings."""
         try:
             for row in self._rows():
@@ -176,7 +176,7 @@ class Rows:
         except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
             self._unreadable(f"the segment up to step {last} cannot be read: {error}", path.name)
 
-    def _step(self, row: tuple[Any, ...]) -> Step | None:
+    def _step(self, row: tuple[Any, ...]) -> JournalStep | None:
         *columns, crc, archived = row
         number, now, at, events, decision, _ = columns
         place = f"step {number}"
@@ -185,7 +185,7 @@ class Rows:
             if not (crc == _sum(columns) or (before and (archived or self.version < 3))):
                 self._unreadable("the row is not as it was written", place)
             decided = json.loads(decision)
-            return Step(
+            return JournalStep(
                 number=int(number),
                 now=float(now),
                 at=float(at),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
-from eunomia_appmaster.journal_check.reading import Saved, Step
+from eunomia_appmaster.journal_check.reading import JournalStep, Saved
 from eunomia_appmaster.journal_check.slots import Hold, Slots
 from eunomia_appmaster.journal_check.work import Work
 
@@ -32,7 +32,7 @@ class Columns:
         return cls(*(list(map(int, columns[name])) for name in ("lease", "epoch", "state", "successor")))
 
 
-def compare(saved: Saved, step: Step, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
+def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
     """Compare a saved state with the replay up to its step; ``offer``: the open one."""
     place = f"checkpoint after step {saved.after_step}"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
-from eunomia_appmaster.journal_check.reading import Step
+from eunomia_appmaster.journal_check.reading import JournalStep
 from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
@@ -68,7 +68,7 @@ class Slots:
         """Leases that there are."""
         return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
 
-    def take(self, step: Step) -> None:
+    def take(self, step: JournalStep) -> None:
         """Replay one step; ``work`` has replayed it already."""
         self._place, self._at, self._number = f"step {step.number}", step.at, step.number
         events = step.events

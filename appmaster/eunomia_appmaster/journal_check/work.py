@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
-from eunomia_appmaster.journal_check.reading import Step
+from eunomia_appmaster.journal_check.reading import JournalStep
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Work:
     _place: str = ""
     _at: float = 0.0
 
-    def take(self, step: Step) -> None:
+    def take(self, step: JournalStep) -> None:
         """Replay one step."""
         self._place, self._at = f"step {step.number}", step.at
         for event in step.events:
@@ -51,7 +51,7 @@ class Work:
                 sizes = int(event.get("least", 1)), int(event.get("most", 1))
                 self._jobs.setdefault(str(event["job"]), (str(event["app"]), *sizes))
 
-    def check_divisions(self, step: Step, holders: dict[int, str]) -> None:
+    def check_divisions(self, step: JournalStep, holders: dict[int, str]) -> None:
         """Check the divisions of tuners against sizes and holders; ``holders``: the app of each held slot."""
         refused = [str(fault.get("what", "")) for fault in step.decision.get("faults", ()) if not fault.get("stage")]
         for event in step.events:

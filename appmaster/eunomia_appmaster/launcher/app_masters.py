@@ -10,7 +10,7 @@ import structlog
 from google.protobuf import json_format
 
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
-from eunomia_appmaster.launcher.containers import Command, Containers
+from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
@@ -34,7 +34,7 @@ MOST_ENDED = 1000
 it was away."""
 
 
-class AppMaster:
+class AppMasterRecord:
     """One app's master over all its attempts; its record survives the launcher.
 
     Attributes:
@@ -83,7 +83,7 @@ class AppMaster:
         self._path.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: Path) -> "AppMaster | None":
+    def load(cls, path: Path) -> "AppMasterRecord | None":
         """Read the record, if there is one."""
         record = read_json(path)
         if record is None:
@@ -113,10 +113,10 @@ class AppMasters:
         self._containers = containers
         self._arbiter = arbiter
         self._pause_seconds = pause_seconds
-        self._all: dict[str, AppMaster] = {}
+        self._all: dict[str, AppMasterRecord] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
-    def __iter__(self) -> Iterator[AppMaster]:
+    def __iter__(self) -> Iterator[AppMasterRecord]:
         return iter(self._all.values())
 
     def start(self, order: pb.AppMasterOrder) -> None:
@@ -130,7 +130,7 @@ class AppMasters:
         kept.CopyFrom(order)
         kept.ClearField("token")
         status = pb.AppMasterStatus(app=order.app, attempt=order.attempt)
-        master = AppMaster(kept, status, 0, self._node.folder / "app_masters" / f"{order.app}.json")
+        master = AppMasterRecord(kept, status, 0, self._node.folder / "app_masters" / f"{order.app}.json")
         # An earlier launcher may have begun it and recorded nothing else.
         master.container = self._containers.get(_container_id(status))
         self._all[order.app] = master
@@ -159,7 +159,7 @@ class AppMasters:
     def adopt(self) -> None:
         """Take over the app masters that an earlier launcher left; their containers are adopted already."""
         for path in sorted((self._node.folder / "app_masters").glob("*.json")):
-            master = AppMaster.load(path)
+            master = AppMasterRecord.load(path)
             if master is None:
                 continue
             self._all[master.order.app] = master
@@ -169,7 +169,7 @@ class AppMasters:
             self._find_container(master)
             self._begin(master)
 
-    def _find_container(self, master: AppMaster) -> None:
+    def _find_container(self, master: AppMasterRecord) -> None:
         """Find the container of its last attempt, which may have begun after the record was written."""
         status = master.status
         if status.state != pb.APP_MASTER_BACKING_OFF:
@@ -183,12 +183,12 @@ class AppMasters:
         master.restarts += 1
         status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
-    def _begin(self, master: AppMaster) -> None:
+    def _begin(self, master: AppMasterRecord) -> None:
         life = asyncio.create_task(self._live(master))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
 
-    async def _live(self, master: AppMaster) -> None:
+    async def _live(self, master: AppMasterRecord) -> None:
         """Run attempt after attempt until one is the last."""
         if master.status.state == pb.APP_MASTER_BACKING_OFF:  # adopted in a pause
             await self._pause(master)
@@ -211,7 +211,7 @@ class AppMasters:
             self._containers.advances.pop(master.order.app, None)
             master.drop()
 
-    async def _attempt(self, master: AppMaster) -> None:
+    async def _attempt(self, master: AppMasterRecord) -> None:
         """Run one attempt to its end; one that cannot be started has ended."""
         advances = self._containers.advances[master.order.app]
         try:
@@ -237,13 +237,13 @@ class AppMasters:
         went_further = self._containers.advances[master.order.app] > advances
         master.judge(container.status.ended_at - began, went_further=went_further)
 
-    def _note_end(self, master: AppMaster, ended: pb.ContainerStatus) -> None:
+    def _note_end(self, master: AppMasterRecord, ended: pb.ContainerStatus) -> None:
         master.status.pid = 0
         master.status.exit.CopyFrom(ended.exit)
         master.status.ended_at = ended.ended_at
         master.status.diagnostics = ended.diagnostics
 
-    async def _pause(self, master: AppMaster) -> None:
+    async def _pause(self, master: AppMasterRecord) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(master.stopped.wait(), master.pause_seconds(self._pause_seconds))
         if not master.stopped.is_set():
@@ -251,7 +251,7 @@ class AppMasters:
             master.status.attempt += 1
             master.status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
-    def _changed(self, master: AppMaster, state: "pb.AppMasterState.ValueType") -> None:
+    def _changed(self, master: AppMasterRecord, state: "pb.AppMasterState.ValueType") -> None:
         master.status.state = state
         master.status.version = self._containers.news.tell()
         try:
@@ -259,7 +259,7 @@ class AppMasters:
         except OSError as error:  # a full disk must not keep its end from being reported
             log.error("app_master.not_saved", app=master.order.app, error=str(error))
 
-    def _launch(self, master: AppMaster) -> Container:
+    def _launch(self, master: AppMasterRecord) -> Container:
         order, attempt = master.order, master.status.attempt
         app_folder = self._node.app_folder(order.app)
         env = {**base_environment(), **order.env, **self._own_environment(order.app, attempt)}
@@ -268,7 +268,7 @@ class AppMasters:
         )
         container = Container(status, self._folder(order.app) / str(attempt), system=self._node.system)
         env[MARK] = container.mark
-        command = Command(
+        command = ContainerCommand(
             argv=(interpreter(order.command[0], env), *order.command[1:]),
             cwd=order.folder or str(app_folder),
             env=env,

@@ -43,7 +43,7 @@ _STUCK_SECONDS = 5.0  # from the last process of a killed container to its sheph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ContainerCommand:
     """What a container runs; ``argv[0]`` is resolved, paths are absolute, ``env`` is complete."""
 
     argv: tuple[str, ...]
@@ -91,7 +91,7 @@ class Containers:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def launch(self, container: Container, command: Command) -> None:
+    def launch(self, container: Container, command: ContainerCommand) -> None:
         """Write the container's files and start it; its status shows the outcome.
 
         Raises:
@@ -110,7 +110,7 @@ class Containers:
         self._changed(container, pb.NEW)
         self._spawn_task(self._run(container, command))
 
-    async def _run(self, container: Container, command: Command) -> None:
+    async def _run(self, container: Container, command: ContainerCommand) -> None:
         try:
             if container.orders is not None:
                 await container.orders.serve()
@@ -121,7 +121,7 @@ class Containers:
             container.status.diagnostics = f"its start failed: {error}"
         await self._finish(container)
 
-    async def _spawn(self, container: Container, command: Command) -> bool:
+    async def _spawn(self, container: Container, command: ContainerCommand) -> bool:
         """Start a worker by fork or exec; returns whether one started."""
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
         fork = command.may_fork and await self._zygote.ready(self._zygote_wait_seconds)
@@ -134,7 +134,7 @@ class Containers:
             return container.read_worker()
         return await self._start_shepherd(container, command, forked=False)
 
-    async def _start_shepherd(self, container: Container, command: Command, *, forked: bool) -> bool:
+    async def _start_shepherd(self, container: Container, command: ContainerCommand, *, forked: bool) -> bool:
         start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": forked}
         write_json(container.folder / START, {**start, "stdout": command.stdout, "stderr": command.stderr})
         report, write_end = os.pipe()

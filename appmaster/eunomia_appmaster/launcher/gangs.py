@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import Container
-from eunomia_appmaster.launcher.containers import Command, Containers
+from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.processes import MARK
@@ -152,7 +152,7 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
     for local_rank, container in enumerate(new):
         env = environment(request, node, container, local_rank, master_port)
         argv = (interpreter(request.command[0], env), *request.command[1:])
-        command = Command(
+        command = ContainerCommand(
             argv=argv,
             cwd=request.working_folder,
             env=env,

@@ -11,12 +11,12 @@ import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
-from eunomia.units import JobId
+from eunomia_appmaster.master.app_jobs import AppJobs
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
-from eunomia_appmaster.master.endings import Ending, Outcome, has_failed, judge, last_line
+from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.master.logs import JobLogs, Seen, never_logged
+from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.outbox import Life, ReleaseReport
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
@@ -28,7 +28,7 @@ from eunomia_appmaster.runtimes.runtime import (
     RuntimeAwayError,
     SlotBusyError,
 )
-from eunomia_appmaster.tuner import Action, Run, Tuner
+from eunomia_appmaster.tuner import Action, TrialRun, Tuner
 
 log = structlog.get_logger()
 
@@ -47,71 +47,24 @@ UNTOLD_EXITS = 1
 """Exits with code 75 without an order, before they count as failures."""
 
 
-class Conductor:
-    """Runs an app's jobs."""
+class Conductor(AppJobs):
+    """Runs an app's jobs.
+
+    Args:
+        around: the jobs' environment.
+        tuner: of the search.
+        jobs: of an earlier attempt of the app master.
+    """
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
-        self._around = around
-        self.tuner = tuner
-        self.jobs = {job.number: job for job in jobs}
-        self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
+        super().__init__(around, tuner, jobs)
         self.gangs = Gangs(around, self.jobs.values())
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
         self.slowdowns: dict[int, Slowdown] = {}
         """Measured S by locality, by trial."""
-        self.new_jobs: list[int] = []
-        """Jobs not yet reported to the arbiter; the reporter empties it."""
-        self.last = ""
-        """The last event, shown to users."""
-        self._logs: dict[int, JobLogs] = {}
         self._widening = Widening()
         self._idle_since: dict[int, float] = {}
-
-    # -- jobs
-
-    def add_new_trials(self) -> None:
-        """Make a job of each trial that the tuner has added."""
-        for trial in self.tuner.trials():
-            if trial.number not in self.jobs:
-                self.jobs[trial.number] = Job(
-                    number=trial.number,
-                    parameters=dict(trial.parameters),
-                    seed=trial.seed,
-                    rung=self.tuner.rung(trial.number),
-                )
-                self.new_jobs.append(trial.number)
-
-    def id_of(self, number: int) -> JobId:
-        """Return a job's id: ``app/number``."""
-        return JobId(f"{self._around.app}/{number}")
-
-    def done(self) -> dict[int, float]:
-        """Return iterations done by trial."""
-        return {number: float(job.step) for number, job in self.jobs.items()}
-
-    def logs(self, number: int) -> JobLogs:
-        """Return the reader of a job's event files."""
-        if number not in self._logs:
-            folder = self._around.app_dir / str(number) / "logs"
-            self._logs[number] = JobLogs(
-                self.id_of(number), folder, self._around.file.search.metric, adopted=number in self._adopted
-            )
-        return self._logs[number]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing runs and nothing will."""
-        return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
-
-    def failure(self) -> str | None:
-        """Return why the app failed: all its jobs failed, or none has a metric that its tuner could compare."""
-        failed = [job for job in self.jobs.values() if job.state is JobState.FAILED]
-        if failed and len(failed) == len(self.jobs):
-            return failed[0].why if len(failed) == 1 else f"all {len(failed)} jobs failed; the last: {failed[-1].why}"
-        if self.tuner.needs_metric and self.tuner.best() is None:
-            return f'metric "{self._around.file.search.metric}" must be finite in some trial, but was so in none'
-        return None
 
     # -- input
 
@@ -197,7 +150,7 @@ class Conductor:
             if action is not Action.CONTINUE:
                 self._stop(job, f"its tuner says {action.value}", now)
 
-    def _count_by_logs(self, job: Job, gang: Gang, seen: Seen, now: float) -> None:
+    def _count_by_logs(self, job: Job, gang: Gang, seen: NewPoints, now: float) -> None:
         """Take the progress of a script without the helper from its logged steps."""
         if seen.first_step is not None and gang.from_step == 0 and seen.first_step <= job.step and job.incarnation > 1:
             job.lost += job.step - seen.first_step
@@ -224,13 +177,13 @@ class Conductor:
             step=job.step, why=ending.why or None,
         )  # fmt: skip
         self.gangs.drop(job)
-        if ending.outcome is Outcome.FINISHED:
+        if ending.outcome is GangOutcome.FINISHED:
             self._finish(job, gang, now)
-        elif ending.outcome is Outcome.AT_RUNG:
+        elif ending.outcome is GangOutcome.AT_RUNG:
             self._pause_at_rung(job, gang, now)
-        elif ending.outcome is Outcome.SUSPENDED:
+        elif ending.outcome is GangOutcome.SUSPENDED:
             self._suspended(job, gang, now)
-        elif ending.outcome is Outcome.ODD and job.odd_exits < UNTOLD_EXITS:
+        elif ending.outcome is GangOutcome.ODD and job.odd_exits < UNTOLD_EXITS:
             job.odd_exits += 1
             self._suspended(job, gang, now)
         else:
@@ -290,25 +243,6 @@ class Conductor:
         self._around.outbox.put("lives", Life(what="failed", why=why), key=self.id_of(job.number))
         self.tuner.on_failed(job.number)
 
-    def _explained(self, job: Job, ending: Ending) -> str:
-        errors = self._around.app_dir / str(job.number) / "stderr.log"
-        try:
-            with errors.open("rb") as file:
-                file.seek(max(errors.stat().st_size - 4096, 0))
-                line = last_line(file.read().decode("utf-8", "replace"))
-        except OSError:
-            line = ""
-        return f"{ending.why}: {line}" if line and ending.outcome is Outcome.FAILED else ending.why
-
-    def _never_logged(self, job: Job) -> str:
-        return never_logged(self._around.file.search.metric or "", self.id_of(job.number), self.logs(job.number).tags())
-
-    def _final_metric(self, job: Job, until: int | None) -> float | None:
-        point = self.logs(job.number).last(until) or self.logs(job.number).last()
-        if point is not None:
-            job.metric = point.value
-        return None if point is None else point.value
-
     def _close_ended(self, now: float) -> None:
         """Apply the tuner's decisions: trials that it added, ended or promoted."""
         self.add_new_trials()
@@ -327,7 +261,7 @@ class Conductor:
         self._note("stopped", job, now, gpus)
         self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
 
-    def _resume(self, job: Job, run: Run, now: float) -> None:
+    def _resume(self, job: Job, run: TrialRun, now: float) -> None:
         job.state = JobState.WAITING
         rung = self.tuner.rung(job.number)
         if rung != job.rung:
@@ -336,10 +270,6 @@ class Conductor:
         goal = self.goal(run)
         life = Life(what="resumed", iterations=None if goal is None else float(goal))
         self._around.outbox.put("lives", life, key=self.id_of(job.number))
-
-    def goal(self, run: Run | None) -> int | None:
-        """Return the iteration at which a run ends: its rung, else the whole work; None: not known."""
-        return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
 
     # -- actions
 
@@ -366,13 +296,13 @@ class Conductor:
             if job.state is JobState.BACKING_OFF and now >= job.retry_at:
                 job.state = JobState.WAITING
 
-    def _move_rungs(self, runs: Mapping[int, Run]) -> None:
+    def _move_rungs(self, runs: Mapping[int, TrialRun]) -> None:
         for number, run in runs.items():
             gang = self.jobs[number].gang
             if gang is not None and gang.confirmed and gang.stop_at != run.stop_at and not gang.told:
                 self.gangs.move_rung(gang, run.stop_at)
 
-    def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
+    def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Stop jobs that the tuner paused. The launcher warns the workers on a lost slot, and its deadline counts."""
         for job in self.jobs.values():
             gang = job.gang
@@ -385,7 +315,9 @@ class Conductor:
             elif not set(gang.gpus) <= set(slots):
                 self._not_started(job, "its lease was revoked before it began")
 
-    def _desired(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> dict[int, tuple[int, ...]]:
+    def _desired(
+        self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float
+    ) -> dict[int, tuple[int, ...]]:
         """Return the GPUs of each job: its lease's, else a share of the free ones in the tuner's order."""
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
@@ -399,7 +331,7 @@ class Conductor:
         return desired | self._divided([run for run in runs.values() if run.trial not in named], busy, slots, now)
 
     def _divided(
-        self, runs: Sequence[Run], busy: set[int], slots: Mapping[int, Slot], now: float
+        self, runs: Sequence[TrialRun], busy: set[int], slots: Mapping[int, Slot], now: float
     ) -> dict[int, tuple[int, ...]]:
         """Divide the free GPUs of the app's own leases among the jobs; the rest may widen a running one."""
         here = [gpu for gpu, slot in slots.items() if slot.job is None and slot.node == self._around.node]
@@ -414,7 +346,7 @@ class Conductor:
         return divided
 
     def _follow_lease(
-        self, number: int, gpus: tuple[int, ...], runs: Mapping[int, Run], busy: set[int], now: float
+        self, number: int, gpus: tuple[int, ...], runs: Mapping[int, TrialRun], busy: set[int], now: float
     ) -> bool:
         """Return whether the job of a lease starts on it now; a gang on other slots gets an order to leave."""
         job = self.jobs.get(number)
@@ -426,7 +358,7 @@ class Conductor:
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
 
-    def _wish(self, run: Run) -> Wish | None:
+    def _wish(self, run: TrialRun) -> Wish | None:
         job = self.jobs[run.trial]
         gang = job.gang
         leaves = gang is not None and bool(gang.told)
@@ -436,7 +368,7 @@ class Conductor:
         runs_on = () if gang is None else gang.gpus
         return Wish(job=run.trial, least=run.least, most=run.most, runs_on=runs_on, slowdown=slowdown)
 
-    def _widen(self, left: Sequence[int], runs: Sequence[Run], cluster: Cluster, now: float) -> None:
+    def _widen(self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, now: float) -> None:
         """Stop the first running job that the free GPUs speed up enough; it then starts on all of them."""
         for run in runs:
             job, wish = self.jobs[run.trial], self._wish(run)
@@ -457,7 +389,7 @@ class Conductor:
 
     # -- gangs
 
-    def _start(self, job: Job, run: Run, slots: Sequence[Slot], now: float) -> None:
+    def _start(self, job: Job, run: TrialRun, slots: Sequence[Slot], now: float) -> None:
         try:
             gang = self.gangs.prepare(job, run, slots, self.cluster, now)
         except OSError as error:
@@ -495,7 +427,7 @@ class Conductor:
 
     # -- reports
 
-    def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, Run], now: float) -> None:
+    def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Give back slots that no job of the app has been able to use for a while."""
         busy = self.gangs.busy()
         if any(self._comes_back_soon(self.jobs[number], now) for number in runs):
@@ -516,7 +448,7 @@ class Conductor:
             self._around.outbox.put("releases", report, key=(lease, epoch, tuple(gpus)))
             self.slots.lose(gpus, epoch)
 
-    def _may_widen_soon(self, runs: Mapping[int, Run]) -> bool:
+    def _may_widen_soon(self, runs: Mapping[int, TrialRun]) -> bool:
         """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""
         return any(
             len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
@@ -526,8 +458,3 @@ class Conductor:
 
     def _comes_back_soon(self, job: Job, now: float) -> bool:
         return job.state is JobState.BACKING_OFF and job.retry_at - now < SOON_SECONDS
-
-    def _note(self, event: str, job: Job, now: float, slots: Sequence[int] = (), *, step: int | None = None) -> None:
-        gpus = slots or (job.gang.gpus if job.gang else ())
-        self._around.activity.note(event, job, now, slots=gpus, step=step)
-        self.last = f"{self.id_of(job.number)} {event} at {job.step if step is None else step}"

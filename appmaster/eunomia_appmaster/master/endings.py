@@ -7,7 +7,7 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
 
 
-class Outcome(Enum):
+class GangOutcome(Enum):
     """The outcome of an incarnation."""
 
     FINISHED = "finished"
@@ -24,7 +24,7 @@ class Outcome(Enum):
 class Ending:
     """The outcome, and the reason of a failure."""
 
-    outcome: Outcome
+    outcome: GangOutcome
     why: str = ""
 
 
@@ -51,15 +51,15 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     """
     ordered = bool(order) or any(status.stop_reason for status in statuses)
     if any(has_failed(status) for status in statuses):
-        return Ending(outcome=Outcome.FAILED, why=_why(statuses))
+        return Ending(outcome=GangOutcome.FAILED, why=_why(statuses))
     helped = any(status.hello for status in statuses)
     if all(status.finished for status in statuses) and (helped or not ordered):
-        return Ending(outcome=Outcome.FINISHED)
+        return Ending(outcome=GangOutcome.FINISHED)
     if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
-        return Ending(outcome=Outcome.AT_RUNG)
+        return Ending(outcome=GangOutcome.AT_RUNG)
     if ordered or any(status.killed for status in statuses):
-        return Ending(outcome=Outcome.SUSPENDED)
-    return Ending(outcome=Outcome.ODD, why="it exited with 75 without an order to leave")
+        return Ending(outcome=GangOutcome.SUSPENDED)
+    return Ending(outcome=GangOutcome.ODD, why="it exited with 75 without an order to leave")
 
 
 def _why(statuses: Sequence[ContainerStatus]) -> str:

@@ -25,7 +25,7 @@ from eunomia_appmaster.runtimes.runtime import (
     Runtime,
     RuntimeAwayError,
 )
-from eunomia_appmaster.tuner import Run
+from eunomia_appmaster.tuner import TrialRun
 
 log = structlog.get_logger()
 
@@ -103,7 +103,7 @@ class Gangs:
 
     # -- actions
 
-    def prepare(self, job: Job, run: Run, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
+    def prepare(self, job: Job, run: TrialRun, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
         """Create a job's next incarnation, and save it before the runtime is asked to start it.
 
         Raises:

@@ -27,7 +27,7 @@ class Point:
 
 
 @value
-class Seen:
+class NewPoints:
     """The result of one poll."""
 
     points: tuple[Point, ...]
@@ -54,7 +54,7 @@ class JobLogs:
         self._metric = metric
         self._adopted = adopted
 
-    def poll(self) -> Seen:
+    def poll(self) -> NewPoints:
         """Read the new points; the profiler's findings are logged, and reading goes on."""
         polled = self._logs.poll()
         for finding in polled.findings:
@@ -67,7 +67,7 @@ class JobLogs:
         found = polled.points.get(self._metric or "")
         points = () if found is None else tuple(map(_point, found.step.tolist(), found.value.tolist()))
         adopted, self._adopted = self._adopted, False
-        return Seen(
+        return NewPoints(
             points=points,
             last_step=max((int(column.max()) for column in steps), default=None),
             first_step=None if adopted else min((int(column.min()) for column in steps), default=None),

@@ -17,7 +17,7 @@ MOST_REQUESTS = 10_000
 """Most submissions that are recognized when they are repeated: the last ones."""
 
 
-class Apps:
+class SubmittedApps:
     """Apps by name, in order of submission: all that live, and those that ended last.
 
     Args:

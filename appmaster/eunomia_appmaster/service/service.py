@@ -26,7 +26,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.app_record import MASTER_ENDED, App
-from eunomia_appmaster.service.apps import Apps
+from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
@@ -91,7 +91,9 @@ class Service:
         self.tokens = Tokens(kept.secret)
         self._served_before = kept.profile
         self.nodes = Nodes(kept.layout, settings.node_silence, system=system)
-        self.apps = Apps(settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path))
+        self.apps = SubmittedApps(
+            settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
+        )
         self.sessions: dict[str, Session] = {}
         self.teller = Teller(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter, system=system)

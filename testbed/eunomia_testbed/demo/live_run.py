@@ -11,7 +11,7 @@ from typing import Self
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.supervisor import Supervisor
+from eunomia_appmaster.supervisor import Serving, Supervisor
 from eunomia_testbed.demo.apps_of_demo import AppSource
 from eunomia_testbed.demo.record import LiveRecord, News
 from eunomia_testbed.demo.tables import RhoSample
@@ -76,14 +76,16 @@ class LiveRun:
         self._client: Client | None = None
         self.supervisor = Supervisor(
             folder,
-            policy=policy,
-            settings=settings,
-            slots=slots,
-            cpu_only=cpu_only,
-            seed=seed,
-            address="127.0.0.1:0",
-            log_dir=folder / "logs",
-            launcher_options=[word for module in PRELOAD for word in ("--preload", module)],
+            Serving(
+                policy=policy,
+                settings=settings,
+                slots=slots,
+                cpu_only=cpu_only,
+                seed=seed,
+                address="127.0.0.1:0",
+                log_dir=folder / "logs",
+                launcher_options=[word for module in PRELOAD for word in ("--preload", module)],
+            ),
         )
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, Jo
 from eunomia.errors import InputError
 from eunomia.model.forecasts import Forecast, JobForecast, LossCurve, Phase
 from eunomia.units import JobId
-from eunomia_appmaster.tuner import Action, JobInfo, Run, Search, Speed, Tuner, demand, forecast, load_tuner
+from eunomia_appmaster.tuner import Action, JobInfo, Search, Speed, TrialRun, Tuner, demand, forecast, load_tuner
 from eunomia_testbed.simulator.desk import Desk
 from eunomia_testbed.workload import SimulatedSearch, Workload
 
@@ -127,7 +127,7 @@ class SearchAppMaster:
         self._aims = dict.fromkeys(self._number.values(), 0)
         self._paused: set[int] = set()
         self._over: set[int] = set()
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, TrialRun] = {}
         self._budget: float | None = None
         self._known: Forecast | None = None
 

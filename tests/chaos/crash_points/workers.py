@@ -10,7 +10,7 @@ from typing import Any
 from chaos.crash_points.virtual import EPOCH_SECONDS
 from eunomia_appmaster.checkpoints import CheckpointStore
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
-from eunomia_appmaster.launcher.containers import Command, Containers
+from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.node import Epochs, Node
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
@@ -132,7 +132,7 @@ class Workers(Containers):
         self._world = world
         self._gangs: dict[tuple[str, int, int], Gang] = {}
 
-    def launch(self, container: Container, command: Command) -> None:
+    def launch(self, container: Container, command: ContainerCommand) -> None:
         """Start the stand-in; nothing is written."""
         status = container.status
         if status.slot != NO_SLOT and self.holder(status.slot) is not None:
@@ -148,7 +148,7 @@ class Workers(Containers):
         gang.ranks.append(container)
         self._spawn_task(self._worker(container, gang))
 
-    async def _master(self, container: Container, command: Command) -> None:
+    async def _master(self, container: Container, command: ContainerCommand) -> None:
         process = self._world.start_master(container.status.app, command.env, container.folder)
         codes: list[int | None] = []
         ended = asyncio.Event()
@@ -190,7 +190,7 @@ class Workers(Containers):
             container.killer.cancel()
         self._changed(container, pb.COMPLETED)
 
-    def _gang(self, container: Container, command: Command) -> Gang:
+    def _gang(self, container: Container, command: ContainerCommand) -> Gang:
         key = (container.status.app, container.status.job, container.status.incarnation)
         if key not in self._gangs:
             self._gangs[key] = Gang(Path(command.env["EUNOMIA_RUN_DIR"]), command.env)

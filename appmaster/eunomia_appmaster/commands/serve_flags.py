@@ -1,0 +1,68 @@
+"""The flags of ``eunomia serve``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
+from eunomia.model.shapes import value
+from eunomia_appmaster.commands.console import AsJson
+from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
+
+
+@value
+class ServeFlags:
+    """What was given on the command line."""
+
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="P", help="Preset, profile file or plugin (default: default).")
+    ] = None
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value.")] = None
+    slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None
+    cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
+    ] = DEFAULT_ADDRESS
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, PEM.")] = None
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="What clients check the certificate with, PEM.")
+    ] = None
+    make_certificates: Annotated[
+        bool, typer.Option("--make-certificates", help="Make them, for testing, in the state folder, unless they are.")
+    ] = False
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Metrics for Prometheus, and /health.")
+    ] = None
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; made if it is not there.")
+    ] = None
+    journal_keep: Annotated[
+        Keep, typer.Option("--journal-keep", help="Old steps: compressed beside the journal, deleted, or left in it.")
+    ] = DEFAULT_RETENTION.keep
+    journal_segment_steps: Annotated[
+        int, typer.Option("--journal-segment-steps", metavar="N", help="Steps that leave the journal at once.")
+    ] = DEFAULT_RETENTION.segment_steps
+    keep_apps: Annotated[
+        int, typer.Option("--keep-apps", metavar="N", min=0, help="Apps that are over and kept in memory.")
+    ] = KEPT_APPS
+    seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0
+    as_json: AsJson = False
+
+    @property
+    def home(self) -> Path:
+        """The state folder."""
+        return self.state_dir or default_state_dir()
+
+    @property
+    def arbiter_options(self) -> tuple[str, ...]:
+        """Options that the arbiter's process gets as they are.
+
+        Raises:
+            InputError: a segment without steps.
+        """
+        retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
+        options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
+        options += ["--keep-apps", str(self.keep_apps)]
+        return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))
