@@ -302,9 +302,8 @@ def notes(run: RunData) -> Iterator[str]:
 
 def test_a_bar_tells_why_its_job_waited_afterwards(sample: RunData) -> None:
     told = list(notes(sample))
-    shape = (
-        r"lease expired at [\d.]+ s; then waited [\d.]+ s because the slots were offered to other apps.* \(says themis\).*"
-    )
+    because = "because the slots were offered to other apps"
+    shape = rf"lease expired at [\d.]+ s; then waited [\d.]+ s {because}.* \(says themis\).*"
     assert any(re.fullmatch(shape, text) for text in told)
     assert len(told) == len(set(told))
 
