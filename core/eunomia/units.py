@@ -73,7 +73,7 @@ class Cause(Named):
     FREED = "freed"
     """A GPU came back."""
     LEASE_ENDED = "lease_ended"
-    """A lease ended, or the protected part of a lease whose GPUs jobs wait for."""
+    """A lease ended, or the protected part of a lease whose GPUs jobs wait for (``Triggers.when_unprotected``)."""
     CLUSTER_CHANGED = "cluster_changed"
     ADAPTED = "adapted"
     """A job changed its batch size."""

@@ -174,7 +174,7 @@ class Lab:
         state, job = self.arbiter.state, why.job
         self.held = {int(app): self._slots(int(app)) for app in state.app_rows.values()}
         match way.what:
-            case "lease_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
+            case "lease_end" | "protection_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
                 self.pass_to(self.now + (way.in_seconds if way.in_seconds is not None else 3600.0))
             case "release" if way.in_seconds is not None and why.reason is not None and not self.obeys:
                 self.obeys = True

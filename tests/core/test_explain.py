@@ -214,6 +214,9 @@ LAS = profile(
     plugins__las__queues=[],
     plugins__ordered__preemptive=False,
 )
+SIX_MINUTES = profile("las")
+AT_ENDS = profile("las", rounds__when_unprotected=True)
+TURNS = profile("las", rounds__every="60s", rounds__protected="0s")
 THEMIS: dict[str, object] = {"rounds.lease": "10s", "rounds.bid_deadline": "none", "stages.elasticity": "fixed"}
 
 
@@ -384,6 +387,29 @@ CASES = {
         reason=Reason.OUTRANKED,
         frees=("lease_end", "release", "gpus"),
         starts=(40.0, 40.0),
+    ),
+    "the protected part of a lease": Case(
+        build=build(after(100.0), comes("a", 2), after(60.0), comes("b", 2), site=lambda: lab("1x2 V100", SIX_MINUTES)),
+        job="b/0",
+        reason=Reason.AWAITING_ROUND,
+        frees=("protection_end", "release", "gpus"),
+        starts=(300.0, 560.0),
+    ),
+    "the protected part of a lease, and a round at its end": Case(
+        build=build(after(100.0), comes("a", 2), after(60.0), comes("b", 2), site=lambda: lab("1x2 V100", AT_ENDS)),
+        job="b/0",
+        reason=Reason.AWAITING_ROUND,
+        frees=("protection_end", "release", "gpus"),
+        starts=(300.0, 300.0),
+    ),
+    "a running job that will have had more": Case(
+        build=build(
+            comes("b", 2, **WORK), after(20.0), comes("a", 2, **WORK), after(10.0), site=lambda: lab("1x2 V100", TURNS)
+        ),
+        job="b/0",
+        reason=Reason.OUTRANKED,
+        frees=("round", "gpus"),
+        starts=(30.0, 30.0),
     ),
     "the offer went to others": Case(
         build=build(search("a"), search("b"), search("c"), after(10.0), site=lambda: lab("1x2 V100", themis())),

@@ -187,6 +187,7 @@ def test_all_errors_of_a_file_come_together_with_rule_value_and_place(tmp_path: 
         stages.vluation = "fifo"
         rounds.lease = "-5s"
         rounds.on = ["freed", "arived"]
+        rounds.when_unprotected = "never"
         rounds.faults_allowed = 0
         plugins.themis.fairness_knob = 1.4
         plugins.themis.fairness = 1
@@ -200,6 +201,7 @@ def test_all_errors_of_a_file_come_together_with_rule_value_and_place(tmp_path: 
         "on must be a list of arrived, left, freed, lease_ended, cluster_changed, adapted, reported, "
         'but got "arived"; did you mean "arrived"? (mixed.toml, [rounds].on)',
         'lease must be a positive duration with a unit, such as "10m", but got "-5s" (mixed.toml, [rounds].lease)',
+        'when_unprotected must be true or false, but got "never" (mixed.toml, [rounds].when_unprotected)',
         "faults_allowed must be a whole number between 1 and 1000, but got 0 (mixed.toml, [rounds].faults_allowed)",
         "[stages] must hold elasticity, valuation, allocation, placement, refiners, "
         'but got "vluation"; did you mean "valuation"? (mixed.toml, [stages].vluation)',

@@ -18,14 +18,18 @@ def made(name: str, **options: object) -> Any:
     return default_registry().make(name, options, alias=name, place=str)
 
 
-def fresh(*, preemptive: bool, lease: float | None = None, protected: float | None = 60.0) -> Arbiter:
+def fresh(
+    *, preemptive: bool, lease: float | None = None, protected: float | None = 60.0, when_unprotected: bool = True
+) -> Arbiter:
     stages = assemble(
         elasticity=made("fixed"),
         valuation=made("srtf"),
         allocation=made("ordered", preemptive=preemptive),
         placement=made("packed"),
         rounds=Rounds(
-            lease=None if lease is None else Seconds(lease), protected=None if protected is None else Seconds(protected)
+            lease=None if lease is None else Seconds(lease),
+            protected=None if protected is None else Seconds(protected),
+            when_unprotected=when_unprotected,
         ),
     )
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages, stages)
@@ -64,6 +68,16 @@ def test_nobody_is_woken_for_it_where_nobody_waits() -> None:
     arbiter = fresh(preemptive=True)
     begin(arbiter, "long", 1000.0)
     assert arbiter.step(Seconds(10.0)).wake_at == NEVER
+
+
+def test_without_a_round_at_its_end_the_next_arrival_takes_the_gpus() -> None:
+    arbiter = fresh(preemptive=True, when_unprotected=False)
+    begin(arbiter, "long", 1000.0)
+    assert arbiter.step(Seconds(10.0), arrive("short", 20.0)).wake_at == NEVER
+    assert arbiter.step(Seconds(60.0)).causes == frozenset()
+    decision = arbiter.step(Seconds(61.0), arrive("last", 2000.0))
+    assert decision.causes == {Cause.ARRIVED}
+    assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
 
 
 @pytest.mark.parametrize("lease", [30.0, 90.0])

@@ -72,3 +72,6 @@ class Triggers:
     that may only assign free GPUs never does."""
     when_full: bool = True
     """Whether a round that may only assign free GPUs calls the stages even if no GPU is free."""
+    when_unprotected: bool = True
+    """Whether the end of a lease's protected part starts a round if jobs wait. False: its GPUs are reassigned by the
+    next round that something else causes; for policies whose rounds are frequent enough without."""

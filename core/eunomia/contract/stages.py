@@ -95,6 +95,7 @@ class Rounds:
     lease: Seconds | None = None
     """Length of a lease; None: unlimited."""
     protected: Seconds | None = None
+    when_unprotected: bool | None = None
     bid_deadline: Seconds | None = None
     """Seconds that app masters have to bid; None: the arbiter values every app itself."""
     suspend_grace: Seconds = Seconds(30.0)
@@ -116,6 +117,7 @@ class Rounds:
             all_on=all_on,
             when_served=declared.when_served,
             when_full=declared.when_full,
+            when_unprotected=declared.when_unprotected if self.when_unprotected is None else self.when_unprotected,
         )
 
 

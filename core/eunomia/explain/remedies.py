@@ -17,6 +17,7 @@ from eunomia.units import NONE, JobId
 
 WAYS = (
     "lease_end",
+    "protection_end",
     "release",
     "gpus",
     "order",
@@ -310,12 +311,28 @@ class Ways:
             names = names_of([str(self.state.app_id(self.state.leases[number].app)) for number in numbers])
             text = f"lease of {names} ends" if len(numbers) == 1 else f"leases of {names} end"
             yield Way(what="lease_end", slots=mine, text=text, in_seconds=self._ahead_in)
+        elif ahead.preempted & set(numbers):
+            yield self._preemption(ahead, [number for number in numbers if number in ahead.preempted])
         elif self.trials.released(self.job, numbers) is not None:
             slots = np.concatenate([self.state.leases[number].gpus for number in numbers])
             text = f"{names_of([self._holder(number) for number in numbers])} done"
             yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
         else:
             yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
+
+
+    def _preemption(self, start: Start, numbers: Sequence[int]) -> Way:
+        """The end of the protected parts of these leases, or the round that takes their GPUs if none is protected."""
+        until = max(float(self.state.leases[number].protected_until) for number in numbers)
+        names = names_of([self._holder(number) for number in numbers])
+        if not self.now < until <= start.at:
+            return Way(what="round", text=f"its turn before {names}", in_seconds=self._ahead_in)
+        slots = tuple(sorted(gpu for number in numbers for gpu in self.state.leases[number].gpus.tolist()))
+        ends = f"protected part of the lease of {names} ends"
+        if len(numbers) > 1:
+            ends = f"protected parts of the leases of {names} end"
+        text = ends + ("" if start.at <= until else AT_NEXT_ROUND)
+        return Way(what="protection_end", slots=slots, text=text, in_seconds=until - self.now)
 
 
 _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}

@@ -49,6 +49,8 @@ class Start:
     round: int
     prompt: bool = True
     """The arbiter would have held that round by itself; else it starts when one is held for another cause."""
+    preempted: frozenset[int] = frozenset()
+    """Leases from which that round takes the GPUs."""
 
 
 class Trials:
@@ -198,8 +200,14 @@ def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
     """What the decision gives the job, or its app if that divides."""
     for order in decision.transitions:
         if order.gpus.size and order.kind is not TransitionKind.SUSPEND and _for(order, job, app):
-            return Start(at=decision.now, gpus=order.gpus, round=decision.round)
+            preempted = _losing(decision, order.gpus)
+            return Start(at=decision.now, gpus=order.gpus, round=decision.round, preempted=preempted)
     return None
+
+
+def _losing(decision: Decision, gpus: Ints) -> frozenset[int]:
+    """Leases from which a decision takes any of these GPUs."""
+    return frozenset(int(order.lease) for order in decision.transitions if np.isin(order.leaving, gpus).any())
 
 
 def _for(order: Transition, job: JobId, app: AppId) -> bool:

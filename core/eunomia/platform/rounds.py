@@ -9,7 +9,18 @@ from eunomia.platform.layers import Merged, unknown_keys
 from eunomia.units import Cause, Scope, Seconds, parse_duration
 from eunomia.words import did_you_mean, exact_duration, list_of, shown
 
-KEYS = ("on", "every", "settle", "scope", "lease", "protected", "bid_deadline", "suspend_grace", "faults_allowed")
+KEYS = (
+    "on",
+    "every",
+    "settle",
+    "scope",
+    "lease",
+    "protected",
+    "when_unprotected",
+    "bid_deadline",
+    "suspend_grace",
+    "faults_allowed",
+)
 CAUSES = tuple(cause.value for cause in Cause if cause not in (Cause.BOUNDARY, Cause.WAKE))
 """Events that a profile may name; boundaries and wake-ups follow from ``every`` and the stages."""
 UNLIMITED = "unlimited"
@@ -42,6 +53,8 @@ def written_rounds(rounds: Rounds) -> dict[str, object]:
         seconds = getattr(rounds, key)
         if seconds is not None:
             written[key] = exact_duration(seconds)
+    if rounds.when_unprotected is not None:
+        written["when_unprotected"] = rounds.when_unprotected
     if rounds.scope is not None:
         written["scope"] = rounds.scope.value
     written["lease"] = UNLIMITED if rounds.lease is None else exact_duration(rounds.lease)
@@ -83,6 +96,12 @@ def _scope(given: object, key: str, place: str) -> Scope:
     return Scope(given)
 
 
+def _truth(given: object, key: str, place: str) -> bool:
+    if not isinstance(given, bool):
+        raise InputError(f"{key} must be true or false", value=shown(given), place=place)
+    return given
+
+
 def _count(given: object, key: str, place: str) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 1000:
         raise InputError(f"{key} must be a whole number between 1 and 1000", value=shown(given), place=place)
@@ -96,6 +115,7 @@ _READERS: Mapping[str, Callable[[object, str, str], object]] = {
     "scope": _scope,
     "lease": _lease,
     "protected": _duration_or_zero,
+    "when_unprotected": _truth,
     "bid_deadline": _duration,
     "suspend_grace": _grace,
     "faults_allowed": _count,

@@ -72,7 +72,7 @@ class Timing:
                 wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
             if triggers.every is not None and state.job_rows:  # no periodic steps in an empty cluster
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
-            if standing.waiting and state.guards:
+            if triggers.when_unprotected and standing.waiting and state.guards:
                 wake_at = _sooner(state.next_guard(), now, wake_at)
         if standing.backing_off:
             for time in standing.backing_off.values():
@@ -94,6 +94,8 @@ def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
 
 
 def _unguarded(state: State, triggers: Triggers) -> bool:
-    """Drop the protected parts that have ended; return whether a waiting job may get their GPUs now."""
+    """Drop the protected parts that have ended; return whether a waiting job may get their GPUs in a round for it."""
     freed = state.take_unguarded()
+    if not triggers.when_unprotected:
+        return False
     return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.standing.overdue))
