@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eunomia.contract.pools import Pool, available
     from eunomia.contract.records import Record
     from eunomia.contract.snapshot import Snapshot
-    from eunomia.contract.valuations import BySize, ByType, Form, OverTime, Scores, Valuations
+    from eunomia.contract.valuations import BySize, ByType, Form, LinearKey, OverTime, Scores, Valuations
     from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
     from eunomia.errors import EunomiaError, InputError, InputErrors, PluginError, UnreachableError
     from eunomia.hookspecs import hookimpl
@@ -68,7 +68,7 @@ _MODULES = {
     "contract.records": ("Record",),
     "contract.snapshot": ("Snapshot",),
     "units": ("NEVER", "Basis", "Cause", "Locality", "Misfit", "Rest", "Scope", "Seconds", "Stage", "Unit"),
-    "contract.valuations": ("ByType", "BySize", "Form", "OverTime", "Scores", "Valuations"),
+    "contract.valuations": ("ByType", "BySize", "Form", "LinearKey", "OverTime", "Scores", "Valuations"),
     "contract.verdicts": ("NO_VERDICTS", "Reason", "Verdicts", "turned_down"),
     "model.workload": ("JobState",),
 }
@@ -120,6 +120,7 @@ __all__ = [
     "InputErrors",
     "JobForecast",
     "JobState",
+    "LinearKey",
     "Locality",
     "Machine",
     "MachineClasses",

@@ -14,18 +14,15 @@ from eunomia import Allocation, Menus, Offer, Placement, Scores, Snapshot, Valua
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.contract.stages import Rounds
-from eunomia.contract.valuations import Keys, Line
 from eunomia.model.cluster import Cluster
 from eunomia.model.space import Space
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.accounts import Books
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_plugins.allocations import queue, ranking, slope_buckets
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
-from eunomia_plugins.orders import remaining
 from eunomia_plugins.placement.packed import Packed
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
@@ -176,53 +173,25 @@ def test_most_rounds_are_incremental(order: str, monkeypatch: pytest.MonkeyPatch
     assert len(ranked_rounds) < len(incremental_rounds)
 
 
-@pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
-def test_lines_of_single_jobs_equal_those_of_columns(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whole runs, to the last bit; the service that jobs attained too."""
-    compared, attained = [], []
+@pytest.mark.parametrize("order", ["fifo", "srtf", "srsf", "las", "edf"])
+def test_the_key_of_a_job_does_not_depend_on_the_other_jobs(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whole runs, to the last bit."""
+    compared = []
 
-    def both(keys: Keys, rows: list[int]) -> list[Line]:
-        assert keys.line is not None
-        one = [keys.line(row) for row in rows]
-        columns = keys.of(np.array(rows, np.int32))
-        assert one == list(zip(*[column.tolist() for column in columns], strict=True))
-        compared.extend(one)
-        return one
+    def both(key_of: slope_buckets.KeyOf, rows: list[int]) -> list[slope_buckets.JobKey]:
+        together = plain(key_of, rows)
+        assert together == [plain(key_of, [row])[0] for row in rows]
+        compared.extend(together)
+        return together
 
-    def service_of(books: Books, row: int, *, by_gpus: bool) -> tuple[float, float]:
-        one = plain(books, row, by_gpus=by_gpus)
-        assert one == tuple(column.item() for column in books.service(np.array([row]), by_gpus=by_gpus))
-        attained.append(one)
-        return one
-
-    plain = Books.service_of
-    monkeypatch.setattr(Books, "service_of", service_of)
-    monkeypatch.setattr(queue, "lines_of", both)
-    monkeypatch.setattr(slope_buckets, "lines_of", both)
+    plain = slope_buckets.keys_of
+    monkeypatch.setattr(queue, "keys_of", both)
+    monkeypatch.setattr(slope_buckets, "keys_of", both)
     random = np.random.default_rng(4)
     many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(60))
     for cluster in ("2x4 V100", "2x4 V100, 1x4 P100"):
         run(Case(order, True, "skip", None, None, cluster, Delays(start=1.5), many), plain=False)
     assert len(compared) > 200
-    assert (len(attained) > 200) == (order == "las")
-
-
-numbers = st.floats(0.0, 1e7, width=32) | st.just(math.nan)
-speeds = st.sampled_from([0.0, math.nan]) | st.floats(0.01, 1e4)
-
-
-@given(st.lists(st.tuples(numbers, numbers, numbers, st.floats(0.0, 50.0), speeds), max_size=8), st.floats(0.0, 1e7))
-def test_work_left_of_single_jobs_equals_that_of_columns(rows: list[tuple[float, ...]], now: float) -> None:
-    columns = np.array(rows, dtype=float).reshape(-1, 5).T
-    world = SimpleNamespace(
-        iterations=columns[0], done=columns[1], since=columns[2], rate=columns[3], now=Seconds(now), jobs=None
-    )
-    world.jobs = world
-    jobs = np.arange(len(rows), dtype=np.int32)
-    for last in (math.inf, -math.inf):
-        one = [remaining._one(world, job, speed, last) for job, speed in enumerate(columns[4].tolist())]  # type: ignore[arg-type]
-        other = remaining._as_columns(world, jobs, columns[4], last)  # type: ignore[arg-type]
-        assert one == list(zip(*[column.tolist() for column in other], strict=True))
 
 
 @given(

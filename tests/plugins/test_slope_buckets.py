@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia.contract.valuations import Keys, Line
-from eunomia.units import NONE
+from eunomia import LinearKey
+from eunomia.units import NONE, Rows
 from eunomia_plugins.allocations import slope_buckets
 from eunomia_plugins.allocations.preemption import Capacity, ColumnScan, Grant
 from eunomia_plugins.allocations.queue import Fits, Queue, ScanResult, scan_all, scan_with
-from eunomia_plugins.allocations.slope_buckets import SlopeBucket, SlopeBuckets, UndecidedError
+from eunomia_plugins.allocations.slope_buckets import JobKey, SlopeBucket, SlopeBuckets, UndecidedError
 
 TYPES = 2
 slopes = st.sampled_from([0.0, 1.0, 2.0, -1.0])
@@ -27,7 +27,7 @@ class FakeSnapshot:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.sets, self.jobs = self, self
+        self.live_index, self.jobs = self, self
         self.gpu_type = np.full(64, NONE, np.int32)
         self.cluster = SimpleNamespace(gpu_type=np.arange(TYPES))
         self.held: dict[int, tuple[int, int]] = {}
@@ -44,7 +44,7 @@ class FakeSnapshot:
 class Running(SimpleNamespace):
     """A running job, as the model represents it."""
 
-    line: Line
+    key: JobKey
     gpus: int
     kind: int
 
@@ -52,7 +52,7 @@ class Running(SimpleNamespace):
 def rank_all(waiting: list[tuple[float, int, int, int]], runs: dict[int, Running], free: list[int], now: float) -> Any:
     """The model of ``scan_with``: ranks all jobs; waiting jobs are (key, row, kind, gpus), and rows break ties."""
     turns: list[tuple[float, int, Any]] = [(key, row, (kind, gpus)) for key, row, kind, gpus in waiting]
-    turns += [(run.line[0] + run.line[1] * now, row, run) for row, run in runs.items()]
+    turns += [(run.key[0] + run.key[1] * now, row, run) for row, run in runs.items()]
     left = [own + sum(run.gpus for run in runs.values() if run.kind == of) for of, own in enumerate(free)]
     capacity, grants, evicted = Capacity(left, free.copy()), [], []
     passed: set[Any] = set()
@@ -103,13 +103,13 @@ def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any
         for row in left:
             buckets.drop(row)
             runs.pop(row, None)
-        for row, key, slope, gpus, kind, movable, protected in arrived:
+        for row, intercept, slope, gpus, kind, movable, protected in arrived:
             buckets.drop(row)
             snapshot.held[row], snapshot.protected[row] = (gpus, kind), snapshot.now + protected
             snapshot.gpu_type[row] = NONE if movable else kind
-            line = (key, slope, math.inf)
-            buckets.add(snapshot, row, row, line)  # type: ignore[arg-type]
-            runs[row] = Running(line=line, gpus=gpus, kind=kind, movable=movable)
+            key = (intercept, slope, math.inf)
+            buckets.add(snapshot, row, row, key)  # type: ignore[arg-type]
+            runs[row] = Running(key=key, gpus=gpus, kind=kind, movable=movable)
         buckets.refresh(snapshot, None)  # type: ignore[arg-type]
         here = {row: run for row, run in runs.items() if snapshot.protected[row] <= snapshot.now}
         assert set(buckets.preemptible(snapshot.now).rows.tolist()) == set(here)
@@ -122,18 +122,18 @@ def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any
         assert scan_with(queue, columns, list(free), fits) == expected
 
 
-def test_a_line_that_is_no_longer_valid_is_recomputed() -> None:
-    snapshot, buckets, asked = FakeSnapshot(), SlopeBuckets(), []
+def test_a_key_that_is_no_longer_valid_is_recomputed() -> None:
+    snapshot, buckets, asked = FakeSnapshot(), SlopeBuckets(), list[int]()
     snapshot.held[3], snapshot.protected[3] = (2, 1), -math.inf
 
-    def line(row: int) -> Line:
-        asked.append(row)
-        return 1.0, 0.0, math.inf
+    def key(jobs: Rows) -> LinearKey:
+        asked.extend(jobs.tolist())
+        return LinearKey(intercept=np.ones(jobs.size))
 
     buckets.add(snapshot, 3, 3, (0.0, 1.0, 5.0))  # type: ignore[arg-type]
     for now, times in ((4.0, 0), (5.0, 1), (6.0, 1)):
         snapshot.now = now
-        buckets.refresh(snapshot, Keys(owner=snapshot, of=lambda _: None, line=line))  # type: ignore[arg-type, return-value]
+        buckets.refresh(snapshot, key)  # type: ignore[arg-type]
         assert len(asked) == times
     assert buckets.preemptible(6.0).keys.tolist() == [1.0]
 
@@ -147,7 +147,7 @@ def test_jobs_that_differ_only_before_rounding_go_by_arrival() -> None:
     for row, at_zero in ((5, 0.0), (4, 0.5)):
         snapshot.held[row], snapshot.protected[row] = (1, 0), -math.inf
         buckets.add(snapshot, row, row, (at_zero, 1.0, math.inf))  # type: ignore[arg-type]
-        runs[row] = Running(line=(at_zero, 1.0), gpus=1, kind=0, movable=False)
+        runs[row] = Running(key=(at_zero, 1.0), gpus=1, kind=0, movable=False)
     waiting = [(0.0, 20, 0, 1)]
     waiting_in(queue, waiting)
     fits, scan = Fits(np.array([2, 0])), buckets.scan(snapshot.now, [0, 0])

@@ -78,10 +78,6 @@ class LiveIndex(Protocol):
         """The time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
         ...
 
-    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
-        """See ``Snapshot.service_of``."""
-        ...
-
 
 @reads
 class Snapshot:
@@ -116,8 +112,9 @@ class Snapshot:
     """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
     find_service: "FindService | None" = None
     """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
-    sets: "LiveIndex | None" = None
-    """The live index of the arbiter; None: only the columns are available."""
+    live_index: "LiveIndex | None" = None
+    """Internal: sets that the arbiter keeps up to date, for the allocation and placement that it ships; None: only the
+    columns are available."""
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, the plugin rebuilds what it caches."""
@@ -145,8 +142,6 @@ class Snapshot:
 
     def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
         """Return the attained service of one job; see ``service``."""
-        if self.sets is not None:
-            return self.sets.service_of(job, by_gpus=by_gpus)
         at_zero, each = self.service(np.array([job]), by_gpus=by_gpus)
         return at_zero.item(), each.item()
 

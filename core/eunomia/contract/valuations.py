@@ -1,16 +1,18 @@
 """What the offer is worth to each claim, in one or more forms; coarser forms derive from finer ones."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
 from eunomia.contract.claims import Claims
 from eunomia.contract.memos import Memo
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.errors import EunomiaError
-from eunomia.model.shapes import builds, lazy
-from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds
+from eunomia.model.shapes import Later, builds, lazy
+from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, Unit
 
 
 @runtime_checkable
@@ -25,51 +27,38 @@ class Form(Protocol):
 F = TypeVar("F")
 
 
-class Lines(NamedTuple):
-    """Keys of jobs as linear functions of time: at ``now`` a key is ``at_zero + each_second * now``."""
-
-    at_zero: Reals
-    each_second: Reals
-    until: Reals
-    """Time in seconds until which the function is valid; inf: until the job's row changes."""
-
-
-Line = tuple[float, float, float]
-"""The entries of ``Lines`` for one job."""
-
-
-def still(keys: Reals) -> Lines:
-    """Keys that never change."""
-    return Lines(keys, np.zeros(keys.size), np.full(keys.size, np.inf))
-
-
 @builds
-class Keys:
-    """An order of jobs as one key for each row, lower first, ties by arrival; for allocations that keep jobs sorted.
+class LinearKey:
+    """Keys of jobs as linear functions of time, one entry for each job; jobs with lower keys are served first.
 
-    The key of a waiting job is constant. The key of a running job is a linear function of time that follows from the
-    job's row alone; it is replaced only when the row changes or the function's validity ends.
+    At ``now``, in seconds since the start, the key of a job is ``intercept + slope * now``. The key of a waiting job
+    is constant.
     """
 
-    owner: object
-    """The plugin that computes the keys; sorted jobs kept for the keys of another plugin are discarded."""
-    of: Callable[[Rows], Lines]
-    """Computes the keys of these job rows as functions of time."""
-    holds: Callable[[Rows], Reals] | None = None
-    """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
-    line: Callable[[int], Line] | None = None
-    """The key of one row, equal bit for bit to that of ``of``; faster than columns for a single row."""
+    intercept: Reals
+    """Keys at time 0, in a unit that the order chooses; NaN: not known, and the job is served last."""
+    slope: Reals | float = 0.0
+    """Change of the keys, in that unit per second."""
+    valid_until: Reals | float = np.inf
+    """Time in seconds since the start from which a function no longer holds; inf: it holds until the job's row changes.
+    """
 
+    def at(self, now: Seconds) -> Reals:
+        """Return the keys at a time in seconds since the start."""
+        keys = self.intercept + self.slope * now
+        return np.where(np.isnan(keys), np.inf, keys)
 
-FEW = 8
-"""Up to this many rows, keys are computed one by one where ``Keys.line`` is given."""
-
-
-def lines_of(keys: Keys, rows: list[int]) -> list[Line]:
-    """Return the keys of these job rows as a list with one entry for each row."""
-    if keys.line is not None and len(rows) <= FEW:
-        return [keys.line(row) for row in rows]
-    return list(zip(*[column.tolist() for column in keys.of(np.array(rows, np.int32))], strict=True))
+    def entries(self) -> list[tuple[float, float, float]]:
+        """Return intercept, slope and end of validity of each job as plain numbers."""
+        intercept = self.intercept.tolist()
+        columns = [
+            [column] * len(intercept) if isinstance(column, float | int) else column.tolist()
+            for column in (self.slope, self.valid_until)
+        ]
+        return [
+            (key, slope, until) if key == key and slope == slope else (np.inf, 0.0, np.inf)  # NaN: served last
+            for key, slope, until in zip(intercept, *columns, strict=True)
+        ]
 
 
 @builds
@@ -77,8 +66,10 @@ class Scores:
     """[claim] or [claim, key]: an order, lower is served first; further keys break ties of those before."""
 
     score: Reals
-    keys: Keys | None = None
-    """The same order as one key for each job, where claims are jobs."""
+    linear_key: Callable[[Rows], LinearKey] | None = None
+    """The same order as a function from job rows to their keys; None: the order has no such function."""
+    holds: Callable[[Rows], Reals] | None = None
+    """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None: no form is coarser."""
@@ -143,6 +134,42 @@ class Valuations:
     """The time in seconds at which the rank of a running claim changes next without an event."""
     holds: Reals | None = None
     """By claim: seconds that its rank stays valid once it starts."""
+
+    @classmethod
+    def by_key(
+        cls,
+        snapshot: Snapshot,
+        offer: Offer,
+        key: Callable[[Rows], LinearKey],
+        *,
+        wake_at: Seconds = NEVER,
+        holds: Callable[[Rows], Reals] | None = None,
+    ) -> Self:
+        """Order the candidates of an offer by a key of each job that is a linear function of time, ties by arrival.
+
+        An allocation that keeps jobs sorted asks only for the keys of jobs whose rows changed.
+
+        Args:
+            snapshot: the current state.
+            offer: the GPUs on offer.
+            key: computes the keys of some job rows; a key follows from the job's own row and menu.
+            wake_at: as in ``Valuations``.
+            holds: computes for waiting job rows how many seconds their ranks stay valid once they start.
+        """
+
+        def score() -> Reals:
+            jobs = offer.candidates
+            return np.column_stack([key(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
+
+        rows: Any = Later(lambda: offer.candidates)
+        scores: Any = Later(score)
+        left: Any = None if holds is None else Later(lambda: holds(offer.candidates))
+        return cls(
+            claims=Claims(unit=Unit.JOB, rows=rows),
+            forms=(Scores(score=scores, linear_key=key, holds=holds),),
+            wake_at=wake_at,
+            holds=left,
+        )
 
     def form(self, kind: type[F]) -> F:
         """Return the values in a form: as the plugin gave it, else derived from a finer form.

@@ -320,7 +320,6 @@ class Ways:
         else:
             yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 
-
     def _preemption(self, start: Start, numbers: Sequence[int]) -> Way:
         """The end of the protected parts of these leases, or the round that takes their GPUs if none is protected."""
         until = max(float(self.state.leases[number].protected_until) for number in numbers)

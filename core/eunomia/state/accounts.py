@@ -15,8 +15,6 @@ from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Ints, Reals, Rows, Seconds
 
 _WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
-FEW_KINDS = 7
-"""Up to this many GPU types, numpy adds a row's columns from left to right, and plain Python gives the same bits."""
 
 
 @reads
@@ -175,19 +173,3 @@ class Books:
         each = np.where((states[rows] == _RUNNING) & ~np.isnan(booked_at), each, 0.0)
         before = np.where(np.isnan(booked_at), shown, before)
         return before - each * np.nan_to_num(booked_at), each
-
-    def service_of(self, row: int, *, by_gpus: bool) -> tuple[float, float]:
-        """The attained service of one job; equal to ``service`` to the last bit."""
-        kept = self._job_accounts.cells
-        booked_at = kept.booked_at[row]
-        if booked_at != booked_at or self._kinds > FEW_KINDS:
-            columns = self.service(np.array([row]), by_gpus=by_gpus)
-            return columns[0].item(), columns[1].item()
-        attained, each = kept.attained[row], 1.0
-        if by_gpus:
-            kinds = range(self._kinds)
-            attained = sum([kept.received[row, kind] for kind in kinds])
-            each = float(sum([kept.on[row, kind] for kind in kinds]))
-        if self._jobs.cells.state[row] != _RUNNING:
-            each = 0.0
-        return attained - each * booked_at, each

@@ -20,8 +20,8 @@ NO_GPUS = np.empty(0, np.int64)
 def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
     """Make a snapshot of the present state; it is valid until the state changes."""
     later = state.shown
-    if not isinstance(later, Sets):
-        later = state.shown = Sets(state)
+    if not isinstance(later, ArbiterLiveIndex):
+        later = state.shown = ArbiterLiveIndex(state)
     return Snapshot(
         now=state.now,
         round=state.round,
@@ -44,11 +44,11 @@ def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
         narrow=lambda app: narrowed(state, app, causes),
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
-        sets=None if state.plain else later,
+        live_index=None if state.plain else later,
     )
 
 
-class Sets:
+class ArbiterLiveIndex:
     """The live index: a read-only view of the state index, for stages that schedule incrementally.
 
     Attributes:
@@ -107,10 +107,6 @@ class Sets:
         """Time until which no round may take the job's lease; -inf: the lease is not protected."""
         lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
-
-    def service_of(self, job: int, *, by_gpus: bool) -> tuple[float, float]:
-        """See ``Snapshot.service_of``."""
-        return self._state.books.service_of(job, by_gpus=by_gpus)
 
 
 def _active_apps(state: State) -> Rows:

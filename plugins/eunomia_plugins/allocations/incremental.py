@@ -4,8 +4,21 @@ from typing import Final
 
 import numpy as np
 
-from eunomia import NEVER, Allocation, Claims, Grants, Menus, Misfit, Offer, Reason, Scope, Seconds, Snapshot, Unit
-from eunomia.contract.valuations import Keys
+from eunomia import (
+    NEVER,
+    Allocation,
+    Claims,
+    Grants,
+    Menus,
+    Misfit,
+    Offer,
+    Reason,
+    Scope,
+    Scores,
+    Seconds,
+    Snapshot,
+    Unit,
+)
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.units import NONE, Ints, Rows
 from eunomia_plugins.allocations.preemption import ColumnScan, Grant
@@ -28,50 +41,51 @@ def can_be_incremental(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: 
         offer: what may be touched.
         stop: whether the first job that does not fit ends the service, for running jobs too.
     """
-    sets = snapshot.sets
-    if sets is None or not menus.one_size or not offer.whole:
+    live = snapshot.live_index
+    if live is None or not menus.one_size or not offer.whole:
         return False
-    if offer.scope is Scope.FREE and sets.nobody_overdue:
+    if offer.scope is Scope.FREE and live.nobody_overdue:
         return True
-    return sets.plain and not stop
+    return live.plain and not stop
 
 
-def schedule_incrementally(queue: Queue, snapshot: Snapshot, offer: Offer, keys: Keys, *, stop: bool) -> Allocation:
+def schedule_incrementally(queue: Queue, snapshot: Snapshot, offer: Offer, scores: Scores, *, stop: bool) -> Allocation:
     """Serve waiting jobs and evict the running jobs that they outrank.
 
     Args:
         queue: kept from round to round.
         snapshot: of an arbiter, with its live index.
         offer: the whole one.
-        keys: the order.
+        scores: the order, with its keys.
         stop: whether the first job that does not fit ends the service.
     """
-    sets = snapshot.sets
-    if sets is None:
-        raise ValueError("incremental scheduling needs a snapshot that an arbiter made, but got one with no live index")
+    live = snapshot.live_index
+    key_of = scores.linear_key
+    if live is None or key_of is None:
+        raise ValueError("incremental scheduling needs an order by key, and a snapshot that an arbiter made")
     unranked = None if offer.contended or stop else _serve_unranked(snapshot, offer)
     if unranked is not None:
-        return _allocation(snapshot, offer, unranked, [], keys, stop=stop)
-    free, evicted, fits = sets.space.free.copy(), list[int](), queue.fits(offer.capacity)
+        return _allocation(snapshot, offer, unranked, [], scores, stop=stop)
+    free, evicted, fits = live.space.free.copy(), list[int](), queue.fits(offer.capacity)
     all_gpus = offer.scope is not Scope.FREE
-    queue.update(snapshot, keys, running=all_gpus)
+    queue.update(snapshot, key_of, running=all_gpus)
     if all_gpus:
-        queue.running.refresh(snapshot, keys)
+        queue.running.refresh(snapshot, key_of)
         grants, evicted = scan_all(queue, snapshot, free, fits)
-    elif not sets.nobody_overdue:
-        overdue = ColumnScan(preemptible(snapshot, keys, sets.overdue), free)
+    elif not live.nobody_overdue:
+        overdue = ColumnScan(preemptible(snapshot, key_of, live.overdue), free)
         grants, evicted = scan_with(queue, overdue, free, fits)
     else:
         grants = serve(queue, free, stop=stop, fits=fits)
-    return _allocation(snapshot, offer, grants, evicted, keys, stop=stop, impossible=_impossible(queue, fits))
+    return _allocation(snapshot, offer, grants, evicted, scores, stop=stop, impossible=_impossible(queue, fits))
 
 
 def _serve_unranked(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
     """Grants to all waiting jobs, where all of them fit and none need be ranked; None: ranks matter."""
-    sets, table = snapshot.sets, snapshot.jobs
-    if sets is None or not sets.proportional:
+    live, table = snapshot.live_index, snapshot.jobs
+    if live is None or not live.proportional:
         return None
-    free, waiting, grants = sets.space.free, sets.waiting, list[Grant]()
+    free, waiting, grants = live.space.free, live.waiting, list[Grant]()
     if len(free) > 1 and len(waiting) > 1:
         return None  # with several types, rank decides which job chooses first
     for row in waiting:
@@ -104,7 +118,7 @@ def _allocation(
     offer: Offer,
     grants: list[Grant],
     evicted: list[int],
-    keys: Keys,
+    scores: Scores,
     *,
     stop: bool,
     impossible: Verdicts = NO_VERDICTS,
@@ -117,8 +131,8 @@ def _allocation(
     else:
         order = in_turn(snapshot, rows, gpus, np.arange(len(evicted), rows.size), stop=stop)
     wake_at = NEVER
-    if keys.holds is not None and offer.contended and grants:
-        wake_at = Seconds(snapshot.now + max(float(keys.holds(rows[len(evicted) :]).min()), 1e-3))
+    if scores.holds is not None and offer.contended and grants:
+        wake_at = Seconds(snapshot.now + max(float(scores.holds(rows[len(evicted) :]).min()), 1e-3))
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=rows),
         amount=Grants(gpus=gpus, gpu_type=kinds),

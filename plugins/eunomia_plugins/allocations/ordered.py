@@ -88,9 +88,10 @@ class Ordered:
         form, misfit = valuations.forms[0] if valuations.forms else None, self.options.on_misfit
         if not isinstance(form, Scores):
             form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
-        keys, stop = None if form is None else form.keys, misfit == "stop"
-        if keys is not None and misfit in ("skip", "stop") and can_be_incremental(snapshot, menus, offer, stop=stop):
-            return schedule_incrementally(self._queue, snapshot, offer, keys, stop=stop)
+        if form is not None and form.linear_key is not None and misfit in ("skip", "stop"):
+            stop = misfit == "stop"
+            if can_be_incremental(snapshot, menus, offer, stop=stop):
+                return schedule_incrementally(self._queue, snapshot, offer, form, stop=stop)
         return self._ranked(snapshot, menus, offer, valuations)
 
     def _ranked(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:

@@ -14,11 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import Snapshot
-from eunomia.contract.valuations import Keys, Line, lines_of
 from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Ints, Version
 from eunomia_plugins.allocations.preemption import ColumnScan, Entry, Grant, P, Preemptible, PreemptionScan
-from eunomia_plugins.allocations.slope_buckets import SlopeBuckets, UndecidedError, columns_of, held_by
+from eunomia_plugins.allocations.slope_buckets import (
+    JobKey,
+    KeyOf,
+    SlopeBuckets,
+    UndecidedError,
+    columns_of,
+    held_by,
+    keys_of,
+)
 
 Size = tuple[int, int]
 """GPU type (-1: any) and GPUs."""
@@ -41,7 +48,6 @@ class Queue:
         self.widest = 0.0
         self._entry: dict[int, tuple[Size, Entry]] = {}
         self._jobs: Jobs | None = None
-        self._owner: object = None
         self._version = Version(0)
         self.running = SlopeBuckets()
         self._fits: tuple[Ints, Fits] | None = None
@@ -52,15 +58,15 @@ class Queue:
             self._fits = capacity, Fits(capacity)
         return self._fits[1]
 
-    def update(self, snapshot: Snapshot, keys: Keys, *, running: bool) -> None:
+    def update(self, snapshot: Snapshot, key_of: KeyOf, *, running: bool) -> None:
         """Apply the changes since the last update.
 
         Args:
             snapshot: of an arbiter, with its live index.
-            keys: of the order.
+            key_of: the order; the same at every call.
             running: whether running jobs are kept too.
         """
-        known = self._jobs is snapshot.jobs and self._owner is keys.owner and self.running.enabled == running
+        known = self._jobs is snapshot.jobs and self.running.enabled == running
         changes = snapshot.changed(self._version) if known else None
         if changes is None:
             self._reset(running)
@@ -68,15 +74,15 @@ class Queue:
             rows = np.flatnonzero((states == _WAITING) | (states == _STARTING) | (states == _RUNNING)).tolist()
         else:
             rows = list(set(changes.touched))
-        self._jobs, self._owner, self._version = snapshot.jobs, keys.owner, snapshot.version
-        self._update_rows(snapshot, keys, rows)
+        self._jobs, self._version = snapshot.jobs, snapshot.version
+        self._update_rows(snapshot, key_of, rows)
 
     def _reset(self, running: bool) -> None:
         self.waiting, self._entry = {}, {}
         self.running = SlopeBuckets()
         self.running.enabled = running
 
-    def _update_rows(self, snapshot: Snapshot, keys: Keys, rows: list[int]) -> None:
+    def _update_rows(self, snapshot: Snapshot, key_of: KeyOf, rows: list[int]) -> None:
         state, runs_too = snapshot.jobs.state.item, self.running.enabled
         waits, runs = list[int](), list[int]()
         for row in rows:
@@ -87,11 +93,11 @@ class Queue:
             elif runs_too and now in _HOLDING:
                 runs.append(row)
         if waits:
-            self._sort_in(snapshot, waits, lines_of(keys, waits))
+            self._sort_in(snapshot, waits, keys_of(key_of, waits))
         if runs:
             order = order_of(snapshot).item
-            for row, line in zip(runs, lines_of(keys, runs), strict=True):
-                self.running.add(snapshot, row, order(row), line)
+            for row, key in zip(runs, keys_of(key_of, runs), strict=True):
+                self.running.add(snapshot, row, order(row), key)
 
     def _drop(self, row: int) -> None:
         known = self._entry.pop(row, None)
@@ -102,11 +108,11 @@ class Queue:
         elif self.running.enabled:
             self.running.drop(row)
 
-    def _sort_in(self, snapshot: Snapshot, rows: list[int], lines: Sequence[Line]) -> None:
+    def _sort_in(self, snapshot: Snapshot, rows: list[int], keys: Sequence[JobKey]) -> None:
         kind, gpus, order = snapshot.jobs.gpu_type.item, snapshot.jobs.most.item, order_of(snapshot).item
         added: dict[Size, list[Entry]] = {}
-        for row, (at_zero, _, _) in zip(rows, lines, strict=True):
-            size, entry = (kind(row), gpus(row)), (at_zero, order(row), row)
+        for row, (intercept, _, _) in zip(rows, keys, strict=True):
+            size, entry = (kind(row), gpus(row)), (intercept, order(row), row)
             self._entry[row] = (size, entry)
             added.setdefault(size, []).append(entry)
         for size, entries in added.items():
@@ -127,13 +133,13 @@ def order_of(snapshot: Snapshot) -> Ints:
     return snapshot.arrivals
 
 
-def preemptible(snapshot: Snapshot, keys: Keys, rows: list[int]) -> Preemptible:
+def preemptible(snapshot: Snapshot, key_of: KeyOf, rows: list[int]) -> Preemptible:
     """Columns of these running jobs."""
     order, kind, now = order_of(snapshot), snapshot.jobs.gpu_type, snapshot.now
     jobs = []
-    for row, (at_zero, slope, _) in zip(rows, lines_of(keys, rows), strict=True):
+    for row, (intercept, slope, _) in zip(rows, keys_of(key_of, rows), strict=True):
         gpus, home, _ = held_by(snapshot, row)
-        jobs.append((at_zero + slope * now, order.item(row), row, gpus, home, kind.item(row) == NONE))
+        jobs.append((intercept + slope * now, order.item(row), row, gpus, home, kind.item(row) == NONE))
     return columns_of(jobs)
 
 

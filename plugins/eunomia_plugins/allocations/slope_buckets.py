@@ -7,18 +7,21 @@ jobs are evicted.
 import bisect
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from eunomia import Snapshot
-from eunomia.contract.valuations import Keys, Line, lines_of
-from eunomia.units import NONE
+from eunomia import LinearKey, Snapshot
+from eunomia.units import NONE, Rows
 from eunomia_plugins.allocations.preemption import Entry, Preemptible, PreemptionScan, RunningJob
 
 BucketKind = tuple[float, int, int, bool]
 """Slope of the key per second, GPUs, their type, and whether GPUs of another type would do."""
+KeyOf = Callable[[Rows], LinearKey]
+"""Computes the keys of job rows."""
+JobKey = tuple[float, float, float]
+"""Intercept, slope and end of validity of one job's key."""
 Positions = list[int]
 """By bucket, the number of jobs already scanned."""
 
@@ -105,8 +108,8 @@ class SlopeBuckets:
         """Rows of jobs with protected leases; they are in no bucket."""
         self._protection_ends: list[tuple[float, int, Entry]] = []
         """Heap: end of a job's protection, row, entry."""
-        self._line_ends: list[tuple[float, int, Entry]] = []
-        """Heap: end of the validity of a job's line, row, entry."""
+        self._key_ends: list[tuple[float, int, Entry]] = []
+        """Heap: end of the validity of a job's key, row, entry."""
 
     def drop(self, row: int) -> None:
         """Remove a job, if it is present."""
@@ -122,14 +125,14 @@ class SlopeBuckets:
         if not entries:
             del self._buckets[kind]
 
-    def add(self, snapshot: Snapshot, row: int, order: int, line: Line) -> None:
+    def add(self, snapshot: Snapshot, row: int, order: int, key: JobKey) -> None:
         """Add a job."""
         gpus, of, protected_until = held_by(snapshot, row)
-        at_zero, slope, until = line
-        kind, entry = (slope, gpus, of, snapshot.jobs.gpu_type.item(row) == NONE), (at_zero, order, row)
+        intercept, slope, valid_until = key
+        kind, entry = (slope, gpus, of, snapshot.jobs.gpu_type.item(row) == NONE), (intercept, order, row)
         self._known[row] = (kind, entry)
-        if until < math.inf:
-            heapq.heappush(self._line_ends, (until, row, entry))
+        if valid_until < math.inf:
+            heapq.heappush(self._key_ends, (valid_until, row, entry))
         if protected_until > snapshot.now:
             self._protected.add(row)
             heapq.heappush(self._protection_ends, (protected_until, row, entry))
@@ -142,21 +145,21 @@ class SlopeBuckets:
             bucket = self._buckets[kind] = SlopeBucket(kind)
         bisect.insort(bucket.entries, entry)
 
-    def refresh(self, snapshot: Snapshot, keys: Keys) -> None:
-        """Add jobs whose protection has ended, and recompute lines that are no longer valid."""
+    def refresh(self, snapshot: Snapshot, key_of: KeyOf) -> None:
+        """Add jobs whose protection has ended, and recompute keys that are no longer valid."""
         now = snapshot.now
         for row, entry in _due(self._protection_ends, now):
             if row in self._protected and self._known[row][1] is entry:
                 self._protected.discard(row)
                 self._put(*self._known[row])
-        if not self._line_ends or self._line_ends[0][0] > now:
+        if not self._key_ends or self._key_ends[0][0] > now:
             return
-        due = _due(self._line_ends, now)
+        due = _due(self._key_ends, now)
         expired = [entry for row, entry in due if row in self._known and self._known[row][1] is entry]
         rows = [row for _, _, row in expired]
-        for (_, order, row), line in zip(expired, lines_of(keys, rows), strict=True):
+        for (_, order, row), key in zip(expired, keys_of(key_of, rows), strict=True):
             self.drop(row)
-            self.add(snapshot, row, order, line)
+            self.add(snapshot, row, order, key)
 
     def scan(self, now: float, free: list[int]) -> "BucketScan | None":
         """The scan over preemptible jobs; None: there are too many buckets."""
@@ -227,6 +230,11 @@ class BucketScan(PreemptionScan[Positions]):
         return heap
 
 
+def keys_of(key_of: KeyOf, rows: list[int]) -> list[JobKey]:
+    """The keys of these job rows as plain numbers."""
+    return key_of(np.array(rows, np.int32)).entries() if rows else []
+
+
 def _due(heap: list[tuple[float, int, Entry]], now: float) -> Iterator[tuple[int, Entry]]:
     while heap and heap[0][0] <= now:
         _, row, entry = heapq.heappop(heap)
@@ -235,12 +243,12 @@ def _due(heap: list[tuple[float, int, Entry]], now: float) -> Iterator[tuple[int
 
 def held_by(snapshot: Snapshot, row: int) -> tuple[int, int, float]:
     """Number of GPUs in a job's own lease, their type, and the end of their protection."""
-    sets = snapshot.sets
-    if sets is None:
+    live = snapshot.live_index
+    if live is None:
         return 0, 0, math.inf
-    gpus = sets.gpus_of(row)
+    gpus = live.gpus_of(row)
     kind = int(snapshot.cluster.gpu_type[gpus[0]]) if gpus.size else 0
-    return gpus.size, kind, sets.protected_until(row)
+    return gpus.size, kind, live.protected_until(row)
 
 
 def columns_of(jobs: Sequence[tuple[float, int, int, int, int, bool]]) -> Preemptible:

@@ -1,12 +1,11 @@
 """When the first running job enters its next queue: the times are kept sorted and updated for changed rows only."""
 
 import heapq
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
-from eunomia import NEVER, Seconds, Snapshot
-from eunomia.contract.valuations import Lines
+from eunomia import NEVER, LinearKey, Seconds, Snapshot
 from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Rows, Version
 
@@ -14,12 +13,8 @@ SOON = 1e-3
 """Seconds: rounding must not ask for a round at the present time again."""
 
 
-class Ranked(Protocol):
-    """Gives ranks that are valid for some time."""
-
-    def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
-        """By job its rank, and the end of its validity."""
-        ...
+KeyOf = Callable[[Rows], LinearKey]
+"""Computes the ranks of job rows, and until when they are valid."""
 
 
 class Crossings:
@@ -31,7 +26,7 @@ class Crossings:
         self._heap: list[tuple[float, int]] = []
         self._until: dict[int, float] = {}
 
-    def first(self, snapshot: Snapshot, ranks: Ranked) -> Seconds:
+    def first(self, snapshot: Snapshot, rank_of: KeyOf) -> Seconds:
         """The first such time after now; NEVER: no rank changes."""
         changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
         if changes is None:
@@ -41,11 +36,11 @@ class Crossings:
         else:
             rows = changes.jobs
         self._jobs, self._version = snapshot.jobs, snapshot.version
-        self._update(snapshot, ranks, rows)
+        self._update(snapshot, rank_of, rows)
         while self._heap and self._passed(float(snapshot.now)):
             row = heapq.heappop(self._heap)[1]
             if row in self._until and self._until[row] <= snapshot.now:
-                self._update(snapshot, ranks, np.array([row], np.int32))
+                self._update(snapshot, rank_of, np.array([row], np.int32))
                 if self._until.get(row, np.inf) <= snapshot.now:
                     return Seconds(snapshot.now + SOON)  # rounding left it in the same queue
         return Seconds(max(self._heap[0][0], snapshot.now + SOON)) if self._heap else NEVER
@@ -54,13 +49,13 @@ class Crossings:
         time, row = self._heap[0]
         return self._until.get(row) != time or time <= now
 
-    def _update(self, snapshot: Snapshot, ranks: Ranked, rows: Rows) -> None:
+    def _update(self, snapshot: Snapshot, rank_of: KeyOf, rows: Rows) -> None:
         for row in rows.tolist():
             self._until.pop(row, None)
         running = rows[snapshot.jobs.state[rows] == JobState.RUNNING]
         if running.size == 0:
             return
-        for row, until in zip(running.tolist(), ranks.lines(snapshot, running).until.tolist(), strict=True):
+        for row, (_, _, until) in zip(running.tolist(), rank_of(running).entries(), strict=True):
             if until < np.inf:
                 self._until[row] = until
                 heapq.heappush(self._heap, (until, row))

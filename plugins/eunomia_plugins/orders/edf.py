@@ -6,17 +6,15 @@ import numpy as np
 from pydantic import Field
 
 from eunomia import (
-    Claims,
     Contract,
     Duration,
     Feature,
+    LinearKey,
     Offer,
     PluginOptions,
-    Scores,
     Seconds,
     Snapshot,
     Stage,
-    Unit,
     Valuations,
     hookimpl,
 )
@@ -46,14 +44,12 @@ class Edf:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
-        """Score each candidate by its deadline, in seconds since the start."""
-        jobs = offer.candidates
-        arrived = snapshot.jobs.arrived[jobs]
-        deadline = arrived + self._allowed(snapshot, jobs)
-        return Valuations(
-            claims=Claims(unit=Unit.JOB, rows=jobs),
-            forms=(Scores(score=np.column_stack([deadline, arrived])),),
-        )
+        """Order jobs by their deadlines, in seconds since the start."""
+
+        def key(jobs: Rows) -> LinearKey:
+            return LinearKey(intercept=snapshot.jobs.arrived[jobs] + self._allowed(snapshot, jobs))
+
+        return Valuations.by_key(snapshot, offer, key)
 
     def _allowed(self, snapshot: Snapshot, jobs: Rows) -> Reals:
         """Seconds from arrival to deadline: slack times the run time on all the GPUs that the job asks for."""

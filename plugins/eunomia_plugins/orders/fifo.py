@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-from eunomia import Claims, Contract, Feature, Offer, Scores, Snapshot, Stage, Unit, Valuations, hookimpl
+from eunomia import Contract, Feature, LinearKey, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.valuations import Keys, still
-from eunomia.model.shapes import Later
+from eunomia.units import Rows
 
 
 class Fifo:
@@ -17,11 +16,10 @@ class Fifo:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
-        """Score each candidate by its arrival, in seconds."""
+        """Order jobs by their arrival, in seconds."""
         arrived = snapshot.jobs.arrived
-        scores = Scores(
-            score=Later(lambda: arrived[offer.candidates]),  # type: ignore[arg-type]
-            keys=Keys(owner=self, of=lambda jobs: still(arrived[jobs])),
-        )
-        rows = Later(lambda: offer.candidates)
-        return Valuations(claims=Claims(unit=Unit.JOB, rows=rows), forms=(scores,))  # type: ignore[arg-type]
+
+        def key(jobs: Rows) -> LinearKey:
+            return LinearKey(intercept=arrived[jobs])
+
+        return Valuations.by_key(snapshot, offer, key)

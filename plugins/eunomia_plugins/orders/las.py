@@ -1,8 +1,6 @@
 """Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of starved jobs."""
 
-import bisect
-import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -13,6 +11,7 @@ from eunomia import (
     Contract,
     Explanation,
     Feature,
+    LinearKey,
     Offer,
     PluginOptions,
     Scores,
@@ -25,8 +24,6 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.memos import Memo
-from eunomia.contract.valuations import Keys, Line, Lines
-from eunomia.model.shapes import Later
 from eunomia.units import Bools, Ints, JobId, Reals, Rows
 from eunomia_plugins.orders.crossings import SOON, Crossings
 from eunomia_plugins.orders.promotions import Promotions
@@ -71,32 +68,18 @@ class Las:
         """Score each candidate by service attained and arrival, or by its queue and arrival."""
         if self.options.promote:
             return self._with_promotions(snapshot, offer)
-        waits: Any = NEVER
-        if self.options.queues and offer.contended:  # else all waiting jobs are served, and no rank matters
-            waits = Later(lambda: self._next_crossing(snapshot))
-        keys = Keys(
-            owner=self,
-            of=lambda jobs: self.lines(snapshot, jobs),
-            line=lambda job: self._line(snapshot, job),
-            holds=(lambda jobs: self._holds(snapshot, jobs)) if self.options.queues else None,
-        )
 
-        def score() -> Reals:
-            jobs = offer.candidates
-            lines = self.lines(snapshot, jobs)
-            return np.column_stack([lines.at_zero + lines.each_second * snapshot.now, snapshot.jobs.arrived[jobs]])
+        def key(jobs: Rows) -> LinearKey:
+            return self._key(snapshot, jobs)
 
-        rows: Any = Later(lambda: offer.candidates)
-        later: Any = Later(score)
-        holds: Any = None
-        if self.options.queues and offer.contended:
-            holds = Later(lambda: self._holds(snapshot, offer.candidates))
-        return Valuations(
-            claims=Claims(unit=Unit.JOB, rows=rows),
-            forms=(Scores(score=later, keys=keys),),
-            wake_at=waits,
-            holds=holds,
-        )
+        def holds(jobs: Rows) -> Reals:
+            return self._holds(snapshot, jobs)
+
+        if not self.options.queues or not offer.contended:  # else all waiting jobs are served, and no rank matters
+            return Valuations.by_key(snapshot, offer, key)
+        indexed = snapshot.live_index is not None
+        wake_at = self._crossings.first(snapshot, key) if indexed else self._crossing(snapshot, None)
+        return Valuations.by_key(snapshot, offer, key, wake_at=wake_at, holds=holds)
 
     def _with_promotions(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         jobs = offer.candidates
@@ -116,25 +99,15 @@ class Las:
             holds=self._until_threshold(attained) / self._speed(snapshot.jobs.most[jobs]),
         )
 
-    def lines(self, snapshot: Snapshot, jobs: Rows) -> Lines:
-        """Attained service as lines of time, or the queue that follows from it and when the next one begins."""
+    def _key(self, snapshot: Snapshot, jobs: Rows) -> LinearKey:
+        """Attained service, or the queue that follows from it and the time at which the job enters the next one."""
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         if not self.options.queues:
-            return Lines(attained, each, np.full(jobs.size, np.inf))
+            return LinearKey(intercept=attained, slope=each)
         queue = np.searchsorted(self._ends[:-1], attained + each * snapshot.now, side="right")
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.where(each > 0.0, (self._ends[queue] - attained) / each, np.inf)
-        return Lines(queue.astype(np.float64), np.zeros(jobs.size), until)
-
-    def _line(self, snapshot: Snapshot, job: int) -> Line:
-        """As ``lines``, of one job."""
-        attained, each = snapshot.service_of(job, by_gpus=self.options.attained == "gpu_seconds")
-        ends = self.options.queues
-        if not ends:
-            return attained, each, math.inf
-        queue = bisect.bisect_right(ends, attained + each * snapshot.now)
-        until = (ends[queue] - attained) / each if each > 0.0 and queue < len(ends) else math.inf
-        return float(queue), 0.0, until
+        return LinearKey(intercept=queue.astype(np.float64), valid_until=until)
 
     def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
         """Seconds that each job stays in its queue once it runs on all its GPUs."""
@@ -170,11 +143,6 @@ class Las:
         """Service until the next queue; inf in the last one."""
         next_end = np.searchsorted(self._ends, attained, side="right").clip(max=self._ends.size - 1)
         return np.asarray(self._ends[next_end] - attained)
-
-    def _next_crossing(self, snapshot: Snapshot) -> Seconds:
-        if snapshot.sets is None:
-            return self._crossing(snapshot, None)
-        return self._crossings.first(snapshot, self)
 
     def _crossing(self, snapshot: Snapshot, memo: Promotions | None) -> Seconds:
         """When the first running job enters its next queue."""

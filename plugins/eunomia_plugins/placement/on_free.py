@@ -32,8 +32,8 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         None, where the general way is needed: CPUs or memory asked for, pins, islands, claims that get other GPUs of
         the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
     """
-    sets, grants = snapshot.sets, allocation.amount
-    if sets is None or not offer.whole or not sets.proportional or not isinstance(grants, Grants):
+    live, grants = snapshot.live_index, allocation.amount
+    if live is None or not offer.whole or not live.proportional or not isinstance(grants, Grants):
         return None
     if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
         return None
@@ -44,15 +44,15 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         or _islands(snapshot.cluster)
     ):
         return None
-    rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), sets.waiting
+    rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
     if not rows:
         return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
     if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE:
         only = _only(snapshot, rows[0], grants)
         if only is not None:
             return only
-    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := sets.gpus_of(row)).size}
-    if (held or offer.scope is not Scope.FREE) and not sets.plain:
+    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row)).size}
+    if (held or offer.scope is not Scope.FREE) and not live.plain:
         return None  # GPUs that jobs are leaving are offered too
     kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
@@ -61,7 +61,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     if stay is None:
         return None
     leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
-    space = sets.space.copy()
+    space = live.space.copy()
     for gpus in leave.values():
         space.give(gpus.tolist())
     return _packed(snapshot.cluster, space, allocation, kinds, leave, stay)
@@ -83,9 +83,9 @@ def _staying(
             return None
     if not stay:
         return {}
-    rows, sets = allocation.claims.rows, snapshot.sets
-    reached = offer.scope is Scope.ALL and sets is not None
-    if not reached or any(sets.protected_until(int(rows[claim])) > snapshot.now for claim in stay):  # type: ignore[union-attr]
+    rows, live = allocation.claims.rows, snapshot.live_index
+    reached = offer.scope is Scope.ALL and live is not None
+    if not reached or any(live.protected_until(int(rows[claim])) > snapshot.now for claim in stay):  # type: ignore[union-attr]
         return None
     kept = {claim: held[claim].tolist() for claim in allocation.order.tolist() if claim in stay}
     return kept if len(kept) == len(stay) else None
@@ -93,10 +93,10 @@ def _staying(
 
 def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
     """As ``_packed`` for a single claim that holds no GPUs; None: the claim is not such, or does not fit."""
-    sets, kind, size = snapshot.sets, _kind(snapshot, grants, row), grants.gpus.item(0)
-    if sets is None or kind < 0 or size <= 0 or sets.gpus_of(row).size:
+    live, kind, size = snapshot.live_index, _kind(snapshot, grants, row), grants.gpus.item(0)
+    if live is None or kind < 0 or size <= 0 or live.gpus_of(row).size:
         return None
-    gpus = _choose(snapshot.cluster, sets.space, kind, size)
+    gpus = _choose(snapshot.cluster, live.space, kind, size)
     return None if gpus is None else Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
 
 
