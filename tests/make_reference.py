@@ -32,8 +32,9 @@ STABILITY = """# What you can rely on
 
 Hooks with their arguments, and public names with their fields, methods and members: a name on this list is neither
 renamed nor removed. Names may be added: arguments of hooks, fields whose default keeps the earlier behaviour, members
-of closed sets. A test compares this list with the code. A change that breaks it raises the number `api`: a plugin of
-another `api` than the one served is listed, and not loaded.
+of closed sets. A field whose description begins with "Internal" is not on the list. A test compares this list with the
+code. A change that breaks it raises the number `api`: a plugin of another `api` than the one served is listed, and not
+loaded.
 
 """
 
@@ -148,7 +149,8 @@ def _members(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
     for item in node.body:
         if isinstance(item, ast.AnnAssign | ast.Assign):
             target = item.target if isinstance(item, ast.AnnAssign) else item.targets[0]
-            if isinstance(target, ast.Name) and not target.id.startswith("_"):
+            internal = _after(node.body, item, "{}").startswith("Internal")
+            if isinstance(target, ast.Name) and not target.id.startswith("_") and not internal:
                 yield target.id
         elif isinstance(item, ast.FunctionDef) and item.name == "__init__":
             yield from (argument.arg for argument in [*item.args.args[1:], *item.args.kwonlyargs])

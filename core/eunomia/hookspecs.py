@@ -1,11 +1,12 @@
 """All hooks: first those of a stage, in the order in which a round calls them, then observers and lists of extensions.
 
-The profile names one plugin for each stage. The arbiter calls a stage at most once a round (the valuation twice where
-``eunomia_offer`` is implemented) and passes read-only views that are valid during the call: a plugin copies what it
-keeps. A plugin keeps nothing on itself that a decision depends on; it returns a memo instead. Unless a hook says
-otherwise, a plugin that raises, or returns ``None`` or another type than the hook's, commits a fault: the round
-changes nothing, and the journal records the fault with the plugin's name. An implementation may take fewer arguments
-than its hook has.
+The profile names one plugin for each stage. The arbiter calls a stage at most once a round (the valuation twice
+where ``eunomia_offer`` is implemented) and passes read-only views that are valid during the call: a plugin copies
+what it keeps. On itself a plugin keeps its options and caches only, a cache being what follows from the options and
+the arguments of the call: with an empty cache it answers the same. Whatever else a later answer depends on, it
+returns as a memo. Unless a hook says otherwise, a plugin that raises, or returns ``None`` or another type than the
+hook's, commits a fault: the round changes nothing, and the journal records the fault with the plugin's name. An
+implementation may take fewer arguments than its hook has.
 """
 
 from collections.abc import Mapping, Sequence

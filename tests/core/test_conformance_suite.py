@@ -16,6 +16,7 @@ from eunomia import (
     Claims,
     Contract,
     Feature,
+    LinearKey,
     Menus,
     Offer,
     Placement,
@@ -387,6 +388,39 @@ class Relative(Boasts):
         return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(Scores(score=score),))
 
 
+class Ages:
+    """The key of a waiting job falls with time, though its row does not change."""
+
+    name = "ages"
+    api = 1
+    contracts: ClassVar[Any] = {Stage.VALUATION: Contract(gives=frozenset({Feature.SCORES}))}
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+        return Valuations.by_key(snapshot, offer, lambda jobs: self.key(snapshot, jobs))
+
+    def key(self, snapshot: Snapshot, jobs: Any) -> LinearKey:
+        return LinearKey(intercept=snapshot.jobs.arrived[jobs] - 2.0 * float(snapshot.now))
+
+
+class Slopes(Ages):
+    """Says openly that the key of a waiting job falls."""
+
+    name = "slopes"
+
+    def key(self, snapshot: Snapshot, jobs: Any) -> LinearKey:
+        return LinearKey(intercept=snapshot.jobs.arrived[jobs], slope=np.full(jobs.size, -2.0))
+
+
+class Compares(Ages):
+    """The key of a job depends on the other jobs that it is computed with."""
+
+    name = "compares"
+
+    def key(self, snapshot: Snapshot, jobs: Any) -> LinearKey:
+        return LinearKey(intercept=snapshot.jobs.arrived[jobs] / (1.0 + jobs.size))
+
+
 class Misplaced(Boasts):
     """Promises what is not a valuation's to promise."""
 
@@ -553,7 +587,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     ),
     (OneType, "it_serves_two_gpu_types", "too many values to unpack", {}),
     (Dice, "the_same_seed_gives_the_same_decisions", "differs", {}),
-    (Remembers, "cold_and_warm_caches_are_equal", "keeps something on itself", {}),
+    (Remembers, "cold_and_warm_caches_are_equal", "keeps more than caches on itself", {}),
     (Remembers, "nothing_is_kept_between_arbiters", "asked twice", {}),
     (Forgets, "memos_are_read_back_from_bytes", "memos must hold all that matters", {}),
     (Scrawls, "memos_are_read_back_from_bytes", "what does this say", {}),
@@ -565,6 +599,9 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Misplaced, "promises_are_of_their_stages", "WORK_CONSERVING", {}),
     (Stingy, "work_conserving_leaves_no_usable_gpu", "was left out where", {}),
     (Relative, "separable_values_stand_alone", "is another when", {}),
+    (Ages, "linear_keys_hold", "whose row did not change, is", {}),
+    (Slopes, "linear_keys_hold", "waits, and the slope of its key is -2", {}),
+    (Compares, "linear_keys_hold", "alone differs from that of", {}),
     (LooksAway, "pins_are_honoured", "were pinned and free", {}),
     (Shares, "one_gpu", "ZeroDivisionError", {}),
     (Crowded, "no_jobs", "IndexError", {}),

@@ -310,7 +310,7 @@ class Hangs(Planted):
     ("kind", "test", "said"),
     [
         (KeepsState, "test_nothing_is_kept_between_arbiters", "asked twice"),
-        (KeepsState, "test_cold_and_warm_caches_are_equal", "keeps something on itself"),
+        (KeepsState, "test_cold_and_warm_caches_are_equal", "keeps more than caches on itself"),
         (WritesToBases, "test_inputs_are_untouched", "snapshot.apps.weight"),
         (Hangs, "test_no_round_is_faulty", "had not returned"),
     ],
@@ -431,7 +431,7 @@ def test_a_frozen_plugin_cannot_be_changed(change: Callable[[Any], object]) -> N
 
 def test_state_kept_on_self_is_a_fault_under_strict_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
-    with pytest.raises(Exception, match='plugin "keeps_state" must keep nothing on itself, but changes asked'):
+    with pytest.raises(Exception, match='plugin "keeps_state" must keep only caches on itself, but changes asked'):
         driven(profile_of(KeepsState))
 
 

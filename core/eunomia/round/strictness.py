@@ -15,7 +15,7 @@ def is_strict() -> bool:
 def freeze(plugin: Any) -> None:
     """Make a plugin's attributes read-only, and the lists, dicts, sets and arrays that they hold as well.
 
-    An object of any other class stays writable, so that a plugin can cache values that follow from the snapshot alone.
+    An object of any other class stays writable, so that a plugin can keep caches in it.
 
     Args:
         plugin: an instance; its class is replaced by a subclass that refuses changes.
@@ -45,4 +45,4 @@ def frozen(item: Any) -> Any:
 
 def _refuse(plugin: Any, name: str, *_: object) -> NoReturn:
     own = getattr(plugin, "name", type(plugin).__name__)
-    raise AttributeError(f'plugin "{own}" must keep nothing on itself, but changes {name}; a stage returns a memo')
+    raise AttributeError(f'plugin "{own}" must keep only caches on itself, but changes {name}; a stage returns a memo')

@@ -33,6 +33,7 @@ from eunomia.round.invariants import StateError, check_state
 from eunomia.state.codec import encode
 from eunomia.testing.drive import Drive
 from eunomia.testing.guarding import Call, Guard
+from eunomia.testing.linear_keys import KeyCheck
 from eunomia.testing.promises import inseparable, left_out
 from eunomia.testing.scenes import Scene
 from eunomia.units import Seconds, Stage, Unit
@@ -49,6 +50,7 @@ class Rule(Enum):
     INPUTS = "what a stage is given must stay as it was"
     WORK_CONSERVING = "a WORK_CONSERVING allocation must leave no GPUs over that a claim without GPUs could use"
     SEPARABLE = "a SEPARABLE valuation must give an app the same values alone as among others"
+    KEYS = "a linear key must follow from the job's own row until valid_until, and stay constant while the job waits"
     EXPLAINS = "eunomia_explain must return an Explanation or None for each job that its plugin turned down"
     RETURNS = "a call must return"
     SCRIPT_ENDS = "a policy must let time pass"
@@ -252,6 +254,7 @@ class _Watch:
         self.inputs: dict[str, Any] = {}
         self.agent = bench.stages(cluster, scene) if promises else None
         self.separable_calls = 0
+        self.keys = KeyCheck()
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -272,6 +275,9 @@ class _Watch:
             self.run.given.setdefault(call.stage, set()).update(_gives(call.inputs["snapshot"], answer))
         if isinstance(answer, Valuations) and self.agent is not None:
             self._separates(call, answer)
+            problem = self.keys.problem(call.inputs["snapshot"], answer)
+            if problem is not None:
+                self.run.found(Rule.KEYS, f"{problem}, at {call.inputs['snapshot'].now:g} s")
 
     def _conserves(self, call: Call, placement: Placement) -> None:
         allocation = self.inputs["allocation"]

@@ -156,7 +156,8 @@ class PolicyConformance:
             arbiter.use(self._bench().stages(arbiter.state.cluster, scene))
 
         cold = self._bench().once(scenes.town(), "cold", after=recreate)
-        self._same(cold, "a new plugin must decide like one that was called before: it keeps something on itself")
+        rule = "a new plugin must decide like one that was called before: it keeps more than caches on itself"
+        self._same(cold, rule)
 
     def test_nothing_is_kept_between_arbiters(self) -> None:
         """The same plugins serve a second arbiter between the rounds of the first, and answer twice alike."""
@@ -173,9 +174,8 @@ class PolicyConformance:
         run = self._bench().once(scenes.town(), "shared", twice=True, before=lend, after=between)
         if run.unlike:
             self._broken("a stage that is asked twice in a row must answer alike", _listed(run.unlike))
-        self._same(
-            run, "a plugin must decide alike when another arbiter called it in between: it keeps something on itself"
-        )
+        rule = "a plugin must decide alike if another arbiter called it in between: it keeps more than caches on itself"
+        self._same(run, rule)
 
     def test_memos_are_read_back_from_bytes(self) -> None:
         """With memos read from their own bytes after every round, the decisions are the same."""
@@ -228,6 +228,10 @@ class PolicyConformance:
     def test_separable_values_stand_alone(self) -> None:
         """Where it is promised: each app valued again on ``snapshot.only(app)``, as its agent does."""
         self._hold(self._town(), Rule.SEPARABLE)
+
+    def test_linear_keys_hold(self) -> None:
+        """Where keys are given: each is computed again in every round, alone and among others, and compared."""
+        self._hold(self._town(), Rule.KEYS)
 
     def test_pins_are_honoured(self) -> None:
         """Where it is promised: random pins that fit are placed where they are pinned."""
