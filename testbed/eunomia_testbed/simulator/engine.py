@@ -12,7 +12,6 @@ from heapq import heappop as _pop
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision
 from eunomia.contract.events import Adapted, AppFinished, Event, JobFinished
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.apps import SimulatedApps
@@ -129,8 +128,12 @@ class Engine:
         sim = self.sim
         sim.now = now
         events = self._events(now, admits=admits)
-        before = self.log.before()
-        decision = self._ask(now, events)
+        log, timings = self.log, self.log.timings
+        log.begin()
+        began = 0 if timings is None else time.perf_counter_ns()
+        decision = sim.arbiter.step(now, events)
+        if timings is not None:
+            timings.spent["step"] += time.perf_counter_ns() - began
         self._wake_at = decision.wake_at
         self._executor.carry_out(decision, now)
         for offer in decision.offers:
@@ -138,18 +141,9 @@ class Engine:
         if sim.leases.dirty:
             self._apps.divide(now)
             self._has_masters = self._has_masters or bool(sim.masters)
-        self.log.add(decision, events, before)
+        log.add(decision, events)
         for observer in self._observers:
             observer.stepped(sim, decision)
-
-    def _ask(self, now: Seconds, events: list[Event]) -> Decision:
-        timings = self.log.timings
-        if timings is None:
-            return self.sim.arbiter.step(now, events)
-        began = time.perf_counter_ns()
-        decision = self.sim.arbiter.step(now, events)
-        timings.spent["step"] += time.perf_counter_ns() - began
-        return decision
 
     def active(self) -> list[int]:
         """Returns the jobs that are here and not over, in order of arrival."""
@@ -164,8 +158,8 @@ class Engine:
         # What was so before a machine failed is folded before it: within one step failures come first.
         fails = self._failures is not None and self._failures.next_time() <= now
         first = bool(events) and fails
-        if not first and not self._happen(now, events) and admits and self.next_arrival <= now:
-            self._arrive(now, events)
+        if not first and not self._ends(now, events) and admits and self.next_arrival <= now:
+            self._arrivals(now, events)
         if self._has_masters:
             self._apps.report(now, events)
             self._apps.report_divisions(events)
@@ -177,8 +171,8 @@ class Engine:
             events = without_late_events(events, sim.app_id_of)
         return events
 
-    def _happen(self, now: Seconds, events: list[Event]) -> bool:
-        """Lets everything happen that is due; returns whether a job ended whose GPUs come back with the next step."""
+    def _ends(self, now: Seconds, events: list[Event]) -> bool:
+        """Ends what is due; returns whether a job ended whose GPUs come back with the next step."""
         heap, turns = self.sim.agenda.heap, self.sim.work.turn
         ended = False
         if self._failures is not None:
@@ -223,7 +217,8 @@ class Engine:
             sim.app_finish[app] = at
             events.append(AppFinished(app=sim.app_ids[app]))
 
-    def _arrive(self, now: Seconds, events: list[Event]) -> None:
+    def _arrivals(self, now: Seconds, events: list[Event]) -> None:
+        """Jobs and apps arrive that are due."""
         sim = self.sim
         order, arrival, here, rules = self._order, sim.arrival, self._here, sim.options.rules
         while self.next_arrival <= now:

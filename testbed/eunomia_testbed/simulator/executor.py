@@ -44,6 +44,7 @@ class Executor:
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
+        self._follows_up = sim.reporter.follows_up
         self._free = self._instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
@@ -75,15 +76,14 @@ class Executor:
 
     def _give(self, order: Transition, now: Seconds) -> None:
         """Begin at once where everybody has gone; else when the arbiter knows that they have."""
-        gone = self._instant and (
-            not order.after.size or all(self._gpus.holder[gpu] in (NOBODY, order.lease) for gpu in order.after.tolist())
-        )
-        if gone:
+        lease, after, holder = order.lease, order.after, self._gpus.holder
+        if self._instant and (not after.size or all(holder[gpu] in (NOBODY, lease) for gpu in after.tolist())):
             if self._awaiting:
-                self._awaiting.pop(order.lease, None)
-            self._begin(order.lease, order.epoch, self._job(order), tuple(order.gpus.tolist()), order.kind, now)
+                self._awaiting.pop(lease, None)
+            job = NOBODY if order.job is None else self._sim.job_rows[order.job]
+            self._begin(lease, order.epoch, job, tuple(order.gpus.tolist()), order.kind, now)
         else:
-            self._awaiting[order.lease] = order.kind
+            self._awaiting[lease] = order.kind
 
     def _hand_out(self, now: Seconds) -> None:
         """Begin the leases that have become ready. What is ready is read off the state, as the live service does."""
@@ -299,19 +299,21 @@ class Executor:
         if work.on[job]:
             work.stop(job, now)
         if work.done[job] < work.goal[job] or work.goal[job] == 0.0:
-            self.count_start(job, kind)
+            if self._ever[job] or kind is TransitionKind.MIGRATE:
+                self.count_start(job, kind)
+            self._ever[job] = True
             if self._shares is None:
                 work.go(job, now, gpus)
             else:
                 work.go(job, now, gpus, *self._beside(gpus, self._shares))
         self._confirm(lease, epoch, now)
-        self.report_start(job, now)
+        if self._follows_up:
+            self.report_start(job, now)
 
     def report_start(self, job: int, now: Seconds) -> None:
         """The app master of a job that makes steps from now on reports on it, where it knows more than it declared."""
-        reporter = self._sim.reporter
-        if reporter.follows_up:
-            self._sim.out += reporter.ran(job, now)
+        if self._follows_up:
+            self._sim.out += self._sim.reporter.ran(job, now)
 
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""

@@ -70,14 +70,16 @@ class GpuTable:
 
     def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str) -> None:
         """Takes the processes of a lease off GPUs."""
-        holder, job_on, log = self.holder, self.job_on, self.log
+        holder, job_on, app_on, held, log = self.holder, self.job_on, self.app_on, self.since, self.log
+        reason = 0 if log is None else log.why(why)
         for gpu in gpus:
             if holder[gpu] == lease:
-                since, job = self.since[gpu], job_on[gpu]
+                since, job = held[gpu], job_on[gpu]
                 if job != NOBODY:
                     self.slot_seconds[job] += now - since
                 if log is not None and now > since:
-                    log.add(self.app_on[gpu], job, gpu, lease, since, now, why)
+                    records = log.records
+                    records.rows += records.pack(app_on[gpu], job, gpu, lease, since, now, reason)
                 holder[gpu] = job_on[gpu] = NOBODY
                 self.busy -= 1
 
@@ -89,7 +91,8 @@ class GpuTable:
                 if before != NOBODY:
                     self.slot_seconds[before] += now - since
                 if self.log is not None and now > since:
-                    self.log.add(self.app_on[gpu], before, gpu, self.holder[gpu], since, now, "divided")
+                    reason = self.log.why("divided")
+                    self.log.records.add(self.app_on[gpu], before, gpu, self.holder[gpu], since, now, reason)
                 self.job_on[gpu], self.since[gpu] = job, now
 
     def settle(self, now: Seconds) -> None:
@@ -100,4 +103,5 @@ class GpuTable:
                 if job != NOBODY:
                     self.slot_seconds[job] += now - self.since[gpu]
                 if self.log is not None:
-                    self.log.add(self.app_on[gpu], job, gpu, lease, self.since[gpu], math.nan, "")
+                    reason = self.log.why("")
+                    self.log.records.add(self.app_on[gpu], job, gpu, lease, self.since[gpu], math.nan, reason)

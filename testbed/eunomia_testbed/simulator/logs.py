@@ -45,16 +45,17 @@ class LeaseLogger:
     """Logs which job held which GPU."""
 
     def __init__(self) -> None:
-        self._rows = Records("iiiqddB")
+        self.records = Records("iiiqddB")
+        """One row per GPU and lease: app, job, GPU, lease, start and end in seconds, and the number of ``ended_by``."""
         self._why = Codes[str]()
 
-    def add(self, app: int, job: int, gpu: int, lease: int, start: float, end: float, ended_by: str) -> None:
-        """Logs a GPU that a lease held; for one still held the end is NaN and ``ended_by`` is empty."""
-        self._rows.add(app, job, gpu, lease, start, end, self._why.of(ended_by))
+    def why(self, ended_by: str) -> int:
+        """Returns the number of a reason for which leases end; for a GPU still held the reason is empty."""
+        return self._why.of(ended_by)
 
     def columns(self) -> Leases:
         """The log as columns, once."""
-        app, job, gpu, lease, start, end, why = self._rows.take()
+        app, job, gpu, lease, start, end, why = self.records.take()
         return Leases(
             app=app,
             job=job,
@@ -85,7 +86,8 @@ class RoundLogger:
             counts = tuple([kinds.count(kind) for kind in _KINDS])
         causes = self._causes.setdefault(decision.causes, len(self._causes))
         fault = self._faults.of(_faults_text(decision)) if decision.faults else 0
-        self._rows.add(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
+        rows = self._rows
+        rows.rows += rows.pack(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
     def columns(self) -> RoundLog:
         """The log as columns, once."""
@@ -126,7 +128,7 @@ class WaitLogger:
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
         """A job waits from now on, or for another reason; a stopped job keeps the reason for which it was stopped."""
-        pending = self._pending.pop(job, None)
+        pending = self._pending.pop(job, None) if self._pending else None
         why = pending if pending is not None and not stage else self._reasons.of((reason, stage, plugin))
         since = self._since[job]
         if since == since:
@@ -139,10 +141,11 @@ class WaitLogger:
 
     def end(self, job: int, now: float) -> None:
         """A job waits no longer."""
-        self._pending.pop(job, None)
+        if self._pending:
+            self._pending.pop(job, None)
         since = self._since[job]
         if now > since:
-            self._rows.add(job, since, now, self._why[job])
+            self._rows.rows += self._rows.pack(job, since, now, self._why[job])
         self._since[job] = math.nan
 
     def hear(self, decision: Decision, rows: dict[str, int], now: float) -> None:
@@ -190,7 +193,7 @@ class QueueLogger:
         if row == self._last:
             return
         if self._since < now:
-            self._rows.add(self._since, *self._last)
+            self._rows.rows += self._rows.pack(self._since, *self._last)
         self._since, self._last = now, row
 
     def columns(self) -> QueueLog:

@@ -16,24 +16,27 @@ _Seen = TypeVar("_Seen", bound=Hashable)
 class Records:
     """Rows that are added one by one and read as columns at the end.
 
+    A log that grows at every step adds a row without a call of its own: ``records.rows += records.pack(...)``.
+
     Args:
         kinds: one letter per column, as in ``struct``: ``d`` for reals, others for whole numbers of a size.
     """
 
-    __slots__ = ("_pack", "_row", "_rows")
+    __slots__ = ("_row", "pack", "rows")
 
     def __init__(self, kinds: str) -> None:
-        self._pack = struct.Struct(f"={kinds}").pack
+        self.pack = struct.Struct(f"={kinds}").pack
+        """Returns a row, one value per column, as bytes."""
+        self.rows = bytearray()
         self._row = np.dtype([(str(at), kind) for at, kind in enumerate(kinds)])
-        self._rows = bytearray()
 
     def add(self, *row: float) -> None:
         """Add a row."""
-        self._rows += self._pack(*row)
+        self.rows += self.pack(*row)
 
     def take(self) -> list[NDArray[Any]]:
         """Returns the columns of all rows, as 64-bit integers or reals, and drops the rows."""
-        rows, self._rows = np.frombuffer(self._rows, self._row), bytearray()
+        rows, self.rows = np.frombuffer(self.rows, self._row), bytearray()
         wide = {"d": np.float64}
         return [rows[name].astype(wide.get(self._row[name].char, np.int64)) for name in self._row.names or ()]
 

@@ -55,7 +55,7 @@ class JobStates:
         """A job holds GPUs."""
         if self.state[job] != WAITING:
             return
-        self._waits_no_more(job, now)
+        self._end_wait(job, now)
         self.running += 1
         self.state[job] = RUNNING
         self.moves += 1
@@ -90,9 +90,9 @@ class JobStates:
         if self.state[job] == RUNNING:
             self.running -= 1
         elif self.state[job] == WAITING:
-            self._waits_no_more(job, now)
+            self._end_wait(job, now)
 
-    def _waits_no_more(self, job: int, now: float) -> None:
+    def _end_wait(self, job: int, now: float) -> None:
         self.wait_seconds[job] += max(0.0, now - self._since[job])
         self.waiting -= 1
         self.waiting_gpus -= self._most[job]

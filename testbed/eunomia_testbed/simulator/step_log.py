@@ -1,6 +1,5 @@
 """What is counted and logged at every step of a run, and where a run ends because of a plugin's fault."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from eunomia.contract.decisions import Decision, RecordTable
@@ -10,17 +9,6 @@ from eunomia_testbed.simulator.livelock_guard import LivelockGuard
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.timing import Timings
-
-
-@dataclasses.dataclass(slots=True)
-class Before:
-    """The state before a step, as the log of rounds has it."""
-
-    free: int
-    running: int
-    waiting: int
-    calls: int
-    """Stage calls of the arbiter so far."""
 
 
 class StepLog:
@@ -44,39 +32,43 @@ class StepLog:
         self.guard = LivelockGuard(sim.profile.name)
         self._gpus = sim.cluster.gpus
         self._observers = sim.profile.observers()
+        self._free = self._running = self._waiting = self._calls = 0
 
-    def before(self) -> Before:
-        """Returns the state before a step."""
+    def begin(self) -> None:
+        """Notes the state before a step, for the log of rounds."""
         sim = self._sim
         jobs = sim.jobs
-        return Before(self._gpus - sim.gpus.busy, jobs.running, jobs.waiting, sim.arbiter.calls)
+        self._free, self._calls = self._gpus - sim.gpus.busy, sim.arbiter.calls
+        self._running, self._waiting = jobs.running, jobs.waiting
 
-    def add(self, decision: Decision, events: Sequence[Event], before: Before) -> None:
+    def add(self, decision: Decision, events: Sequence[Event]) -> None:
         """Counts and logs a step.
 
         Raises:
             PluginFailedError: a plugin failed, and that is not tolerated.
             EunomiaError: the policy makes no progress.
         """
-        sim, queue = self._sim, self._logs.queue
+        sim, rounds, queue = self._sim, self._logs.rounds, self._logs.queue
         jobs, now = sim.jobs, sim.now
         self.steps += 1
         self.events += len(events)
         if decision.causes:
-            self._add_round(decision, before)
+            quiet = sim.arbiter.calls == self._calls
+            self.rounds += 1
+            self.quiet += quiet
+            if rounds is not None:
+                rounds.add(decision, now, self._free, self._running, self._waiting, quiet=quiet)
+            if decision.waiting or decision.records or self._observers:
+                self._add_details(decision)
         if decision.faults:
             self._fault(decision)
         if queue is not None:
             queue.add(now, jobs.waiting, jobs.waiting_gpus, sim.gpus.busy)
         self.guard.watch(now, decision, events, jobs.moves)
 
-    def _add_round(self, decision: Decision, before: Before) -> None:
+    def _add_details(self, decision: Decision) -> None:
+        """Logs the verdicts and records of a round, and shows the round to the profile's observers."""
         sim, logs = self._sim, self._logs
-        quiet = sim.arbiter.calls == before.calls
-        self.rounds += 1
-        self.quiet += quiet
-        if logs.rounds is not None:
-            logs.rounds.add(decision, sim.now, before.free, before.running, before.waiting, quiet=quiet)
         if decision.waiting and logs.waits is not None:
             logs.waits.hear(decision, sim.job_rows, sim.now)
         if decision.records and sim.options.keep.records:

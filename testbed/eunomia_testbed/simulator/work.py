@@ -71,9 +71,7 @@ class Work:
             self._run_shares[job] = cpus, memory_gib
         elif self._run_shares:
             self._run_shares.pop(job, None)
-        pace = (
-            self._set_pace[job] if self._set_pace and job in self._set_pace else self._pace(job, gpus, cpus, memory_gib)
-        )
+        pace = self._set_pace[job] if job in self._set_pace else self._pace(job, gpus, cpus, memory_gib)
         self.on[job] = gpus
         self.since[job] = now
         self.pace[job] = pace
