@@ -37,6 +37,16 @@ def test_fixed_gives_each_job_the_one_size_of_its_whole_gang() -> None:
     assert menus.rate(world.row("b/1"), 4) == 8.0
     assert np.isnan(menus.rate(world.row("a/1"), 2))
     assert menus.largest_at_most(world.row("b/1"), 3) == 0
+    assert menus.only(world.row("b/1")) == (4, 8.0)
+    assert menus.only(world.row("a/1"))[0] == 2  # type: ignore[index]
+
+
+def test_the_service_of_one_job_is_that_of_its_row() -> None:
+    world = World().job("a/1", gpus=2).job("b/1", gpus=(1, 4)).holds("b/1", 0)
+    snapshot = world.snapshot(now=9.0)
+    for name in ("a/1", "b/1"):
+        intercept, slope = snapshot.service(np.array([world.row(name)], np.int32), by_gpus=True)
+        assert snapshot.service_of(world.row(name), by_gpus=True) == (intercept[0], slope[0])
 
 
 def test_range_gives_every_size_and_equal_jobs_share_a_curve() -> None:

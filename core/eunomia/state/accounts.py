@@ -170,6 +170,7 @@ class Books:
         else:
             before, each = kept.attained[rows], np.ones(rows.size)
             shown = self._job_ledger.live.attained[rows]
-        each = np.where((states[rows] == _RUNNING) & ~np.isnan(booked_at), each, 0.0)
-        before = np.where(np.isnan(booked_at), shown, before)
-        return before - each * np.nan_to_num(booked_at), each
+        booked = booked_at == booked_at  # NaN: no entry yet, the ledger is complete
+        each = np.where((states[rows] == _RUNNING) & booked, each, 0.0)
+        before = np.where(booked, before, shown)
+        return before - each * np.where(booked, booked_at, 0.0), each
