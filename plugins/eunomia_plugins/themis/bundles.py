@@ -17,6 +17,8 @@ MOST_ROWS_AN_APP: Final = 96
 """Rows of one app's table; they are divided among sizes, and each size keeps its nearest, best-fitting ways."""
 FEW_GPUS: Final = 64
 """Up to this many GPUs on offer, elastic apps bid for their exact largest size in addition to powers of two."""
+FEW_SIZES: Final = 8
+"""Up to this many sizes of use, an app bids for each; otherwise for powers of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset
 def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
     """Bundle sizes an app bids for, so that it would hold a number of GPUs that it can use.
 
-    Up to two sizes: all of them; else the least, the powers of two, and with few GPUs on offer the greatest.
+    Up to ``FEW_SIZES``: all of them; else the least, the powers of two, and with few GPUs on offer the greatest.
 
     Args:
         usable: numbers of GPUs that the app can use, ascending.
@@ -70,7 +72,7 @@ def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
         offered: GPUs on offer.
     """
     more = usable[(usable > held) & (usable <= held + offered)] - held
-    if more.size <= 2:
+    if more.size <= FEW_SIZES:
         return [int(size) for size in more]
     powers = (more & (more - 1)) == 0
     ends = np.zeros(more.size, dtype=bool)
