@@ -11,6 +11,7 @@ from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppView
 from eunomia_plugins.themis.auction import AuctionResult, run_auction
+from eunomia_plugins.themis.last_auction import LastAuctions
 from eunomia_plugins.themis.leftovers import Taker, share_out
 from eunomia_plugins.themis.record import AuctionRecord, Line
 from eunomia_plugins.themis.reference import run_reference
@@ -26,12 +27,18 @@ class Lot:
         views: of the bidders in the order of their claims, then of the apps outside the auction.
         free: [machines] GPUs on offer.
         gpu_type: [machines] GPU type of each.
+        rack: [machines] rack of each.
+        now: time of the auction in seconds.
+        last: what each app could expect after its last auction.
     """
 
     bids: ByBundle
     views: list[AppView]
     free: Ints
     gpu_type: Rows
+    rack: Rows
+    now: float
+    last: LastAuctions
 
 
 def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng: np.random.Generator) -> Allocation:
@@ -78,6 +85,7 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) ->
         rest=Rest.RELEASE,
         verdicts=_verdicts(lot, outcome, gpus),
         record=_record(lot, outcome, kept, rest),
+        memo=lot.last.after(lot.views, lot.now, len(lot.bids), (kept, rest), lot.rack),
     )
 
 

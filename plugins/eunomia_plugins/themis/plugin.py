@@ -1,5 +1,6 @@
 """The plugin ``themis``: valuation by finish-time fairness, offers to the worst off, partial-allocation auctions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,7 @@ from eunomia import (
     Decision,
     Explanation,
     Feature,
+    Memo,
     Menus,
     Offer,
     PluginOptions,
@@ -37,6 +39,7 @@ from eunomia.units import Ints, JobId
 from eunomia_plugins.themis.apps import AppView, WorkCache, read_apps, runs
 from eunomia_plugins.themis.explaining import explain
 from eunomia_plugins.themis.hold_auction import Lot, hold_auction
+from eunomia_plugins.themis.last_auction import LastAuctions
 from eunomia_plugins.themis.rho import bid, rho_now
 
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
@@ -84,6 +87,8 @@ class Themis:
         ),
     }
 
+    memo_types: ClassVar[Mapping[Stage, type[Memo]]] = {Stage.ALLOCATION: LastAuctions}
+
     def __init__(self, options: ThemisOptions) -> None:
         self.options = options
         far = options.slowdown
@@ -98,13 +103,15 @@ class Themis:
     def eunomia_offer(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
         """Show the offer to the apps with the worst ρ among those that can use it (Pseudocode 1, lines 16 and 17).
 
-        An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded).
+        An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded). ρ is
+        that of each app's last auction (proof of Theorem 3.3); that of an app's present forecast before its first.
         """
         offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
         rows = standings.claims.rows
         views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
         able = np.array([view.can_use(offered) for view in views], dtype=bool)
-        ranked = standings.form(ByBundle).now
+        last, now = self._last(snapshot), standings.form(ByBundle).now.tolist()
+        ranked = np.array([last.rho(view, snapshot.now, rho) for view, rho in zip(views, now, strict=True)])
         running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
         order = np.lexsort((np.arange(rows.size), -ranked, running))
         worst = rows[[claim for claim in order.tolist() if able[claim]]]
@@ -130,8 +137,13 @@ class Themis:
         views = read_apps(snapshot, menus, offer, [*rows, *others], self.cache)
         bids = usable_rows(valuations.form(ByBundle), views[: len(rows)])
         free = np.bincount(snapshot.cluster.machine[offer.gpus], minlength=len(snapshot.cluster.machines))
-        lot = Lot(bids, views, free.astype(np.int64), snapshot.cluster.machine_type)
+        cluster, last = snapshot.cluster, self._last(snapshot)
+        lot = Lot(bids, views, free.astype(np.int64), cluster.machine_type, cluster.machine_rack, snapshot.now, last)
         return hold_auction(lot, self.options.solver, self.options.nodes, snapshot.rng(self.name))
+
+    def _last(self, snapshot: Snapshot) -> LastAuctions:
+        memo = snapshot.memos.of(self.name, Stage.ALLOCATION)
+        return memo if isinstance(memo, LastAuctions) else LastAuctions(apps={})
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:

@@ -1,7 +1,7 @@
 """Finish-time fairness ρ = T_sh / T_id (Themis eq. 1 and 2) of an app with its GPUs and with bundles it might win."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,15 +65,35 @@ def rho_now(work: RemainingWork, context: BidContext) -> float:
     It then expects to wait for one lease and to run on the fewest GPUs at the slowest locality, and the value grows by
     the same amount for each lease that it has waited: it is finite, and worse than ρ with any bundle.
     """
-    pieces = sorted(context.held.values(), reverse=True)
-    racks = list(context.rack_of.values())
-    held = work.seconds(pieces, context.near, _far(pieces, racks)) if pieces else math.inf
-    if work.done:
-        return rho(0.0, context)
+    held = seconds_on(work, context, context.held, context.rack_of)
     if math.isfinite(held):
         return rho(held, context)
-    waits = 1.0 + context.waited / max(LEAST_SECONDS, context.lease)
-    return rho(context.lease + work.slowest(Locality.CLUSTER), context) * waits
+    return rho(context.lease + work.slowest(Locality.CLUSTER), context) * waiting_factor(context.waited, context.lease)
+
+
+def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int], rack_of: Mapping[int, int]) -> float:
+    """Seconds that an app's remaining work takes on GPUs; inf: it cannot run on them.
+
+    Args:
+        work: its remaining work.
+        context: for the locality of GPUs on one machine.
+        held: GPUs by machine.
+        rack_of: rack of each of these machines.
+    """
+    if work.done:
+        return 0.0
+    pieces = sorted(held.values(), reverse=True)
+    return work.seconds(pieces, context.near, _far(pieces, list(rack_of.values()))) if pieces else math.inf
+
+
+def waiting_factor(waited: float, lease: float) -> float:
+    """The factor by which ρ grows while an app waits: 1 more for each lease (docs/decisions/0020).
+
+    Args:
+        waited: seconds.
+        lease: length of a lease in seconds.
+    """
+    return 1.0 + waited / max(LEAST_SECONDS, lease)
 
 
 def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> list[Bundle]:
