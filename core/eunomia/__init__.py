@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eunomia.contract.explanations import Explanation
     from eunomia.contract.memos import Memo
     from eunomia.contract.menus import ChangeCosts, CurvePoints, Menus, Probes, Regimes, curve_points
+    from eunomia.contract.metrics import Metric
     from eunomia.contract.offers import Offer
     from eunomia.contract.options import Duration, PluginOptions, Share
     from eunomia.contract.placements import Placement
@@ -60,6 +61,7 @@ _MODULES = {
     "model.leases": ("GpuState", "Holdings"),
     "contract.memos": ("Memo",),
     "contract.menus": ("ChangeCosts", "CurvePoints", "Menus", "Probes", "Regimes", "curve_points"),
+    "contract.metrics": ("Metric",),
     "contract.offers": ("Offer",),
     "contract.options": ("Duration", "PluginOptions", "Share"),
     "contract.placements": ("Placement",),
@@ -126,6 +128,7 @@ __all__ = [
     "MachineClasses",
     "Memo",
     "Menus",
+    "Metric",
     "Misfit",
     "Offer",
     "OverTime",

@@ -20,6 +20,7 @@ from eunomia.contract.contracts import Triggers
 from eunomia.contract.decisions import Decision
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.menus import Menus
+from eunomia.contract.metrics import Metric
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.snapshot import Snapshot
@@ -232,6 +233,19 @@ class Hooks:
         Returns:
             ``module:class`` by format name. A built-in format cannot be replaced. A plugin that raises or returns
             ``None`` adds no reader, and a warning is logged.
+        """
+
+    @hookspec
+    def eunomia_metrics(self) -> Sequence[Metric]:  # type: ignore[empty-body]
+        """List the metrics that the plugin adds to the tables of a run.
+
+        Called when the tables of a simulated or live run are made, on a plugin made with its default options. Every
+        plugin that was found is asked, whether or not a profile names it.
+
+        Returns:
+            The metrics. Each becomes a column of its table; its figures become columns of ``summary.csv`` and stand on
+            the page. A plugin that raises, a metric that breaks a rule, or one that cannot be computed ends the run
+            with an error that names the plugin.
         """
 
     @hookspec

@@ -1,17 +1,21 @@
 """A live run's tables: those of its log, and those made of its event files, trials and auctions."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from eunomia.platform.registry import default_registry
 from eunomia_testbed.demo.activity import Line
 from eunomia_testbed.demo.live_log import LiveLog
 from eunomia_testbed.demo.logged import finite, overlaps, read_logs, search_of
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.results import ResultFolder
 from eunomia_testbed.results import tables as t
-from eunomia_testbed.run_log.tables import LogTables
+from eunomia_testbed.results.added import write_added
+from eunomia_testbed.results.plugin_metrics import added_by, metrics_of, with_metrics
+from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
 LOSS_STRIDE = 5
 """Of the losses, which are logged every step, every fifth goes into the tables."""
@@ -44,21 +48,30 @@ class Tables:
 
     def write(self, folder: ResultFolder, *, policy: str, seed: int) -> None:
         """Write every table, the plugins' records, and the summary."""
-        for name, made in LogTables(self._live.log(self._twice), policy=policy, seed=seed).makers().items():
-            folder.write_frame(name, made())
-        rows: dict[str, list[Any]] = {
-            "rho": list(self._rho()),
-            "searches": list(self._searches()),
-            "metrics": self._metrics,
-            "trials": list(self._trials()),
-            "rungs": list(self._rungs()),
-            "events": list(self._events()),
-        }
-        for name, each in rows.items():
-            folder.write(name, each, policy=policy, seed=seed)
+        metrics = metrics_of(default_registry())
+        write_added(added_by([default_registry()]), folder.path)
+        for name, frame in with_metrics(self._tables(policy, seed), metrics).items():
+            folder.write_frame(name, frame)
         for plugin, records in self.records().items():
             folder.write_record(plugin, records, policy=policy, seed=seed)
         folder.write_summary()
+
+    def _tables(self, policy: str, seed: int) -> MadeTables:
+        """Those of the log, and those of rows."""
+        rows: dict[str, Callable[[], Iterable[Any]]] = {
+            "rho": self._rho,
+            "searches": self._searches,
+            "metrics": lambda: self._metrics,
+            "trials": self._trials,
+            "rungs": self._rungs,
+            "events": self._events,
+        }
+        of_log = LogTables(self._live.log(self._twice), policy=policy, seed=seed).makers()
+        of_rows = {
+            name: functools.partial(lambda name: t.frame_of(name, rows[name](), policy=policy, seed=seed), name)
+            for name in rows
+        }
+        return MadeTables(of_log | of_rows)
 
     # -- searches
 

@@ -1,6 +1,6 @@
 """A simulated run as the tables of a result folder, made from columns without an object per row."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from eunomia_testbed.metrics import queueing
 from eunomia_testbed.metrics.judged import Judged, judge
 from eunomia_testbed.metrics.simulated_log import log_of, user_names
 from eunomia_testbed.metrics.users import user_columns
+from eunomia_testbed.results.plugin_metrics import PluginMetric, with_metrics
 from eunomia_testbed.results.record_names import COLUMNS
-from eunomia_testbed.run_log.tables import LogTables, Maker
+from eunomia_testbed.run_log.tables import LogTables, MadeTables, Maker
 from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
@@ -33,7 +34,13 @@ class Frames:
 
 
 def frames_of(
-    run: SimulatedRun, workload: Workload, cluster: Cluster, *, serial_seconds: Reals | None = None, label: str = ""
+    run: SimulatedRun,
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    serial_seconds: Reals | None = None,
+    label: str = "",
+    metrics: Sequence[PluginMetric] = (),
 ) -> Frames:
     """Makes all tables of a run.
 
@@ -43,8 +50,10 @@ def frames_of(
         cluster: of the run.
         serial_seconds: by job, its work on one GPU; None: linear.
         label: for the column ``policy``; empty: the run's policy.
+        metrics: columns that plugins add.
     """
-    return _Maker(run, workload, cluster, judge(run, workload, cluster, serial_seconds), label or run.policy).frames()
+    judged = judge(run, workload, cluster, serial_seconds)
+    return _Maker(run, workload, cluster, judged, label or run.policy).frames(metrics)
 
 
 @builds
@@ -53,22 +62,6 @@ class Alone:
 
     ideal_seconds: Reals
     exclusive_seconds: Reals
-
-
-class _Made(Mapping[str, pl.DataFrame]):
-    """Tables by name, made on access."""
-
-    def __init__(self, makers: Mapping[str, Maker]) -> None:
-        self._makers = makers
-
-    def __getitem__(self, table: str) -> pl.DataFrame:
-        return self._makers[table]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
 
 
 class _Maker:
@@ -81,7 +74,7 @@ class _Maker:
         )
         self._of_log = LogTables(log, policy=label, seed=run.seed, jobs=(judged.jobs, alone), apps=(judged.apps,))
 
-    def frames(self) -> Frames:
+    def frames(self, metrics: Sequence[PluginMetric]) -> Frames:
         run, workload = self._run, self._workload
         made = self._of_log.makers()
         own: dict[str, Maker] = {
@@ -90,7 +83,10 @@ class _Maker:
             "counts": lambda: self._frame("counts", self._count_columns(), 1),
             "timings": lambda: self._frame("timings", self._timing_columns(), len(run.timings)),
         }
-        return Frames(tables=_Made(made | own), records={name: self._record(name) for name in run.records})
+        return Frames(
+            tables=with_metrics(MadeTables(made | own), metrics),
+            records={name: self._record(name) for name in run.records},
+        )
 
     def _frame(self, table: str, columns: Columns, height: int) -> pl.DataFrame:
         return self._of_log.frame(table, columns, height)

@@ -15,6 +15,7 @@ import polars as pl
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia_testbed.results.added import read_added
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summarise
@@ -75,8 +76,9 @@ class ResultFolder:
 
     def write_frame(self, table: str, frame: pl.DataFrame) -> None:
         """Write a frame that has the table's schema already; it replaces the rows of its policies and seeds."""
-        if frame.schema != schema_of(table):
-            raise InputError(f"table {table} must have the columns {list(schema_of(table))}", value=str(frame.columns))
+        schema = schema_of(table, tuple(read_added(self.path).get(table, ())))
+        if frame.schema != schema:
+            raise InputError(f"table {table} must have the columns {list(schema)}", value=str(frame.columns))
         self._merge(f"{table}.parquet", frame)
 
     def write_record(self, plugin: str, rows: Iterable[Mapping[str, object]], *, policy: str, seed: int = 0) -> None:

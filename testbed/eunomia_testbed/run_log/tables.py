@@ -1,7 +1,7 @@
 """The result tables that follow from a run's log alone, made from columns without an object per row."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,22 @@ from eunomia_testbed.results.tables import frame_of_columns, schema_of
 from eunomia_testbed.run_log.log import Column, RunLog
 
 Maker = Callable[[], pl.DataFrame]
+
+
+class MadeTables(Mapping[str, pl.DataFrame]):
+    """Tables by name, made on access."""
+
+    def __init__(self, makers: Mapping[str, Maker]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        return self._makers[table]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class LogTables:

@@ -10,6 +10,7 @@ import polars as pl
 
 from eunomia_testbed.metrics.frames import Frames, frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.results.plugin_metrics import metrics_of
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan
@@ -47,7 +48,8 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
     if workload.size >= LARGE:
         hand_back()
     serial = serial_seconds(workload, plan.cluster, plan.models)
-    frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label)
+    metrics = metrics_of(plan.profiles[cell.policy].registry)
+    frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label, metrics=metrics)
     dropped: list[dict[str, object]] = [
         {
             "file": workload.name,

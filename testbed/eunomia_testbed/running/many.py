@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
+from eunomia_testbed.results.added import write_added
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
+from eunomia_testbed.results.plugin_metrics import added_by
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
@@ -84,6 +86,7 @@ def run_plan(
     facts = _facts(plan)
     folder.write_facts(facts)
     write_manifest(folder.path, manifest)
+    write_added(added_by(profile.registry for profile in plan.profiles.values()), folder.path)
     cells = plan.cells()
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"

@@ -1,0 +1,153 @@
+"""Metrics of plugins: collected by the hook ``eunomia_metrics``, checked, and added to the tables of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, get_args
+
+import polars as pl
+
+from eunomia.contract.metrics import Metric
+from eunomia.errors import EunomiaError, PluginError
+from eunomia.model.shapes import value
+from eunomia.platform.checking import hooks_of
+from eunomia.platform.registry import DEFAULT_PLUGINS, Registry
+from eunomia_testbed.results.added import Added
+from eunomia_testbed.results.columns import WAYS, Better, ColumnSpec, Figure
+from eunomia_testbed.results.figures import all_of
+from eunomia_testbed.results.summary import Summary
+from eunomia_testbed.results.tables import TABLES, schema_of
+
+HOOK: Final = "eunomia_metrics"
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_WAYS: Final = {way: way for way in WAYS if way != "time_mean"}
+
+
+@value
+class PluginMetric:
+    """A metric, and the plugin that brings it."""
+
+    plugin: str
+    metric: Metric
+
+
+def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
+    """Returns the metrics of all plugins that were found, by plugin and in their order.
+
+    Raises:
+        PluginError: a plugin fails, or one of its metrics breaks a rule.
+    """
+    found = [each for name in registry.names if name not in DEFAULT_PLUGINS for each in _metrics_of(name, registry)]
+    known: dict[str, str] = {}
+    for each in found:
+        before = known.setdefault(each.metric.name, each.plugin)
+        if before != each.plugin:
+            rule = f'metrics must have names of their own, and plugin "{before}" has this one'
+            raise PluginError(rule, value=f'"{each.metric.name}"', place=each.plugin)
+    return tuple(found)
+
+
+def added_by(registries: Iterable[Registry]) -> Added:
+    """Returns the declarations of the columns that plugins add, by table and name."""
+    added: dict[str, dict[str, ColumnSpec]] = {}
+    for registry in dict.fromkeys(registries):
+        for each in metrics_of(registry):
+            added.setdefault(each.metric.table, {})[each.metric.name] = _declared(each.metric)
+    return added
+
+
+def with_metrics(tables: Mapping[str, pl.DataFrame], metrics: Sequence[PluginMetric]) -> Mapping[str, pl.DataFrame]:
+    """Returns the tables with the columns of plugins; a metric of a table that the run does not have is left out."""
+    return _Measured(tables, metrics) if metrics else tables
+
+
+class _Measured(Mapping[str, pl.DataFrame]):
+    """Tables with the columns of plugins, computed on access."""
+
+    def __init__(self, tables: Mapping[str, pl.DataFrame], metrics: Sequence[PluginMetric]) -> None:
+        self._tables, self._metrics = tables, metrics
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        frame = self._tables[table]
+        mine = [each for each in self._metrics if each.metric.table == table]
+        return frame.with_columns([_column(each, self._tables, frame.height) for each in mine])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def _column(each: PluginMetric, tables: Mapping[str, pl.DataFrame], height: int) -> pl.Series:
+    """The values of a metric as numbers, unknown ones as null."""
+    name = each.metric.name
+    rule = f'metric "{name}" must be computed without an error'
+    try:
+        found = each.metric.compute(tables)
+        series = found if isinstance(found, pl.Series) else pl.Series(name, found, strict=False)
+        made = series.alias(name).cast(pl.Float64).fill_nan(None)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise PluginError(rule, value=text, place=f"plugin {each.plugin}") from error
+    if made.len() != height:
+        rule = f'metric "{name}" must have one value for each row of {each.metric.table}'
+        raise PluginError(rule, value=f"{made.len()} for {height} rows", place=f"plugin {each.plugin}")
+    return made
+
+
+def _metrics_of(name: str, registry: Registry) -> list[PluginMetric]:
+    kind = registry.listed(name).plugin
+    if kind is None or HOOK not in hooks_of(kind):
+        return []
+    try:
+        given = list(registry.make(name, {}, alias=name, place=".".join).eunomia_metrics())
+    except EunomiaError:
+        raise
+    except Exception as error:
+        rule = f"{HOOK} must list metrics without an error"
+        raise PluginError(rule, value=f"{type(error).__name__}: {error}", place=f"plugin {name}") from error
+    for metric in given:
+        _check(metric, name)
+    return [PluginMetric(plugin=name, metric=metric) for metric in given]
+
+
+def _check(metric: Any, plugin: str) -> None:
+    """Raises PluginError for a metric that breaks a rule."""
+    place = f"plugin {plugin}"
+    if not isinstance(metric, Metric):
+        raise PluginError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)
+    if not _NAME.fullmatch(metric.name):
+        raise PluginError("a metric's name must match [a-z][a-z0-9_]*", value=f'"{metric.name}"', place=place)
+    if metric.table not in TABLES:
+        rule = f"a metric's table must be one of {', '.join(TABLES)}"
+        raise PluginError(rule, value=f'"{metric.table}"', place=place)
+    if metric.name in schema_of(metric.table):
+        rule = f"a metric must have a name that no column of {metric.table} has"
+        raise PluginError(rule, value=f'"{metric.name}"', place=place)
+    if (metric.unit == "s") != metric.name.endswith("_seconds"):
+        rule = 'a metric whose unit is "s", and no other, must have a name that ends with _seconds'
+        raise PluginError(rule, value=f'"{metric.name}" in "{metric.unit}"', place=place)
+    if metric.better is not None and metric.better not in get_args(Better):
+        raise PluginError("better must be low, high or None", value=repr(metric.better), place=place)
+    for way in metric.summary:
+        if way not in _WAYS:
+            raise PluginError(f"summary must be of {', '.join(_WAYS)}", value=f'"{way}"', place=place)
+    taken = {*Summary.__dataclass_fields__, *(figure.name for _, _, _, figure in all_of())}
+    for figure in _declared(metric).summary:
+        if figure.name in taken:
+            rule = "a figure of a metric must have a name that no column of summary.csv has"
+            raise PluginError(rule, value=f'"{figure.name}"', place=place)
+
+
+def _declared(metric: Metric) -> ColumnSpec:
+    stem = metric.name.removesuffix("_seconds")
+    end = metric.name.removeprefix(stem)
+    words = stem.replace("_", " ")
+    figures = [
+        Figure(name=f"{stem}_{way}{end}", way=_WAYS[way], label=f"{way} {words}", better=metric.better)
+        for way in _WAYS
+        if way in metric.summary
+    ]
+    return ColumnSpec(unit=metric.unit, meaning=metric.meaning, summary=tuple(figures), better=metric.better)
