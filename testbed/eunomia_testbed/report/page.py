@@ -19,6 +19,7 @@ from eunomia_testbed.report.failed_runs import failed_runs
 from eunomia_testbed.report.failures import failures
 from eunomia_testbed.report.fairness import fairness
 from eunomia_testbed.report.part import Json, Part, Table
+from eunomia_testbed.report.plugin_metrics import plugin_metrics
 from eunomia_testbed.report.policies import policies
 from eunomia_testbed.report.provenance import provenance
 from eunomia_testbed.report.searches import searches
@@ -35,6 +36,7 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
     lambda whole, _: [verdict(view) for view in whole.views],
     lambda whole, _: [failures(view) for view in whole.views],
     lambda whole, _: [policies(whole)],
+    lambda whole, _: [plugin_metrics(whole)],
     lambda whole, until: [who_held_what(view, until) for view in whole.views],
     lambda whole, _: [fairness(view) for view in whole.views],
     lambda whole, _: [speed(view) for view in whole.views],

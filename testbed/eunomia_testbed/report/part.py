@@ -36,6 +36,8 @@ class Table:
     app: int | None = None
     group: int | None = None
     folded: bool = False
+    unit: str = ""
+    """Of all its times: ``s``, ``min``, ``h`` or ``d``; empty: the page chooses one."""
 
 
 @value

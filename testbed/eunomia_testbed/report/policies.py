@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import Final, Literal
+from typing import Final
 
 import polars as pl
 
@@ -13,39 +13,67 @@ from eunomia_testbed.report.choice import FAIR, FAST, over_seeds
 from eunomia_testbed.report.part import Column, Json, Kind, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.view import Whole
 from eunomia_testbed.report.words import RHO_NAMES, count
+from eunomia_testbed.results.columns import Better, ColumnSpec, declared
+from eunomia_testbed.results.figures import all_of
+from eunomia_testbed.results.summary import Summary
 
 
 @value
-class Metric:
-    """A column of the summary, and which way of it is better; None: neither is."""
+class Compared:
+    """A column of the summary on the page, as its declaration says; ``drawn`` as bars, or only in the table."""
 
     name: str
     label: str
     kind: Kind
-    digits: int = 0
-    better: Literal["low", "high"] | None = "low"
-    drawn: bool = True
+    digits: int
+    better: Better | None
+    hint: str
+    drawn: bool
 
 
-METRICS: Final = (
-    Metric(name="jct_mean_seconds", label="mean JCT", kind="seconds"),
-    Metric(name="jct_p99_seconds", label="p99 JCT", kind="seconds"),
-    Metric(name="makespan_seconds", label="makespan", kind="seconds"),
-    Metric(name="rho_worst", label="worst ρ", kind="number", digits=2),
-    Metric(name="rho_unfair_share", label="apps treated unfairly", kind="percent", digits=1),
-    Metric(name="slots_in_use_share", label="slots in use", kind="percent", digits=1, better="high"),
-    Metric(name="jct_median_seconds", label="median JCT", kind="seconds", drawn=False),
-    Metric(name="jct_p95_seconds", label="p95 JCT", kind="seconds", drawn=False),
-    Metric(name="rho_mean", label="mean ρ", kind="number", digits=2, drawn=False),
-    Metric(name="rho_jain", label="Jain's index", kind="number", digits=3, better="high", drawn=False),
-    Metric(name="queue_length_mean", label="mean queue", kind="number", digits=1, drawn=False),
-    Metric(name="wait_seconds", label="waited", kind="seconds", drawn=False),
-    Metric(name="restarts", label="restarts", kind="number", drawn=False),
-    Metric(name="migrations", label="migrations", kind="number", drawn=False),
-    Metric(name="faults", label="faults", kind="number", drawn=False),
-    Metric(name="fallback_round", label="fallback from round", kind="number", drawn=False),
-)
-"""What policies are compared by, in the order of the page; what the summary does not know is left out."""
+DRAWN: Final = ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "rho_worst", "rho_unfair_share",
+                "slots_in_use_share")  # fmt: skip
+"""What policies are compared by in bars, in the order of the page."""
+LISTED: Final = ("jct_median_seconds", "jct_p95_seconds", "rho_mean", "rho_jain", "queue_length_mean", "wait_seconds",
+                 "restarts", "migrations", "faults", "fallback_round")  # fmt: skip
+"""What stands in the table as well."""
+_DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_mean": 1}
+
+
+def compared(whole: Whole) -> list[Compared]:
+    """Returns the columns that the page compares policies by; those that plugins declare come last."""
+    specs = {name: (spec, spec.label, spec.better) for name, spec in declared(Summary).items()}
+    specs |= {figure.name: (spec, figure.label, figure.better) for _, _, spec, figure in all_of(whole.run)}
+    of_plugins = [figure.name for columns in whole.run.added.values() for s in columns.values() for figure in s.summary]
+    names = [*DRAWN, *LISTED, *of_plugins]
+    return [
+        _compared(whole, name, *specs[name], drawn=name not in LISTED, digits=3 if name in of_plugins else 0)
+        for name in names
+        if name in whole.summaries.columns
+    ]
+
+
+def _compared(
+    whole: Whole, name: str, spec: ColumnSpec, label: str, better: Better | None, *, drawn: bool, digits: int
+) -> Compared:
+    kind: Kind = "seconds" if spec.unit == "s" else "percent" if spec.unit == "share" else "number"
+    hint = f"{spec.meaning}, in {spec.unit}" if spec.unit else spec.meaning
+    named = f"{label}{_of_seeds(whole)}" if name == FAIR else label
+    return Compared(
+        name=name,
+        label=named.replace("ρ", RHO_NAMES[whole.rho_kind]),
+        kind=kind,
+        digits=1 if kind == "percent" else _DIGITS.get(name, digits),
+        better=better,
+        hint=hint,
+        drawn=drawn,
+    )
+
+
+def _of_seeds(whole: Whole) -> str:
+    """Which of several worst ρ it is: of the only seed, or the mean of the worst of each seed."""
+    seeds = whole.summaries["seed"].unique()
+    return ", mean of seeds" if seeds.len() > 1 else f", seed {seeds[0]}"
 
 
 def policies(whole: Whole) -> Part | None:
@@ -53,10 +81,10 @@ def policies(whole: Whole) -> Part | None:
     if len(whole.policies) < 2:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
-    known = [each for each in METRICS if each.name in whole.summaries.columns]
-    known = [each for each in known if whole.summaries[each.name].null_count() < whole.summaries.height]
+    known = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
     found = {each.name: [over_seeds(rows[policy], each.name) for policy in whole.policies] for each in known}
     seeds = max(part.height for part in rows.values())
+    unit = _unit(whole)
     return Part(
         name="policies",
         title="Policies",
@@ -66,11 +94,12 @@ def policies(whole: Whole) -> Part | None:
             "seeds": seeds,
             "taken": [choice.policy for choice in whole.choices.values() if choice.decided],
             "frontiers": [choice.frontier for choice in whole.choices.values()],
-            "metrics": [_bars(each, whole.rho_kind, found[each.name]) for each in known if each.drawn],
-            "kind": RHO_NAMES[whole.rho_kind],
+            "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
+            "kind": RHO_NAMES[whole.rho_kind] + _of_seeds(whole),
+            "unit": unit,
             "scatter": [_numbers(found[FAST]), _numbers(found[FAIR])] if FAST in found and FAIR in found else None,
         },
-        tables=[_table(whole, rows, known, found)],
+        tables=[_table(whole, rows, known, found, unit)],
     )
 
 
@@ -92,11 +121,11 @@ def _at(whole: Whole, load: float, answer: str) -> str:
     return f"At {load:g} times the load: {answer[:1].lower()}{answer[1:]}" if len(whole.choices) > 1 else answer
 
 
-def _bars(metric: Metric, kind: str, found: list[Interval | None]) -> Json:
+def _bars(metric: Compared, found: list[Interval | None]) -> Json:
     means = [each.mean for each in found if each is not None]
     best = None if metric.better is None else min(means) if metric.better == "low" else max(means)
     return {
-        "label": _label(metric, kind),
+        "label": metric.label,
         "kind": metric.kind,
         "digits": metric.digits,
         "better": metric.better,
@@ -105,9 +134,11 @@ def _bars(metric: Metric, kind: str, found: list[Interval | None]) -> Json:
     }
 
 
-def _label(metric: Metric, kind: str) -> str:
-    """With the kind of ρ that the runs are judged by."""
-    return metric.label.replace("ρ", RHO_NAMES[kind])
+def _unit(whole: Whole) -> str:
+    """One unit for all times of the part: that in which the shortest mean JCT is at least 3."""
+    shortest = whole.summaries[FAST].fill_nan(None).drop_nulls().cast(pl.Float64).min()
+    least = float(shortest) if isinstance(shortest, int | float) else 0.0
+    return next(name for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 0)) if least >= 3 * size)
 
 
 def _numbers(found: list[Interval | None]) -> list[Json]:
@@ -119,7 +150,11 @@ def _numbers(found: list[Interval | None]) -> list[Json]:
 
 
 def _table(
-    whole: Whole, rows: dict[str, pl.DataFrame], known: list[Metric], found: dict[str, list[Interval | None]]
+    whole: Whole,
+    rows: dict[str, pl.DataFrame],
+    known: list[Compared],
+    found: dict[str, list[Interval | None]],
+    unit: str,
 ) -> Table:
     """A row a policy: finished of all, and the mean of every metric over its seeds."""
     listed: list[list[Json]] = []
@@ -133,6 +168,6 @@ def _table(
         Column(label="policy", kind="policy"),
         Column(label="seeds", kind="number"),
         Column(label="finished", kind="text"),
-        *(Column(label=_label(each, whole.rho_kind), kind=each.kind, digits=each.digits) for each in known),
+        *(Column(label=each.label, kind=each.kind, digits=each.digits, hint=each.hint) for each in known),
     ]
-    return kept_columns(Table(title=title, columns=columns, rows=listed))
+    return kept_columns(Table(title=title, columns=columns, rows=listed, unit=unit))

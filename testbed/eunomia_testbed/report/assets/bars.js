@@ -54,4 +54,4 @@ function drawBarRow(chart, row, top, { groupWidth, letters, first, groupLetters,
   }
   if (row.end) chart.front.append(svg("text", { x: chart.x(sum + (row.half || 0)) + 6, y: middle + 4, class: "tick" + strong + faded }, row.end));
 }
-const HATCHED = ["start", "restore", "save", "wait"];
+const HATCHED = ["start", "restore", "save", "idle", "wait"];

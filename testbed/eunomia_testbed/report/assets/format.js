@@ -29,6 +29,21 @@ function duration(value) {
   return `${number(scaled, scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2)} ${name}`;
 }
 
+const SIZES = { s: 1, min: 60, h: 3600, d: 86400 };
+
+// Seconds as a number of a given unit, with the digits that its size asks for; `digits` of seconds as asked.
+function inUnit(value, unit, digits = 1) {
+  if (value === null || value === undefined) return NOTHING;
+  const scaled = value / SIZES[unit];
+  const most = unit === "s" ? (Math.abs(value) >= 1000 ? 0 : digits) : Math.abs(scaled) >= 100 ? 0 : Math.abs(scaled) >= 10 ? 1 : 2;
+  return number(scaled, most);
+}
+
+// An axis of seconds in a given unit.
+function unitAxis(unit) {
+  return durationAxis({ s: 0, min: 60 * 3, h: 3600 * 3, d: 86400 * 3 }[unit]);
+}
+
 // Ticks of an axis of seconds in one unit for all of them.
 function durationAxis(most) {
   const [, size, name] = UNITS.find(([least]) => most >= least);
@@ -47,9 +62,9 @@ function roundTime(value) {
 }
 
 // A value of a metric in words, by the kind of its column.
-function measured(value, kind, digits) {
+function measured(value, kind, digits, unit) {
   if (value === null || value === undefined) return NOTHING;
-  if (kind === "seconds") return duration(value);
+  if (kind === "seconds") return unit ? `${inUnit(value, unit)} ${unit}` : duration(value);
   if (kind === "percent") return number(100 * value, digits || 1) + " %";
   return number(value, digits);
 }

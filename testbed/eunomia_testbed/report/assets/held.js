@@ -88,7 +88,7 @@ function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, n
   const thin = place.width < THIN;
   if (thin) addThin(chart, row, box, app);
   else chart.plot.append(svg("rect", { ...place, fill: paint(app), class: `bar ${activity}${faded}${place.width < 4 ? " close" : ""}` }));
-  if (!thin && ["start", "restore", "save"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
+  if (!thin && ["start", "restore", "save", "idle"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
   const label = job.startsWith(app + "/") ? job.slice(app.length + 1) : job;
   const room = Math.min(box.right, chart.area.right) - Math.max(box.left, chart.area.left);
   if (activity === "run" && ROW > 15 && room > label.length * 6.6 + 6) {

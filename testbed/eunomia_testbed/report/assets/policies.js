@@ -1,19 +1,19 @@
 // Part 2. data: seeds, taken [policy by load], frontiers [[policy] by load], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
 // best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy],
-// kind (of rho).
+// kind (of rho, and of which seeds), unit (of all times: s, min, h or d).
 function drawPolicies(parent, data) {
   const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
   parent.append(html("p", { class: "key" }, data.seeds > 1 ? `Bars are means over ${data.seeds} seeds, whiskers their 95 % intervals; ● is the best.` : "One seed; ● is the best."), grid);
   if (data.scatter) drawTrade(grid, data);
   const small = html("div", { class: "metrics" });
   grid.append(small);
-  data.metrics.forEach((metric) => drawMetric(small, metric));
+  data.metrics.forEach((metric) => drawMetric(small, metric, data.unit));
 }
 
-function drawMetric(parent, { label, kind, digits, better, rows, best }) {
-  const unit = kind === "seconds" ? durationAxis(Math.max(...rows.map((row) => (row ? row[0] : 0)))) : null;
+function drawMetric(parent, { label, kind, digits, better, rows, best }, name) {
+  const unit = kind === "seconds" ? unitAxis(name) : null;
   const axis = (value, step) => (kind === "percent" ? tick(100 * value, 100 * step) + " %" : tick(value, step));
-  const format = (value) => measured(value, kind, digits);
+  const format = (value) => measured(value, kind, digits, name);
   const bars = run.policies.map((policy, at) => {
     const row = rows[at];
     const runAt = run.runs.findIndex((each) => each.policy === policy);
@@ -28,19 +28,21 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }) {
 }
 
 // Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
-function drawTrade(parent, { taken, frontiers, scatter, kind }) {
+function drawTrade(parent, data) {
+  const { taken, frontiers, scatter, kind } = data;
   const [times, rhos] = scatter;
   const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
   if (!shown.length) return;
   const x = reach(shown.map((each) => each.time));
   const y = reach(shown.map((each) => each.rho), 1);
-  const unit = durationAxis(x.domain[1]);
+  const unit = unitAxis(data.unit);
+  const time = (value) => measured(value, "seconds", 0, data.unit);
   new Chart(parent, {
     title: `Worst ${kind} against mean JCT`,
     describe: `${shown.length} policies`,
     height: Math.max(330, 3 * (22 * shown.length + 62)),
     margin: { top: 18, right: 20 },
-    x: () => ({ ...x, label: "mean JCT", format: x.log ? roundTime : unit.format, ticks: x.log ? timeTicks : unit.round }),
+    x: () => ({ ...x, label: "mean JCT", format: x.log ? time : unit.format, ticks: x.log ? timeTicks : unit.round }),
     y: () => ({ ...y, format: tick, label: `worst ${kind}` }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
@@ -50,7 +52,7 @@ function drawTrade(parent, { taken, frontiers, scatter, kind }) {
         if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
       });
       const labels = [];
-      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels, kind));
+      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels, kind, time));
       placeLabels(chart, labels);
     },
   });
@@ -68,7 +70,7 @@ function reach(pairs, include) {
   return { log, domain: [Math.max(from, 0), to] };
 }
 
-function drawTraded(chart, { policy, time, rho }, taken, labels, kind) {
+function drawTraded(chart, { policy, time, rho }, taken, labels, kind, format) {
   const [x, y] = [chart.x(time[0]), chart.y(rho[0])];
   const least = (value) => Math.max(value, 1e-9);
   const [left, right] = [chart.x(least(time[0] - time[1])), chart.x(time[0] + time[1])];
@@ -79,7 +81,7 @@ function drawTraded(chart, { policy, time, rho }, taken, labels, kind) {
   chart.front.append(svg("circle", { cx: x, cy: y, r: taken ? 7 : 5, class: taken ? "point taken" : "point" }));
   labels.push({ x, y, text: taken ? `${policy}: take this` : policy, strong: taken });
   const half = (value, format) => (value ? ` ± ${format(value)}` : "");
-  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${duration(time[0])}${half(time[1], duration)}`, `worst ${kind} ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
+  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${format(time[0])}${half(time[1], format)}`, `worst ${kind} ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
 }
 
 // Names next to their points, each in the first place where it hides no other.

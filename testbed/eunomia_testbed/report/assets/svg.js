@@ -45,7 +45,7 @@ function patterns() {
     svg("pattern", { id: `weave-${weave}-${at}`, width: 7, height: 7, patternUnits: "userSpaceOnUse" },
       svg("rect", { width: 7, height: 7, fill: hue }),
       weave === 1 ? svg("path", { d: "M0 3.5H7", class: "weft" }) : svg("circle", { cx: 3.5, cy: 3.5, r: 1.5, class: "knot" }))));
-  const hatches = { start: "M-1 1L1 -1M0 6L6 0M5 7L7 5", restore: "M-1 5L1 7M0 0L6 6M5 -1L7 1", save: "M1.5 0V6M4.5 0V6", wait: "M0 1.5H6M0 4.5H6" };
+  const hatches = { start: "M-1 1L1 -1M0 6L6 0M5 7L7 5", restore: "M-1 5L1 7M0 0L6 6M5 -1L7 1", save: "M1.5 0V6M4.5 0V6", wait: "M0 1.5H6M0 4.5H6", idle: "M1 1.5h1M4 4.5h1" };
   const overlays = Object.entries(hatches).map(([name, path]) =>
     svg("pattern", { id: "hatch-" + name, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, svg("path", { d: path, class: "hatch" })));
   return svg("svg", { width: 0, height: 0, class: "patterns", "aria-hidden": "true" }, svg("defs", {}, ...weaves, ...overlays));

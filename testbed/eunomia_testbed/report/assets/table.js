@@ -5,22 +5,26 @@ class SortableTable {
   constructor(parent, spec) {
     this.spec = spec;
     this.sorted = { column: null, down: false };
-    this.hours = spec.columns.map(({ kind }, at) => kind === "seconds" && spec.rows.some((row) => Math.abs(row[at]) >= 1e7));
+    this.unit = spec.unit || unitOfTable(spec);
     this.all = spec.rows.length <= FIRST_ROWS + 10;
     this.body = html("tbody");
     this.heads = spec.columns.map((column, at) => this.head(column, at));
     const table = html("table", {}, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
     this.more = html("button", { class: "more", onclick: () => this.showAll() });
     const content = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title }, table);
-    parent.append(spec.folded
-      ? html("details", {}, html("summary", {}, spec.title), content, this.more)
-      : html("div", {}, html("h3", {}, spec.title), content, this.more));
+    const wide = html("p", { class: "wide", "aria-hidden": "true" }, "more columns: scroll sideways ⟷");
+    const around = spec.folded
+      ? html("details", {}, html("summary", {}, spec.title), wide, content, this.more)
+      : html("div", {}, html("h3", {}, spec.title), wide, content, this.more);
+    parent.append(around);
+    showOverflow(around, content);
     onChange(() => this.redraw());
     this.redraw();
   }
 
   head(column, at) {
-    const button = html("button", { title: column.hint || null, onclick: () => this.sortBy(at) }, column.label);
+    const label = column.kind === "seconds" ? `${column.label} (${this.unit})` : column.label;
+    const button = html("button", { title: column.hint || null, onclick: () => this.sortBy(at) }, label);
     return html("th", { class: column.kind, "aria-sort": "none", scope: "col" }, button);
   }
 
@@ -59,20 +63,38 @@ class SortableTable {
     const grouped = group !== null && chosen.app === null && (this.sorted.column === null || this.sorted.column === group);
     this.body.replaceChildren(...shown.map((row, at) => {
       const begins = grouped && at > 0 && row[group] !== shown[at - 1][group];
-      return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place], this.hours[place])));
+      return html("tr", { class: begins ? "begins" : null }, ...row.map((value, place) => this.cell(value, columns[place])));
     }));
     if (!rows.length) this.body.append(html("tr", {}, html("td", { colspan: columns.length, class: "none" }, "nothing for this app")));
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${number(rows.length)} rows`;
   }
 
-  cell(value, column, hours) {
-    const text = hours && value !== null ? number(value / 3600, value < 3600 ? 2 : 0) + " h" : cellText(value, column);
+  cell(value, column) {
+    const text = column.kind === "seconds" ? inUnit(value, this.unit, column.digits) : cellText(value, column);
     if (column.kind === "app" && value !== null) return html("td", { class: "app" }, appButton(value));
     if (column.kind === "policy") return html("td", {}, policyButton(value));
     if (column.kind === "text" && text.length > 36) return html("td", { class: "text long", title: text }, text);
     return html("td", { class: column.kind + (value === null ? " none" : "") }, column.kind === "code" ? html("code", {}, text) : text);
   }
+}
+
+// One unit for all times of a table: seconds, or hours where a time is very long.
+function unitOfTable({ columns, rows }) {
+  return rows.some((row) => columns.some(({ kind }, at) => kind === "seconds" && Math.abs(row[at]) >= 1e7)) ? "h" : "s";
+}
+
+// Shadows at the sides to which a table goes on, and a line that says so.
+function showOverflow(around, content) {
+  const look = () => {
+    const hidden = content.scrollWidth - content.clientWidth;
+    around.classList.toggle("sideways", hidden > 1);
+    content.classList.toggle("more-left", content.scrollLeft > 1);
+    content.classList.toggle("more-right", content.scrollLeft < hidden - 1);
+  };
+  content.addEventListener("scroll", look, { passive: true });
+  if (typeof ResizeObserver !== "undefined") new ResizeObserver(look).observe(content);
+  look();
 }
 
 // The app's name as a button that filters the page.
