@@ -1,4 +1,4 @@
-"""Writes hooks.md, api.md and the list in stability.md of the reference: `python tests/make_reference.py`."""
+"""Writes hooks.md, api.md, the tables of results.md and the list of stability.md: `python tests/make_reference.py`."""
 
 import ast
 import importlib
@@ -27,6 +27,15 @@ API = """# The public names
 Everything in `eunomia.__all__`, by module. `tests/make_reference.py` writes this page from the sources, and a test
 compares the two. Types that a plugin builds take keywords only; `Ints`, `Reals`, `Bools` and `Rows` are numpy arrays
 of int64, float64, bool and int32 (rows).
+"""
+TABLES_BEGIN, TABLES_END = "## Tables\n", "## Reading it\n"
+RESULTS = """
+Each table starts with `policy` and `seed`. `*_seconds` are float64; times count from the first arrival. Unknown values
+are null, never -1. A job is named `app/number`, or by its app alone where the app has one job.
+`eunomia_testbed.results.tables` declares each column once, with its unit, what it holds and the figures that
+`summary.csv` takes from it: those of `apps` are of the jobs where a run knows no apps, and *time mean* is over the
+run's time. `tests/make_reference.py` writes this section from there. Columns that
+[plugins add](../how-to/write-a-metric.md) come last, and `columns.json` declares them.
 """
 STABILITY = """# What you can rely on
 
@@ -91,6 +100,25 @@ def promised(text: str) -> dict[str, tuple[str, ...]]:
         name, _, members = line.partition(":")
         found[name] = tuple(members.split())
     return found
+
+
+def results_page(text: str) -> str:
+    """The page of a run's folder with the section of tables as their columns are declared."""
+    from eunomia_testbed.results.columns import declared
+    from eunomia_testbed.results.tables import TABLES, schema_of
+
+    before, _, rest = text.partition(TABLES_BEGIN)
+    after = rest[rest.index(TABLES_END) :]
+    lines = [RESULTS]
+    for table, row in TABLES.items():
+        schema = schema_of(table)
+        lines += [f"### {table}\n", f"{row.__doc__}\n".replace("``", "`")]
+        lines += ["| column | type | unit | holds | in `summary.csv` |", "|---|---|---|---|---|"]
+        for name, spec in declared(row).items():
+            figures = ", ".join(f"`{figure.name}` ({figure.way.replace('_', ' ')})" for figure in spec.summary)
+            lines.append(f"| `{name}` | {str(schema[name]).lower()} | {spec.unit} | {spec.meaning} | {figures} |")
+        lines.append("")
+    return before + TABLES_BEGIN + "\n".join(lines) + "\n" + after
 
 
 def signature(node: ast.FunctionDef) -> str:
@@ -219,6 +247,8 @@ def _definition(module: str, name: str) -> Definition:
 def main() -> None:
     (REFERENCE / "hooks.md").write_text(hooks_page())
     (REFERENCE / "api.md").write_text(api_page())
+    results = REFERENCE / "results.md"
+    results.write_text(results_page(results.read_text()))
     page = REFERENCE / "stability.md"
     page.write_text(stability_page(promised(page.read_text()) if page.exists() else {}))
 

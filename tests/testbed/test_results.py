@@ -1,6 +1,7 @@
 """A result folder: what is written is read, the same input gives the same bytes, and nothing of a user's is lost."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 import subprocess
@@ -14,8 +15,10 @@ import pytest
 
 from eunomia.errors import InputError
 from eunomia_testbed.results import ResultFolder, RunData, RunFacts, new_folder_name, sha256_of, summarise
-from eunomia_testbed.results.summary import held_twice
-from eunomia_testbed.results.tables import TABLES, AppRow, JobRow, LeaseRow, frame_of, schema_of
+from eunomia_testbed.results.columns import declared
+from eunomia_testbed.results.figures import all_of
+from eunomia_testbed.results.summary import Summary, held_twice
+from eunomia_testbed.results.tables import KEY, TABLES, AppRow, JobRow, LeaseRow, frame_of, schema_of
 
 DEMO = {"policy": "demo", "seed": 0}
 PUBLISHED = {  # the columns that are promised to users, in order
@@ -222,11 +225,31 @@ def test_importing_the_testbed_imports_no_polars() -> None:
     )
 
 
-def test_reference_lists_every_table_with_its_columns() -> None:
+def test_reference_lists_every_table_as_it_is_declared() -> None:
+    spec = importlib.util.spec_from_file_location("make_reference", Path(__file__).parents[1] / "make_reference.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
     text = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
-    for table, row in TABLES.items():
-        columns = ", ".join(f"`{name}`" for name in row.__dataclass_fields__)
-        assert f"| `{table}` | {row.__doc__} | {columns} |" in text
+    assert text == made.results_page(text), "write it again: python tests/make_reference.py"
+    for table in TABLES:
+        assert f"### {table}\n" in text
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_declared_with_a_meaning(table: str) -> None:
+    specs = declared(TABLES[table])
+    assert list(specs) == [name for name in schema_of(table) if name not in KEY]
+    for name, spec in specs.items():
+        assert spec.meaning and not spec.meaning.endswith(".")
+        assert (spec.unit == "s") == (name.endswith("_seconds") and not name.endswith("slot_seconds")), name
+
+
+def test_every_figure_of_a_column_is_in_the_summary() -> None:
+    figures = [figure.name for _, _, _, figure in all_of()]
+    undeclared = set(Summary.__dataclass_fields__) - {"policy", "seed"} - declared(Summary).keys()
+    assert len(figures) == len(set(figures))
+    assert set(figures) == {name for name in undeclared if "_by_" not in name}
 
 
 def test_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ def plugin_metrics(whole: Whole) -> Part | None:
                 title="By policy and seed",
                 columns=[*head, *(_column(spec, figure) for spec, figure in known)],
                 rows=[[rounded(value) for value in row] for row in rows],
+                unit=whole.time_unit,
             )
         ],
     )

@@ -84,7 +84,6 @@ def policies(whole: Whole) -> Part | None:
     known = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
     found = {each.name: [over_seeds(rows[policy], each.name) for policy in whole.policies] for each in known}
     seeds = max(part.height for part in rows.values())
-    unit = _unit(whole)
     return Part(
         name="policies",
         title="Policies",
@@ -96,10 +95,10 @@ def policies(whole: Whole) -> Part | None:
             "frontiers": [choice.frontier for choice in whole.choices.values()],
             "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
             "kind": RHO_NAMES[whole.rho_kind] + _of_seeds(whole),
-            "unit": unit,
+            "unit": whole.time_unit,
             "scatter": [_numbers(found[FAST]), _numbers(found[FAIR])] if FAST in found and FAIR in found else None,
         },
-        tables=[_table(whole, rows, known, found, unit)],
+        tables=[_table(whole, rows, known, found)],
     )
 
 
@@ -134,13 +133,6 @@ def _bars(metric: Compared, found: list[Interval | None]) -> Json:
     }
 
 
-def _unit(whole: Whole) -> str:
-    """One unit for all times of the part: that in which the shortest mean JCT is at least 3."""
-    shortest = whole.summaries[FAST].fill_nan(None).drop_nulls().cast(pl.Float64).min()
-    least = float(shortest) if isinstance(shortest, int | float) else 0.0
-    return next(name for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 0)) if least >= 3 * size)
-
-
 def _numbers(found: list[Interval | None]) -> list[Json]:
     """Mean and half an interval's width by policy; null where nothing is known."""
     return [
@@ -154,7 +146,6 @@ def _table(
     rows: dict[str, pl.DataFrame],
     known: list[Compared],
     found: dict[str, list[Interval | None]],
-    unit: str,
 ) -> Table:
     """A row a policy: finished of all, and the mean of every metric over its seeds."""
     listed: list[list[Json]] = []
@@ -170,4 +161,4 @@ def _table(
         Column(label="finished", kind="text"),
         *(Column(label=each.label, kind=each.kind, digits=each.digits, hint=each.hint) for each in known),
     ]
-    return kept_columns(Table(title=title, columns=columns, rows=listed, unit=unit))
+    return kept_columns(Table(title=title, columns=columns, rows=listed, unit=whole.time_unit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -16,6 +16,8 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
 
+UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 0}
+"""Units of time by their seconds, the largest first; below the last but one everything is in seconds."""
 MOST_RUNS, MOST_POLICIES = 6, 12
 """Up to so many runs each can be looked at; of more, the first seed of each of the first policies."""
 
@@ -63,6 +65,14 @@ class Whole:
     def app_count(self) -> int:
         """How many apps were to run, the same under every policy."""
         return max((view.summary.apps for view in self.views), default=0)
+
+    @property
+    def time_unit(self) -> str:
+        """One unit for the times that policies are compared by: that in which the shortest mean JCT is at least 3."""
+        known = self.summaries["jct_mean_seconds"].cast(pl.Float64).fill_nan(None)
+        shortest = known.min()
+        least = float(shortest) if isinstance(shortest, int | float) else 0.0
+        return next(name for name, size in UNITS.items() if least >= 3 * size)
 
     @property
     def first(self) -> int:
