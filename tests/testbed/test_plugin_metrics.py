@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import eunomia_testbed
 from eunomia import Metric, hookimpl
 from eunomia.errors import PluginError
 from eunomia.platform.registry import Registry
@@ -31,13 +33,13 @@ def plugin_of_the_guide(folder: Path) -> Path:
     return path
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs `eunomia` in a process of its own, since a process keeps its plugins."""
+def run(*arguments: str, before: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+    """Runs `eunomia` in a process of its own, since a process keeps its plugins; ``before`` leads its path."""
     return subprocess.run(
         [sys.executable, "-m", "eunomia", *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*map(str, before), *sys.path])},
         check=False,
     )
 
@@ -85,13 +87,50 @@ def test_a_metric_that_fails_ends_the_run_and_names_its_plugin(tmp_path: Path) -
         "    name, api = 'bad', 1\n"
         "    @hookimpl\n"
         "    def eunomia_metrics(self):\n"
-        "        return [Metric(name='x', table='jobs', unit='', meaning='none', compute=lambda t: t['jobs']['nope'])]\n"
+        "        return [Metric(name='x', table='jobs', unit='', meaning='none', compute=self.wrong)]\n"
+        "    def wrong(self, tables):\n"
+        "        return tables['jobs']['nope']\n"
     )
     done = run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out))
     assert done.returncode == 1
     assert 'metric "x" must be computed without an error' in done.stderr
     assert "plugin bad" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def changed(path: Path, before: str, after: str) -> None:
+    """Changes one place of a source file."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1, before
+    path.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_a_metric_of_the_tree_touches_two_source_files(tmp_path: Path) -> None:
+    """Schema, frame, summary, reference and page follow from a declaration and a value."""
+    tree = tmp_path / "testbed"
+    shutil.copytree(Path(eunomia_testbed.__file__).parent, tree / "eunomia_testbed")
+    declaration = (
+        "    gang_seconds: Annotated[\n"
+        "        float | None, col('s', 'gang times JCT', figure('gang_mean_seconds', 'mean', 'mean gang time'))\n"
+        "    ] = None\n"
+    )
+    place = "    busy_slot_seconds: Annotated["
+    changed(tree / "eunomia_testbed" / "results" / "tables.py", place, declaration + place)
+    judged = tree / "eunomia_testbed" / "metrics" / "judged.py"
+    changed(judged, '    """GPU-seconds that made progress."""\n', '    """GPU-seconds."""\n    gang_seconds: Reals\n')
+    changed(
+        judged,
+        "            placement_score=score,\n",
+        "            placement_score=score, gang_seconds=jct * jobs.most,\n",
+    )
+    out = tmp_path / "out"
+    done = run(*COMMAND, "--policy", "fifo", "--policy", "las", "--out", str(out), before=[tree])
+    assert done.returncode == 0, done.stderr
+    jobs, summary = pl.read_parquet(out / "jobs.parquet"), pl.read_csv(out / "summary.csv")
+    expected = (jobs["slots_asked"] * jobs["jct_seconds"]).to_list()
+    assert jobs["gang_seconds"].to_list() == pytest.approx(expected)
+    assert summary["gang_mean_seconds"].mean() == pytest.approx(jobs["gang_seconds"].mean())
+    assert "mean gang time" in (out / "report.html").read_text(encoding="utf-8")
 
 
 class Jobs:
@@ -128,9 +167,8 @@ class TestFinishedJobs(MetricsConformance):
 
 def plugin_with(**fields: Any) -> type[Any]:
     """A plugin with one metric, correct but for these fields."""
-    right: dict[str, Any] = {
-        "name": "x", "table": "jobs", "unit": "", "meaning": "ones", "compute": lambda tables: [1.0] * tables["jobs"].height
-    }  # fmt: skip
+    right: dict[str, Any] = {"name": "x", "table": "jobs", "unit": "", "meaning": "ones"}
+    right["compute"] = lambda tables: [1.0] * tables["jobs"].height
 
     class One:
         """A metric."""
@@ -197,8 +235,5 @@ def test_a_table_that_a_run_lacks_gets_no_metric() -> None:
 
 def test_figures_of_a_metric_follow_those_of_the_summary(tmp_path: Path) -> None:
     plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
-    assert (
-        run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--no-report", "--out", str(out)).returncode
-        == 0
-    )
+    assert run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out)).returncode == 0
     assert summarise(RunData.load(out)).columns[-2:] == ["not_running_mean_seconds", "not_running_p99_seconds"]

@@ -9,7 +9,7 @@ A failure names the plugin, the rule and what broke it.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import polars as pl
@@ -67,7 +67,6 @@ class MetricsConformance:
             return metrics_of(Registry.find(installed=False).adding(self.plugin))
         except EunomiaError as error:
             self._broken(str(error))
-            raise
 
     def _computed(self, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.Series]:
         """Returns the columns of the plugin by name."""
@@ -77,9 +76,8 @@ class MetricsConformance:
             return {each.metric.name: made[each.metric.table][each.metric.name] for each in metrics}
         except EunomiaError as error:
             self._broken(str(error))
-            raise
 
-    def _broken(self, what: str) -> None:
+    def _broken(self, what: str) -> NoReturn:
         raise AssertionError(f"{getattr(self.plugin, 'name', self.plugin.__name__)}: {what}")
 
 

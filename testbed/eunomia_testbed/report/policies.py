@@ -41,21 +41,26 @@ _DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_me
 
 
 def compared(whole: Whole) -> list[Compared]:
-    """Returns the columns that the page compares policies by; those that plugins declare come last."""
+    """Returns the columns with a label, which the page compares policies by; those that plugins declare come last."""
     specs = {name: (spec, spec.label, spec.better) for name, spec in declared(Summary).items()}
     specs |= {figure.name: (spec, figure.label, figure.better) for _, _, spec, figure in all_of(whole.run)}
     of_plugins = [figure.name for columns in whole.run.added.values() for s in columns.values() for figure in s.summary]
-    names = [*DRAWN, *LISTED, *of_plugins]
+    more = [name for name, (_, label, _) in specs.items() if label and name not in (*DRAWN, *LISTED, *of_plugins)]
+    names = [*DRAWN, *LISTED, *more, *of_plugins]
     return [
-        _compared(whole, name, *specs[name], drawn=name not in LISTED, digits=3 if name in of_plugins else 0)
+        _compared(
+            whole,
+            name,
+            *specs[name],
+            drawn=name in (*DRAWN, *of_plugins),
+            digits=3 if name not in (*DRAWN, *LISTED) else 0,
+        )
         for name in names
         if name in whole.summaries.columns
     ]
 
 
-def _compared(
-    whole: Whole, name: str, spec: ColumnSpec, label: str, better: Better | None, *, drawn: bool, digits: int
-) -> Compared:
+def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Better | None, *, drawn: bool) -> Compared:
     kind: Kind = "seconds" if spec.unit == "s" else "percent" if spec.unit == "share" else "number"
     hint = f"{spec.meaning}, in {spec.unit}" if spec.unit else spec.meaning
     named = f"{label}{_of_seeds(whole)}" if name == FAIR else label
@@ -63,7 +68,7 @@ def _compared(
         name=name,
         label=named.replace("ρ", RHO_NAMES[whole.rho_kind]),
         kind=kind,
-        digits=1 if kind == "percent" else _DIGITS.get(name, digits),
+        digits=1 if kind == "percent" else _DIGITS.get(name, 0 if name in (*DRAWN, *LISTED) else 3),
         better=better,
         hint=hint,
         drawn=drawn,
