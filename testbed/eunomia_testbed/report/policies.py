@@ -47,17 +47,9 @@ def compared(whole: Whole) -> list[Compared]:
     of_plugins = [figure.name for columns in whole.run.added.values() for s in columns.values() for figure in s.summary]
     more = [name for name, (_, label, _) in specs.items() if label and name not in (*DRAWN, *LISTED, *of_plugins)]
     names = [*DRAWN, *LISTED, *more, *of_plugins]
-    return [
-        _compared(
-            whole,
-            name,
-            *specs[name],
-            drawn=name in (*DRAWN, *of_plugins),
-            digits=3 if name not in (*DRAWN, *LISTED) else 0,
-        )
-        for name in names
-        if name in whole.summaries.columns
-    ]
+    drawn = {*DRAWN, *of_plugins}
+    known = [name for name in names if name in whole.summaries.columns]
+    return [_compared(whole, name, *specs[name], drawn=name in drawn) for name in known]
 
 
 def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Better | None, *, drawn: bool) -> Compared:
