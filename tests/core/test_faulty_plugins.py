@@ -14,7 +14,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pytest
 
-from eunomia import Allocation, Menus, Offer, Profile, Reason, Snapshot, Stage, Triggers, hookimpl
+from eunomia import (
+    Allocation,
+    Contract,
+    Feature,
+    LinearKey,
+    Menus,
+    Offer,
+    Profile,
+    Reason,
+    Snapshot,
+    Stage,
+    Triggers,
+    Valuations,
+    hookimpl,
+)
 from eunomia.cli import take_plugin_flags
 from eunomia.contract.allocations import Grants
 from eunomia.contract.claims import Claims
@@ -44,9 +58,9 @@ def script() -> list[tuple[float, Event]]:
     return made
 
 
-def driven(profile: Profile) -> tuple[Arbiter, Outcome]:
+def driven(profile: Profile, cluster: Cluster = CLUSTER) -> tuple[Arbiter, Outcome]:
     """Two apps under a profile, to their end; the whole state is checked after every step."""
-    arbiter = Arbiter(CLUSTER, profile.stages(CLUSTER), Profile.fallback(registry=profile.registry).stages(CLUSTER))
+    arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback(registry=profile.registry).stages(cluster))
 
     def watch(drive: Drive, decision: Decision) -> None:
         check_state(arbiter.state)
@@ -227,6 +241,33 @@ def test_a_fault_in_a_round_is_contained_and_named_and_the_fallback_serves(way: 
     assert [fault.plugin for fault in faults] == [way] * 3
     assert all(IN_A_ROUND[way][1] in fault.what for fault in faults)
     assert arbiter.state.fallen_back
+
+
+BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "raises": (lambda jobs: jobs[99], "IndexError"),
+    "columns": (lambda jobs: np.zeros(jobs.size), "LinearKey expected, ndarray returned"),
+    "too_short": (lambda jobs: LinearKey(intercept=np.zeros(0)), "one entry for each of"),
+    "a_number": (lambda jobs: LinearKey(intercept=1.0), "one entry for each of"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("way", BAD_KEYS)
+def test_a_fault_of_a_key_is_attributed_to_the_order_and_not_to_the_allocation_that_asks_for_it(way: str) -> None:
+    key, said = BAD_KEYS[way]
+
+    class BadKeys:
+        name = "bad_keys"
+        api = 1
+        contracts: ClassVar[Any] = {Stage.VALUATION: Contract(gives=frozenset({Feature.SCORES}))}
+
+        @hookimpl
+        def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+            return Valuations.by_key(snapshot, offer, key)
+
+    _, outcome = driven(profile_of(BadKeys), Cluster.parse("1x3 V100"))
+    faults = [fault for decision in outcome.decisions for fault in decision.faults]
+    assert {(fault.plugin, fault.stage) for fault in faults} == {("bad_keys", Stage.VALUATION)}
+    assert all(said in fault.what for fault in faults)
 
 
 @pytest.mark.parametrize("way", IN_A_ROUND)

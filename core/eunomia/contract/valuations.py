@@ -52,13 +52,39 @@ class LinearKey:
         """Return intercept, slope and end of validity of each job as plain numbers."""
         intercept = self.intercept.tolist()
         columns = [
-            [column] * len(intercept) if isinstance(column, float | int) else column.tolist()
+            column.tolist() if isinstance(column, np.ndarray) else [float(column)] * len(intercept)
             for column in (self.slope, self.valid_until)
         ]
         return [
             (key, slope, until) if key == key and slope == slope else (np.inf, 0.0, np.inf)  # NaN: served last
             for key, slope, until in zip(intercept, *columns, strict=True)
         ]
+
+
+class LinearKeyError(Exception):
+    """The key function of an order failed, or returned no key for each job: a fault of the valuation.
+
+    The allocation calls that function, so this error tells the arbiter which plugin caused the fault.
+    """
+
+
+def _checked(key: Callable[[Rows], LinearKey]) -> Callable[[Rows], LinearKey]:
+    """Return the same function; what goes wrong in it is raised as ``LinearKeyError``."""
+
+    def checked(jobs: Rows) -> LinearKey:
+        try:
+            made = key(jobs)
+        except Exception as error:
+            raise LinearKeyError(f"{type(error).__name__}: {error}") from error
+        if not isinstance(made, LinearKey):
+            raise LinearKeyError(f"LinearKey expected, {type(made).__name__} returned")
+        size = jobs.size
+        rest = (made.slope, made.valid_until)
+        if np.shape(made.intercept) != (size,) or any(np.shape(part) not in ((), (size,)) for part in rest):
+            raise LinearKeyError(f"LinearKey must have one entry for each of {size} jobs")
+        return made
+
+    return checked
 
 
 @builds
@@ -156,17 +182,18 @@ class Valuations:
             wake_at: as in ``Valuations``.
             holds: computes for waiting job rows how many seconds their ranks stay valid once they start.
         """
+        key_of = _checked(key)
 
         def score() -> Reals:
             jobs = offer.candidates
-            return np.column_stack([key(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
+            return np.column_stack([key_of(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
 
         rows: Any = Later(lambda: offer.candidates)
         scores: Any = Later(score)
         left: Any = None if holds is None else Later(lambda: holds(offer.candidates))
         return cls(
             claims=Claims(unit=Unit.JOB, rows=rows),
-            forms=(Scores(score=scores, linear_key=key, holds=holds),),
+            forms=(Scores(score=scores, linear_key=key_of, holds=holds),),
             wake_at=wake_at,
             holds=left,
         )

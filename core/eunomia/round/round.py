@@ -18,7 +18,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
 from eunomia.contract.stages import Stages
-from eunomia.contract.valuations import Valuations
+from eunomia.contract.valuations import LinearKeyError, Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
 from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped
@@ -227,6 +227,8 @@ class Round:
         if self.at is None:
             return None
         plugin, stage = self.at
+        if isinstance(error, LinearKeyError):  # the allocation called a function of the valuation
+            return fault_of(self.stages.names.get(_VALUATION, ""), _VALUATION, error.__cause__ or error)
         if not isinstance(error, PlanError):
             return fault_of(plugin, stage, error)
         if error.stage is not stage and stage is not _REFINE:  # a check of an earlier stage's answer

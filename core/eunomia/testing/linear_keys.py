@@ -3,9 +3,9 @@
 import numpy as np
 
 from eunomia.contract.snapshot import Snapshot
-from eunomia.contract.valuations import LinearKey, Scores, Valuations
+from eunomia.contract.valuations import LinearKey, LinearKeyError, Scores, Valuations
 from eunomia.model.workload import Jobs, JobState
-from eunomia.units import Reals, Rows, Version
+from eunomia.units import Rows, Version
 
 _RANKED = (int(JobState.WAITING), int(JobState.STARTING), int(JobState.RUNNING))
 _WAITING = int(JobState.WAITING)
@@ -28,11 +28,10 @@ class KeyCheck:
             return None
         state = snapshot.jobs.state
         rows = np.flatnonzero(np.isin(state, _RANKED)).astype(np.int32)
-        given = scores.linear_key(rows)
-        if not isinstance(given, LinearKey):
-            return f"it is {type(given).__name__}"
-        if given.intercept.shape != rows.shape or any(np.shape(part) not in ((), rows.shape) for part in _rest(given)):
-            return f"its columns are not of one entry for each of {rows.size} jobs"
+        try:
+            given = scores.linear_key(rows)
+        except LinearKeyError as error:
+            return str(error)
         for row, entry in zip(rows.tolist(), given.entries(), strict=True):
             name = snapshot.jobs.id[row]
             if scores.linear_key(np.array([row], np.int32)).entries() != [entry]:
@@ -59,10 +58,6 @@ class KeyCheck:
             kept.setdefault(row, entry)
         self._known = {row: kept[row] for row in rows.tolist()}
         return found
-
-
-def _rest(key: LinearKey) -> tuple[Reals | float, ...]:
-    return key.slope, key.valid_until
 
 
 def _misranked(snapshot: Snapshot, valuations: Valuations, scores: Scores) -> str | None:
