@@ -12,8 +12,8 @@ from heapq import heappop as _pop
 
 import numpy as np
 
-from eunomia.contract.events import Adapted, AppFinished, Event, JobFinished
-from eunomia.units import Seconds
+from eunomia.contract.events import Adapted, AppFinished, Event, JobFinished, Released
+from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
@@ -98,7 +98,7 @@ class Engine:
         until, jobs = sim.options.until, sim.jobs
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
-            if self.log.guard.is_out and not jobs.running and self.next_arrival == math.inf:
+            if not jobs.running and self.next_arrival == math.inf and self.log.guard.is_out:
                 sim.now = self.log.guard.moved_at
                 return  # no job will ever start
             if jobs.over == len(self._order) and not sim.gpus.busy and not sim.urgent:
@@ -172,8 +172,10 @@ class Engine:
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
-        """Ends what is due; returns whether a job ended whose GPUs come back with the next step."""
-        heap, turns = self.sim.agenda.heap, self.sim.work.turn
+        """Carries out what is due; returns whether a job ended whose GPUs come back with the next step."""
+        sim, executor = self.sim, self._executor
+        heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
+        turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.epoch
         ended = False
         if self._failures is not None:
             self._failures.happen(now)
@@ -181,30 +183,33 @@ class Engine:
             _, _, happens, job, turn = _pop(heap)
             if happens is not None:
                 happens(now)
-            elif turns[job] == turn and self._border(job, now, events):
-                ended = True
+                continue
+            if turns[job] != turn:
+                continue
+            gpus = on[job]
+            work.stop(job, now, at_border=True)
+            if done[job] < goal[job]:
+                self._next_regime(job, gpus, now, events)
+            elif has_masters and sim.app_of[job] in sim.masters:
+                self._apps.reached(job, gpus, now, events)
+                ended = ended or not on[job]
+            else:
+                if executor.instant and epoch[job] > 0:
+                    lease = sim.gpus.holder[gpus[0]]
+                    sim.gpus.vacate(lease, gpus, now, "released")
+                    events.append(Released(lease=LeaseId(lease), epoch=Epoch(epoch[job]), gpus=gpus))
+                else:  # that takes time, or the lease is its app's
+                    ended = True
+                self.finish_job(job, now, events)
         return ended
 
-    def _border(self, job: int, now: Seconds, events: list[Event]) -> bool:
-        """A job reaches the end of its work, or of a regime; returns whether it ended and its GPUs are not back."""
+    def _next_regime(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
+        """A job enters its next regime on the same GPUs."""
         sim = self.sim
-        work = sim.work
-        gpus = work.on[job]
-        work.stop(job, now, at_border=True)
-        if not work.is_whole(job):
-            events.append(Adapted(job=sim.job_ids[job], batch_size=work.next_regime(job)))
-            work.go_on(job, now, gpus)
-            if self._follows_up:
-                events.append(sim.reporter.progress(job, now))
-            return False
-        if self._has_masters and sim.app_of[job] in sim.masters:
-            self._apps.reached(job, gpus, now, events)
-            return not work.on[job]
-        gone = self._executor.leave_by_itself(job, gpus, now)
-        if gone is not None:
-            events.append(gone)
-        self.finish_job(job, now, events)
-        return gone is None
+        events.append(Adapted(job=sim.job_ids[job], batch_size=sim.work.next_regime(job)))
+        sim.work.go_on(job, now, gpus)
+        if self._follows_up:
+            events.append(sim.reporter.progress(job, now))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """A job of an app without master is done."""

@@ -34,18 +34,18 @@ class Executor:
         self._awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
         self._confirmed: set[int] = set()
-        self._epoch = [0] * jobs
+        self.epoch = [0] * jobs
         """By job, the epoch under which it runs or is about to."""
         self._saved_at = [0.0] * jobs
         self._ever = [False] * jobs
         self._ready = [0.0] * sim.cluster.gpus
-        self._instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
+        self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
         """Whether GPUs come back at the moment at which they are asked for."""
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
         self._follows_up = sim.reporter.follows_up
-        self._free = self._instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
+        self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
     # --- orders ----------------------------------------------------------------------------------------------------
 
@@ -60,30 +60,29 @@ class Executor:
         for order in transitions:
             if order.leaving.size:
                 self._send(order, now, "expired" if order.ends_at <= now else "preempted")
+        holder, rows = self._gpus.holder, self._sim.job_rows
         for order in transitions:
-            if order.gpus.size:
-                self._give(order, now)
+            if not order.gpus.size:
+                continue
+            lease, after = order.lease, order.after
+            # A lease begins at once where no other holds its GPUs; else when the arbiter knows that they are free.
+            if self.instant and (not after.size or all(holder[gpu] in (NOBODY, lease) for gpu in after.tolist())):
+                if self._awaiting:
+                    self._awaiting.pop(lease, None)
+                job = NOBODY if order.job is None else rows[order.job]
+                self._begin(lease, order.epoch, job, tuple(order.gpus.tolist()), order.kind, now)
+            else:
+                self._awaiting[lease] = order.kind
         if self._awaiting:
             self._hand_out(now)
 
     def _send(self, order: Transition, now: Seconds, why: str) -> None:
-        if self._instant and order.job is not None:
+        if self.instant and order.job is not None:
             self._leave_at_once(order, now, why)
         elif self._delays.order:
             self._sim.agenda.call(now + self._late(), lambda then: self._leave(order, then, why))
         else:
             self._leave(order, now, why)
-
-    def _give(self, order: Transition, now: Seconds) -> None:
-        """Begin at once where everybody has gone; else when the arbiter knows that they have."""
-        lease, after, holder = order.lease, order.after, self._gpus.holder
-        if self._instant and (not after.size or all(holder[gpu] in (NOBODY, lease) for gpu in after.tolist())):
-            if self._awaiting:
-                self._awaiting.pop(lease, None)
-            job = NOBODY if order.job is None else self._sim.job_rows[order.job]
-            self._begin(lease, order.epoch, job, tuple(order.gpus.tolist()), order.kind, now)
-        else:
-            self._awaiting[lease] = order.kind
 
     def _hand_out(self, now: Seconds) -> None:
         """Begin the leases that have become ready. What is ready is read off the state, as the live service does."""
@@ -145,7 +144,7 @@ class Executor:
         gpus, fence = order.leaving.tolist(), order.fence
         job, work = self._sim.job_rows[order.job or ""], self._sim.work
         self._gpus.raise_fence(gpus, fence)
-        if work.on[job] and self._epoch[job] < fence:
+        if work.on[job] and self.epoch[job] < fence:
             work.stop(job, now)
             self._ever[job] = True
         self._gpus.vacate(order.lease, gpus, now, why)
@@ -153,19 +152,11 @@ class Executor:
             self._sim.jobs.stood(job, now)
         self._acknowledge_gone(order, tuple(gpus), now)
 
-    def leave_by_itself(self, job: int, gpus: tuple[int, ...], now: Seconds) -> Released | None:
-        """A job of a lease of its own has ended, and its processes with it; None: that takes time, or it has none."""
-        lease = self._gpus.holder[gpus[0]]
-        if not self._instant or self._epoch[job] <= 0:
-            return None
-        self._gpus.vacate(lease, gpus, now, "released")
-        return Released(lease=LeaseId(lease), epoch=Epoch(self._epoch[job]), gpus=gpus)
-
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
         """Jobs that lose GPUs by an order."""
         if order.job is not None:
             job = self._sim.job_rows[order.job]
-            return [job] if self._sim.work.on[job] and self._epoch[job] < order.fence else []
+            return [job] if self._sim.work.on[job] and self.epoch[job] < order.fence else []
         return [job for job in self._put_on(order, gpus) if self._sim.work.on[job]]
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
@@ -188,7 +179,7 @@ class Executor:
             self._save(job, now)
         elif self._sim.work.on[job]:
             self._sim.work.stop(job, now)
-        self._epoch[job] = NOBODY
+        self.epoch[job] = NOBODY
         if self._saved_at[job] > now:
             for gpu in gpus:
                 self._ready[gpu] = self._saved_at[job]
@@ -204,7 +195,7 @@ class Executor:
     def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
         job = self._job(order)
         self._gpus.vacate(order.lease, gpus, now, why)
-        if job != NOBODY and not order.gpus.size and not self._sim.work.on[job] and self._epoch[job] <= order.fence:
+        if job != NOBODY and not order.gpus.size and not self._sim.work.on[job] and self.epoch[job] <= order.fence:
             self._sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
         self._acknowledge_gone(order, tuple(gpus), now)
 
@@ -216,7 +207,7 @@ class Executor:
         self._sim.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
         successor = self._sim.arbiter.state.holdings.cells.successor
         # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
-        if not self._instant or any(successor[gpu] == NONE for gpu in gpus):
+        if not self.instant or any(successor[gpu] == NONE for gpu in gpus):
             self._sim.urgent = True
 
     # --- beginning -------------------------------------------------------------------------------------------------
@@ -237,7 +228,7 @@ class Executor:
             self._confirm(lease, epoch, now)
             self._sim.leases.started(app, lease, left)
             return
-        self._epoch[job] = epoch
+        self.epoch[job] = epoch
         self._sim.jobs.began(job, now)
         if self._free:
             self._run(lease, epoch, job, left, kind, now)
@@ -279,7 +270,7 @@ class Executor:
         return seconds + self._takes(self._costs.migrate) if moves else seconds
 
     def _pause(self, job: int, epoch: int, now: Seconds) -> None:
-        if self._epoch[job] == epoch and self._sim.work.on[job]:
+        if self.epoch[job] == epoch and self._sim.work.on[job]:
             self._sim.work.stop(job, now)
 
     def _begun(
@@ -289,7 +280,7 @@ class Executor:
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:
                 return
-        if self._epoch[job] == epoch:
+        if self.epoch[job] == epoch:
             self._run(lease, epoch, job, gpus, kind, now)
 
     def _run(
@@ -358,7 +349,7 @@ class Executor:
                 mine.pop(gpu, None)
                 self._gpus.vacate(self._gpus.holder[gpu], [gpu], now, "lost")
         for job in hit:
-            self._epoch[job] = epoch
+            self.epoch[job] = epoch
             if self._sim.work.on[job]:
                 self._sim.work.crash(job, now)
                 self._ever[job] = True

@@ -34,6 +34,7 @@ class SharedWork(Work):
         segments: SegmentLogger | None = None,
     ) -> None:
         super().__init__(workload, speeds, agenda, checkpoint_every=checkpoint_every, saves=saves, segments=segments)
+        self._plain = False  # a neighbour slows a job down
         self._there: dict[int, list[int]] = {}
         """By GPU, the jobs that make steps on it."""
 

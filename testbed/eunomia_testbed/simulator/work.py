@@ -71,7 +71,12 @@ class Work:
             self._run_shares[job] = cpus, memory_gib
         elif self._run_shares:
             self._run_shares.pop(job, None)
-        pace = self._set_pace[job] if job in self._set_pace else self._pace(job, gpus, cpus, memory_gib)
+        if job in self._set_pace:
+            pace = self._set_pace[job]
+        elif self._plain:
+            pace = self.speeds.by_count(job, len(gpus))
+        else:
+            pace = self._pace(job, gpus, cpus, memory_gib)
         self.on[job] = gpus
         self.since[job] = now
         self.pace[job] = pace
@@ -88,8 +93,6 @@ class Work:
         self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
-        if self._plain:
-            return self.speeds.by_count(job, len(gpus))
         return self.speeds.seconds_per_iteration(job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib)
 
     def _regime(self, job: int) -> Regime | None:
