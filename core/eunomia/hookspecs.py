@@ -244,8 +244,9 @@ class Hooks:
 
         Returns:
             The metrics. Each becomes a column of its table; its figures become columns of ``summary.csv`` and stand on
-            the page. A plugin that raises, a metric that breaks a rule, or one that cannot be computed ends the run
-            with an error that names the plugin.
+            the page. A plugin that raises, a metric that breaks a rule, or one that cannot be computed ends a
+            simulation with an error that names the plugin; a live run goes without metrics of plugins, and a warning
+            is logged.
         """
 
     @hookspec

@@ -3,18 +3,20 @@
 import dataclasses
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from eunomia import Profile
+from eunomia import Metric, Profile, hookimpl
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded
 from eunomia.journal.journal import Journal, Step
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.codec import encode
 from eunomia.testing.drive import Delays, drive
@@ -32,7 +34,7 @@ from eunomia_testbed.demo.waits import Waits
 from eunomia_testbed.report import render
 from eunomia_testbed.report.failures import failures
 from eunomia_testbed.report.view import whole_of
-from eunomia_testbed.results import ResultFolder, RunData
+from eunomia_testbed.results import ResultFolder, RunData, summarise
 
 SLOTS = 4
 
@@ -187,6 +189,55 @@ def test_tables_are_made_of_what_a_run_left(tmp_path: Path) -> None:
     done = outcome_of(record)
     assert (done.finished, done.suspensions, done.resumed, done.held_twice) == (2, 2, 0, ())
     record.close()
+
+
+def test_a_live_run_has_the_metrics_of_plugins(tmp_path: Path) -> None:
+    class Done:
+        name, api = "done", 1
+
+        @hookimpl
+        def eunomia_metrics(self) -> Sequence[Metric]:
+            return [
+                Metric(name="trials_best", table="trials", unit="", meaning="best or not", compute=self.best),
+                Metric(
+                    name="busy_seconds", table="apps", unit="s", meaning="held", compute=self.busy, summary=("sum",)
+                ),
+                Metric(name="queued", table="queue", unit="jobs", meaning="a live run has no queue", compute=self.best),
+            ]
+
+        def best(self, tables: Mapping[str, Any]) -> Any:
+            return tables["trials"]["best"].cast(float)
+
+        def busy(self, tables: Mapping[str, Any]) -> Any:
+            return tables["apps"]["slot_seconds"]
+
+    registry = Registry.find(installed=False).adding(Done)
+    record = LiveRecord(run_folder(tmp_path))
+    record.poll()
+    Tables(record, registry=registry).write(ResultFolder(path=tmp_path), policy="demo", seed=7)
+    record.close()
+    run = RunData.load(tmp_path)
+    assert run.trials["trials_best"].to_list() == run.trials["best"].cast(float).to_list()
+    assert run.apps["busy_seconds"].to_list() == run.apps["slot_seconds"].to_list()
+    assert summarise(run)["busy_sum_seconds"].to_list() == pytest.approx([run.apps["slot_seconds"].sum()])
+
+
+def test_a_metric_that_fails_costs_a_live_run_only_the_metrics(tmp_path: Path) -> None:
+    class Wrong:
+        name, api = "wrong", 1
+
+        @hookimpl
+        def eunomia_metrics(self) -> Sequence[Metric]:
+            return [Metric(name="x", table="jobs", unit="", meaning="one value for all", compute=lambda tables: [1.0])]
+
+    registry = Registry.find(installed=False).adding(Wrong)
+    record = LiveRecord(run_folder(tmp_path))
+    record.poll()
+    Tables(record, registry=registry).write(ResultFolder(path=tmp_path), policy="demo", seed=7)
+    record.close()
+    run = RunData.load(tmp_path)
+    assert run.jobs.height == 2
+    assert "x" not in run.jobs.columns
 
 
 def test_a_failed_trial_of_a_finished_app_is_told_at_the_end_and_on_the_page(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import eunomia_testbed
 from eunomia import Metric, hookimpl
-from eunomia.errors import PluginError
+from eunomia.errors import InputError
 from eunomia.platform.registry import Registry
 from eunomia_testbed.metrics.conformance import MetricsConformance
 from eunomia_testbed.report import write_report
@@ -133,6 +133,15 @@ def test_a_metric_of_the_tree_touches_two_source_files(tmp_path: Path) -> None:
     assert "mean gang time" in (out / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_metric_that_breaks_a_rule_changes_nothing(tmp_path: Path) -> None:
+    plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
+    changed(plugin, '"not_running_seconds"', '"jct_seconds"')
+    done = run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out))
+    assert done.returncode == 2
+    assert 'a metric must have a name that no column of jobs has, but got "jct_seconds" (plugin tail)' in done.stderr
+    assert not out.exists()
+
+
 class Jobs:
     """The share of each app's jobs that finished."""
 
@@ -196,7 +205,7 @@ def plugin_with(**fields: Any) -> type[Any]:
     ],
 )
 def test_a_metric_that_breaks_a_rule_is_refused(fields: dict[str, Any], rule: str) -> None:
-    with pytest.raises(PluginError, match=rule):
+    with pytest.raises(InputError, match=rule):
         metrics_of(Registry.find(installed=False).adding(plugin_with(**fields)))
 
 
@@ -223,7 +232,7 @@ def test_the_suite_finds_values_that_change() -> None:
 
 def test_two_plugins_may_not_bring_one_name() -> None:
     other = type("Other", (plugin_with(),), {"name": "other"})
-    with pytest.raises(PluginError, match='names of their own, and plugin "one" has this one'):
+    with pytest.raises(InputError, match='names of their own, and plugin "one" has this one'):
         metrics_of(Registry.find(installed=False).adding(plugin_with(), other))
 
 

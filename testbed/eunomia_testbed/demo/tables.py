@@ -3,18 +3,22 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eunomia.platform.registry import default_registry
+import polars as pl
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia.platform.registry import Registry, default_registry
 from eunomia_testbed.demo.activity import Line
 from eunomia_testbed.demo.live_log import LiveLog
 from eunomia_testbed.demo.logged import finite, overlaps, read_logs, search_of
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.results import ResultFolder
 from eunomia_testbed.results import tables as t
-from eunomia_testbed.results.added import write_added
-from eunomia_testbed.results.plugin_metrics import added_by, metrics_of, with_metrics
+from eunomia_testbed.results.added import Added, write_added
+from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, with_metrics
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
 LOSS_STRIDE = 5
@@ -39,22 +43,35 @@ class Tables:
     Args:
         record: read to its end.
         samples: ρ over time, as it was watched; empty: what the auctions recorded.
+        registry: of the plugins whose metrics are added; None: those found in this process.
     """
 
-    def __init__(self, record: LiveRecord, samples: Sequence[RhoSample] = ()) -> None:
+    def __init__(
+        self, record: LiveRecord, samples: Sequence[RhoSample] = (), *, registry: Registry | None = None
+    ) -> None:
         self._record, self._samples = record, samples
+        self._plugins = default_registry() if registry is None else registry
         self._live = LiveLog(record)
         self._metrics, self._twice = self._read_events()
 
     def write(self, folder: ResultFolder, *, policy: str, seed: int) -> None:
         """Write every table, the plugins' records, and the summary."""
-        metrics = metrics_of(default_registry())
-        write_added(added_by([default_registry()]), folder.path)
-        for name, frame in with_metrics(self._tables(policy, seed), metrics).items():
+        added, frames = self._measured(self._tables(policy, seed))
+        write_added(added, folder.path)
+        for name, frame in frames.items():
             folder.write_frame(name, frame)
         for plugin, records in self.records().items():
             folder.write_record(plugin, records, policy=policy, seed=seed)
         folder.write_summary()
+
+    def _measured(self, tables: MadeTables) -> tuple[Added, Mapping[str, pl.DataFrame]]:
+        """The tables with the metrics of plugins; without any if one fails, since a live run cannot be repeated."""
+        try:
+            added, made = added_by([self._plugins]), with_metrics(tables, metrics_of(self._plugins))
+            return added, dict(made.items())
+        except EunomiaError as error:
+            structlog.get_logger().warning("plugin.failed", hook=HOOK, why=str(error))
+            return {}, tables
 
     def _tables(self, policy: str, seed: int) -> MadeTables:
         """Those of the log, and those of rows."""

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 import polars as pl
 
 from eunomia.contract.metrics import Metric
-from eunomia.errors import EunomiaError, PluginError
+from eunomia.errors import EunomiaError, InputError, PluginError
 from eunomia.model.shapes import value
 from eunomia.platform.checking import hooks_of
 from eunomia.platform.registry import DEFAULT_PLUGINS, Registry
@@ -36,7 +36,7 @@ def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
     """Returns the metrics of all plugins that were found, by plugin and in their order.
 
     Raises:
-        PluginError: a plugin fails, or one of its metrics breaks a rule.
+        InputError: a plugin fails, or one of its metrics breaks a rule.
     """
     found = [each for name in registry.names if name not in DEFAULT_PLUGINS for each in _metrics_of(name, registry)]
     known: dict[str, str] = {}
@@ -44,7 +44,7 @@ def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
         before = known.setdefault(each.metric.name, each.plugin)
         if before != each.plugin:
             rule = f'metrics must have names of their own, and plugin "{before}" has this one'
-            raise PluginError(rule, value=f'"{each.metric.name}"', place=each.plugin)
+            raise InputError(rule, value=f'"{each.metric.name}"', place=each.plugin)
     return tuple(found)
 
 
@@ -107,38 +107,38 @@ def _metrics_of(name: str, registry: Registry) -> list[PluginMetric]:
         raise
     except Exception as error:
         rule = f"{HOOK} must list metrics without an error"
-        raise PluginError(rule, value=f"{type(error).__name__}: {error}", place=f"plugin {name}") from error
+        raise InputError(rule, value=f"{type(error).__name__}: {error}", place=f"plugin {name}") from error
     for metric in given:
         _check(metric, name)
     return [PluginMetric(plugin=name, metric=metric) for metric in given]
 
 
 def _check(metric: Any, plugin: str) -> None:
-    """Raises PluginError for a metric that breaks a rule."""
+    """Raises InputError for a metric that breaks a rule."""
     place = f"plugin {plugin}"
     if not isinstance(metric, Metric):
-        raise PluginError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)
+        raise InputError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)
     if not _NAME.fullmatch(metric.name):
-        raise PluginError("a metric's name must match [a-z][a-z0-9_]*", value=f'"{metric.name}"', place=place)
+        raise InputError("a metric's name must match [a-z][a-z0-9_]*", value=f'"{metric.name}"', place=place)
     if metric.table not in TABLES:
         rule = f"a metric's table must be one of {', '.join(TABLES)}"
-        raise PluginError(rule, value=f'"{metric.table}"', place=place)
+        raise InputError(rule, value=f'"{metric.table}"', place=place)
     if metric.name in schema_of(metric.table):
         rule = f"a metric must have a name that no column of {metric.table} has"
-        raise PluginError(rule, value=f'"{metric.name}"', place=place)
+        raise InputError(rule, value=f'"{metric.name}"', place=place)
     if (metric.unit == "s") != metric.name.endswith("_seconds"):
         rule = 'a metric whose unit is "s", and no other, must have a name that ends with _seconds'
-        raise PluginError(rule, value=f'"{metric.name}" in "{metric.unit}"', place=place)
+        raise InputError(rule, value=f'"{metric.name}" in "{metric.unit}"', place=place)
     if metric.better is not None and metric.better not in get_args(Better):
-        raise PluginError("better must be low, high or None", value=repr(metric.better), place=place)
+        raise InputError("better must be low, high or None", value=repr(metric.better), place=place)
     for way in metric.summary:
         if way not in _WAYS:
-            raise PluginError(f"summary must be of {', '.join(_WAYS)}", value=f'"{way}"', place=place)
+            raise InputError(f"summary must be of {', '.join(_WAYS)}", value=f'"{way}"', place=place)
     taken = {*Summary.__dataclass_fields__, *(figure.name for _, _, _, figure in all_of())}
     for figure in _declared(metric).summary:
         if figure.name in taken:
             rule = "a figure of a metric must have a name that no column of summary.csv has"
-            raise PluginError(rule, value=f'"{figure.name}"', place=place)
+            raise InputError(rule, value=f'"{figure.name}"', place=place)
 
 
 def _declared(metric: Metric) -> ColumnSpec:

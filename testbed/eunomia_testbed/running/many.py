@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
-from eunomia_testbed.results.added import write_added
+from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
 from eunomia_testbed.results.plugin_metrics import added_by
@@ -81,12 +81,11 @@ def run_plan(
     """
     plan.check()
     manifest = manifest_of(plan)
+    added = added_by(profile.registry for profile in plan.profiles.values())
     folder = _open(out, plan, manifest, overwrite=overwrite, resume=resume)
     whole = resume and _is_whole(folder.path)
     facts = _facts(plan)
-    folder.write_facts(facts)
-    write_manifest(folder.path, manifest)
-    write_added(added_by(profile.registry for profile in plan.profiles.values()), folder.path)
+    _begin(folder, facts, manifest, added)
     cells = plan.cells()
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
@@ -137,6 +136,13 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
         check_manifest(out, manifest)
         return ResultFolder(path=out, csv=plan.csv)
     return ResultFolder.create(out, overwrite=overwrite, csv=plan.csv)
+
+
+def _begin(folder: ResultFolder, facts: RunFacts, manifest: dict[str, str], added: Added) -> None:
+    """Writes what a reader and ``--resume`` need before there are tables."""
+    folder.write_facts(facts)
+    write_manifest(folder.path, manifest)
+    write_added(added, folder.path)
 
 
 def _is_whole(path: Path) -> bool:
