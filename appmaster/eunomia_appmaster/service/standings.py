@@ -1,24 +1,21 @@
-"""The finish-time fairness of each app now, by the profile's valuation of its holdings."""
+"""The finish-time fairness that each app can expect, computed at most once a second."""
 
 import math
 from collections.abc import Callable
 
-import structlog
-
-from eunomia.contract.bundles import ByBundle
 from eunomia.round.arbiter import Arbiter
-from eunomia.units import AppId, Unit
+from eunomia.state.show import show
+from eunomia.units import AppId, Seconds
 from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.prediction import expected_rhos
 from eunomia_appmaster.system import MACHINE, System
-
-log = structlog.get_logger()
 
 KEPT_SECONDS = 1.0
 """Seconds for which a value is shown before it is computed again."""
 
 
 class Standings:
-    """Finish-time fairness by app, if the valuation has it; to be called under the driver's lock.
+    """Expected finish-time fairness by app, under any policy; to be called under the driver's lock.
 
     Args:
         arbiter: returns the arbiter.
@@ -32,7 +29,7 @@ class Standings:
         self._asked_at = -math.inf
 
     def rho(self, app: App, *, refresh: bool = False) -> float | None:
-        """Returns rho of an app, its last known value if it is over; None if it never had one.
+        """Returns the rho that an app can expect, its last known value if it is over; None if it never had one.
 
         Args:
             app: its record.
@@ -53,13 +50,5 @@ class Standings:
 
     def _ask(self) -> dict[str, float]:
         arbiter = self._arbiter()
-        try:
-            standings = arbiter.standings()
-        except Exception as error:  # a plugin's fault must not cost a screen
-            log.info("standings.failed", why=str(error))
-            return {}
-        table = next((form for form in standings.forms if isinstance(form, ByBundle)), None)
-        if table is None or standings.claims.unit is not Unit.APP:
-            return {}
-        rhos = zip(standings.claims.rows.tolist(), table.now.tolist(), strict=True)
-        return {str(arbiter.state.app_id(row)): float(rho) for row, rho in rhos if math.isfinite(rho)}
+        lease, state = arbiter.serving.rounds.lease, arbiter.state
+        return expected_rhos(show(state), state.forecasts, Seconds(math.inf) if lease is None else lease)

@@ -1,0 +1,96 @@
+"""The finish-time fairness that a live app can expect: the time it has taken and will take, over its equal share.
+
+The ρ by which an auction ranks apps is a priority: it grows with every lease that an app waits, so that its turn comes.
+It says little about how the app will end up. The number on a screen is a prediction instead: T_sh is the time since the
+app arrived, a lease of waiting if it holds no GPU, and the time that its remaining work takes on 1/N of the GPUs at the
+efficiency measured so far; T_id is Themis' (equations 1 and 2), with N_avg over the whole life that this predicts.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from eunomia.contract.snapshot import Snapshot
+from eunomia.model.forecasts import Forecast, Phase
+from eunomia.model.shapes import value
+from eunomia.units import Seconds
+
+EXPECTED_PART: Final = 0.1
+"""Efficiency is assumed to be 1 with the weight of this part of the app's work, until more has been measured."""
+LEAST_EFFICIENCY: Final = 0.05
+
+
+@value
+class Share:
+    """What an app has had so far, and the cluster that it shares.
+
+    Attributes:
+        elapsed: seconds since it arrived.
+        contention: mean number of apps since then; at least 1.
+        apps: apps that now share the cluster, with this one.
+        gpus: GPUs of the cluster.
+        leased: GPU-seconds that it has leased.
+        wait: seconds until it can expect to hold GPUs; 0: it holds some.
+    """
+
+    elapsed: float
+    contention: float
+    apps: int
+    gpus: int
+    leased: float
+    wait: float
+
+
+def expected_rho(forecast: Forecast, share: Share) -> float:
+    """Return T_sh / T_id as an app can expect them; less is better, at most 1 is fair."""
+    total = max(forecast.total_gpu_seconds, 1e-9)
+    apps = max(1, share.apps)
+    remaining = sum(map(_work, forecast.phases))
+    done = max(0.0, total - remaining)
+    prior = EXPECTED_PART * total
+    efficiency = min(1.0, max(LEAST_EFFICIENCY, (done + prior) / (share.leased + prior)))
+    left = sum(_seconds(phase, share.gpus / apps) for phase in forecast.phases) / efficiency
+    left += share.wait if remaining > 0.0 else 0.0
+    life = max(share.elapsed + left, 1e-9)
+    contention = (max(1.0, share.contention) * share.elapsed + apps * left) / life
+    return life / (total / max(1, min(share.gpus, forecast.most)) * max(1.0, contention))
+
+
+def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: Seconds) -> dict[str, float]:
+    """Return the expected ρ by app id, of the apps that have reported their remaining work.
+
+    Args:
+        snapshot: of now.
+        forecasts: by app row.
+        lease: length of a lease in seconds; infinite: unlimited.
+    """
+    held = set(snapshot.holdings.app[: snapshot.cluster.gpus].tolist())
+    ledger, here = snapshot.ledger.apps, int(snapshot.active_apps.size)
+    wait = float(lease) if np.isfinite(lease) else 0.0
+    found: dict[str, float] = {}
+    for row, forecast in forecasts.items():
+        share = Share(
+            elapsed=max(0.0, snapshot.now - float(snapshot.apps.arrived[row])),
+            contention=float(np.nan_to_num(ledger.contention[row], nan=1.0)),
+            apps=here,
+            gpus=snapshot.cluster.gpus,
+            leased=float(ledger.gpu_seconds[row]),
+            wait=0.0 if row in held else wait,
+        )
+        found[str(snapshot.apps.id[row])] = expected_rho(forecast, share)
+    return found
+
+
+def _work(phase: Phase) -> float:
+    """GPU-seconds that a phase still takes on one GPU a job."""
+    return sum(job.iterations_left * job.seconds_per_iteration for job in phase.jobs)
+
+
+def _seconds(phase: Phase, gpus: float) -> float:
+    """Seconds that a phase takes on so many GPUs: no job uses more than its most, and the last job ends the phase."""
+    jobs = [job for job in phase.jobs if job.iterations_left > 0.0]
+    if not jobs:
+        return 0.0
+    longest = max(job.iterations_left * job.seconds_per_iteration / min(job.most, max(1.0, gpus)) for job in jobs)
+    return max(longest, _work(phase) / min(gpus, sum(job.most for job in jobs)))
