@@ -200,7 +200,7 @@ def last_report(said: pb.Explanation | pb.SlotView) -> str:
 
 def _rho(app: pb.App | None) -> str:
     rho = None if app is None else given(app, "rho")
-    return "" if rho is None else f", ρ {number(rho)}"
+    return "" if rho is None else f", expects ρ {number(rho)}"
 
 
 def _sizes(said: pb.Explanation) -> str:

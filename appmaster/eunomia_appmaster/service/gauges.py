@@ -65,7 +65,7 @@ class StateGauges:
         yield _labelled("eunomia_app_slots", "Slots that a live app holds.", slots.items(), "app", "user")
         rhos = {(app.name, app.user): service.standings.rho(app) for app, _ in live}
         known = {labels: rho for labels, rho in rhos.items() if rho is not None and math.isfinite(rho)}
-        yield _labelled("eunomia_app_rho", "Finish-time fairness: time in the shared cluster over time alone on 1/N.",
+        yield _labelled("eunomia_app_rho", "Expected finish-time fairness: time in the cluster over time on 1/N.",
                         known.items(), "app", "user")  # fmt: skip
 
 
