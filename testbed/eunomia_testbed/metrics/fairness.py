@@ -110,9 +110,3 @@ def jain(rhos: Reals) -> float | None:
     with np.errstate(divide="ignore"):
         shares = 1.0 / rhos[rhos > 0.0]
     return float(shares.sum() ** 2 / (shares.size * np.square(shares).sum())) if shares.size else None
-
-
-def unfair_share(rhos: Reals, limit: float = UNFAIR_RHO) -> float | None:
-    """The fraction of known rhos above the limit; None where none is known."""
-    known = rhos[~np.isnan(rhos)]
-    return float((known > limit).mean()) if known.size else None

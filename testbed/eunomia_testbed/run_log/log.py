@@ -1,4 +1,4 @@
-"""The columns of a run: who arrived, which leases were held, who waited and why, the rounds, what GPUs did."""
+"""The columns of a run: jobs and apps that arrived, leases, rounds, waits with their reasons, and what GPUs did."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -141,7 +141,7 @@ class RunLog:
     Attributes:
         apps: names of the apps.
         jobs: names of the jobs as tables show them; the first ones are the rows of ``arrivals``.
-        cluster: whose GPUs the numbers are; None: nothing was held.
+        cluster: the one that the numbers of GPUs are of; None: nothing was held.
         queue: None: not known.
         activity: computes what GPUs did, each time that it is called.
     """
