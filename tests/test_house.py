@@ -20,15 +20,9 @@ EXCEPTIONS = {
         "core/eunomia/state/state.py:State.__init__",
         "testbed/eunomia_testbed/reproduce/command.py:reproduce",
         "testbed/eunomia_testbed/reproduce/themis_claims.py:claims",
-        "testbed/eunomia_testbed/running/many.py:run_plan",
-        "testbed/eunomia_testbed/running/result.py:simulate",
-        "testbed/eunomia_testbed/workload/workload.py:Workload.single_jobs",
     },
     house.wide_functions: {
-        "testbed/eunomia_testbed/demo/command.py:demo",
         "testbed/eunomia_testbed/reproduce/command.py:reproduce",
-        "testbed/eunomia_testbed/running/result.py:simulate",
-        "testbed/eunomia_testbed/traces/reading.py:read_trace",
     },
     house.long_modules: {
         "core/eunomia/state/state.py",

@@ -1,41 +1,68 @@
-"""Commands whose flags stand in a dataclass: Typer reads flags off a signature, and this makes the signature."""
+"""Commands whose flags stand in a pydantic model: Typer reads flags off a signature, and this makes the signature."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-S = TypeVar("S")
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typer.models import ParameterInfo
+
+S = TypeVar("S", bound=BaseModel)
+_SAME: Final = inspect.Parameter.empty
+
+
+class FlagType(NamedTuple):
+    """The type and default of a flag whose field takes other values in Python too."""
+
+    kind: Any
+    default: Any = None
 
 
 def with_flags(spec: type[S]) -> Callable[[Callable[[S], int]], Callable[..., int]]:
-    """Make a command of a function that takes one dataclass of flags.
+    """Make a command of a function that takes one model of flags.
 
     Args:
-        spec: a dataclass; each field's annotation is ``Annotated[type, typer.Option(...)]``, its default the flag's.
+        spec: a pydantic model. A field with ``typer.Option(...)`` or ``typer.Argument(...)`` among its annotations is a
+            flag, its default the flag's; ``FlagType`` gives the flag another type. Other fields are for Python alone.
 
     Returns:
-        A decorator. The command takes the fields as keywords and calls the function with a ``spec``.
+        A decorator. The command takes the flags as keywords and calls the function with a ``spec``.
     """
-    # Callers outside of Typer may leave out flags that have defaults: the dataclass fills them in.
-    hints = get_type_hints(spec, include_extras=True)
-    parameters = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in dataclasses.fields(spec)  # type: ignore[arg-type]
-    ]
+    # Callers outside of Typer may leave out flags that have defaults: the model fills them in.
+    parameters = [_parameter(name, field) for name, field in spec.model_fields.items() if _flag_of(field) is not None]
 
     def command_of(run: Callable[[S], int]) -> Callable[..., int]:
         def command(**given: Any) -> int:
             return run(spec(**given))
 
         command.__name__, command.__doc__, command.__module__ = run.__name__, run.__doc__, run.__module__
-        command.__annotations__ = {**hints, "return": int}
+        command.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
         command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
         return command
 
     return command_of
+
+
+def flag_name(spec: type[BaseModel], field: str) -> str:
+    """The longest name of a field's flag, such as ``--policy``; an argument is called by its field's name."""
+    flag = _flag_of(spec.model_fields[field])
+    if flag is None or isinstance(flag, typer.models.ArgumentInfo):
+        return field
+    names = [*([flag.default] if isinstance(flag.default, str) else []), *(flag.param_decls or ())]
+    return max(names, key=len) if names else f"--{field.replace('_', '-')}"
+
+
+def _flag_of(field: FieldInfo) -> ParameterInfo | None:
+    return next((each for each in field.metadata if isinstance(each, ParameterInfo)), None)
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    own = next((each for each in field.metadata if isinstance(each, FlagType)), None)
+    default = _SAME if field.default is PydanticUndefined else field.default
+    kind, default = (field.annotation, default) if own is None else (own.kind, own.default)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, _flag_of(field)]
+    )

@@ -16,10 +16,10 @@ from real_data import shared_data
 
 from eunomia.cli import run
 from eunomia.errors import InputError, InputErrors
-from eunomia_testbed.commands.outages import failures_of
-from eunomia_testbed.commands.settings import factors, filled, load_list, seed_list
 from eunomia_testbed.results import RunData
 from eunomia_testbed.simulator import Costs, Failures
+from eunomia_testbed.spec.outages import failures_of
+from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
 
 TRACE = "job,app,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + "".join(
     f"j{row}/0,j{row},{'ana' if row % 2 else 'bob'},{row * 5},{1 + row % 2},{20 + 13 * (row % 5)},1\n"

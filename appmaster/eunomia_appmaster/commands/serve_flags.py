@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
 from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
-from eunomia.model.shapes import value
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 
-@value
-class ServeFlags:
+class ServeFlags(BaseModel):
     """What was given on the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: Annotated[
         str | None, typer.Option("--policy", metavar="P", help="Preset, profile file or plugin (default: default).")

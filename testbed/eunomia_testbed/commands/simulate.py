@@ -13,7 +13,7 @@ import typer
 from eunomia.errors import InputError, RunErrors
 from eunomia.flags import with_flags
 from eunomia_testbed.commands.collecting import uncollected
-from eunomia_testbed.commands.simulate_flags import Flags
+from eunomia_testbed.spec.simulation import SimulateFlags
 
 if TYPE_CHECKING:
     from eunomia_testbed.running.many import Outcome
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 
 
-@with_flags(Flags)
-def simulate(flags: Flags) -> int:
+@with_flags(SimulateFlags)
+def simulate(flags: SimulateFlags) -> int:
     """Simulate a workload on a described cluster, under one or many policies."""
     if flags.resume and flags.out is None:
         raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
     with uncollected():
-        from eunomia_testbed.commands.planning import plan_of
         from eunomia_testbed.running.cell_files import is_done
+        from eunomia_testbed.spec.planning import plan_of
 
         plan, heading = plan_of(flags)
     if flags.progress and not flags.quiet:
@@ -52,7 +52,7 @@ def _new_name() -> str:
 # -- running and telling
 
 
-def _run(plan: "Plan", folder: Path, flags: Flags) -> "Outcome":
+def _run(plan: "Plan", folder: Path, flags: SimulateFlags) -> "Outcome":
     from eunomia_testbed.results.folder import is_there
     from eunomia_testbed.running.cell_files import is_done
     from eunomia_testbed.running.display import display
@@ -80,7 +80,7 @@ def _run(plan: "Plan", folder: Path, flags: Flags) -> "Outcome":
             watch.close()
 
 
-def _tell(outcome: "Outcome", flags: Flags) -> int:
+def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
     from eunomia_testbed.commands.table import json_rows, notes_of, table_lines
     from eunomia_testbed.results.run_data import read_table
 

@@ -7,15 +7,17 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from eunomia.flags import with_flags
 from eunomia_appmaster import local_machine
-from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources, fitted
+from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted
+from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
 
@@ -26,34 +28,32 @@ OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 _PACKAGES = ("eunomia", "torch", "numpy", "grpcio", "polars", "scikit-learn")
 
 
-def demo(
-    policy: Annotated[str, typer.Option(help="A preset, a profile file or a plugin.")] = "demo",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value in the profile.")
-    ] = None,
-    slots: Annotated[int | None, typer.Option(help="CPU slots where no GPU is found; 4 by default.")] = None,
-    seed: Annotated[int, typer.Option(help="All randomness of arbiter and searches follows from it.")] = SEED,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False,
-    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path alone.")] = False,
-) -> int:
+@with_flags(DemoFlags)
+def demo(flags: DemoFlags) -> int:
     """Run four apps on this machine under Themis' auctions, and write a report."""
     from eunomia.logs import configure_logs
     from eunomia.platform.profiles import Profile
+    from eunomia_testbed.demo.live_run import LiveRun
 
     configure_logs(level="warning")
-    profile = Profile.load(policy, settings=settings or [])
-    machine = local_machine.detect(slots)
-    folder = ResultFolder.create(
-        out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC)), overwrite=overwrite
-    )
+    settings, seed = flags.settings or [], flags.seed
+    profile = Profile.load(flags.policy, settings=settings)
+    machine = local_machine.detect(flags.slots)
+    name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
+    folder = ResultFolder.create(name, overwrite=flags.overwrite)
     on_gpus = machine.slots[0].gpu_type != local_machine.CPU_TYPE
     sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)
-    facts = RunFacts(
+    facts = _facts(profile, machine, sources, seed)
+    folder.write_facts(facts)
+    run = LiveRun(folder.path, sources, policy=flags.policy, settings=settings, slots=flags.slots, seed=seed)
+    view = _View(profile=profile, machine=machine, seed=seed, run=run, shown=flags.progress and not flags.quiet)
+    ended = _watch(run, view)
+    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
+    return _tell(run, folder, facts, as_json=flags.as_json, quiet=flags.quiet)
+
+
+def _facts(profile: Any, machine: local_machine.LocalMachine, sources: Sequence[AppSource], seed: int) -> RunFacts:
+    return RunFacts(
         kind="demo",
         command=("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "demo"),
         seeds=(seed,),
@@ -65,13 +65,6 @@ def demo(
         versions=versions_of(*_PACKAGES),
         started_at=_utc(),
     )
-    folder.write_facts(facts)
-    from eunomia_testbed.demo.live_run import LiveRun
-
-    run = LiveRun(folder.path, sources, policy=policy, settings=settings or [], slots=slots, seed=seed)
-    view = _View(profile=profile, machine=machine, seed=seed, run=run, shown=progress and not quiet)
-    ended = _watch(run, view)
-    return _tell(run, folder, dataclasses.replace(facts, ended_at=_utc(), ended=ended), as_json=as_json, quiet=quiet)
 
 
 # -- while it runs

@@ -37,13 +37,13 @@ def reproduce(
 ) -> int:
     """Measure a paper's claims again."""
     from eunomia.units import parse_duration
-    from eunomia_testbed.commands.settings import seed_list
     from eunomia_testbed.reproduce.grid import Grid, processes_here, run_grid
     from eunomia_testbed.reproduce.page import page
     from eunomia_testbed.reproduce.table import fixed_lines, plain_grid, plain_rows, screen_lines
     from eunomia_testbed.reproduce.themis_claims import claims
     from eunomia_testbed.reproduce.verdicts import Verdict
     from eunomia_testbed.results.folder import new_folder_name
+    from eunomia_testbed.spec.settings import seed_list
 
     if paper not in PAPERS:
         raise InputError(f"paper must be one of: {', '.join(PAPERS)}", value=f'"{paper}"')

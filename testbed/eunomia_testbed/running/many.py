@@ -86,13 +86,51 @@ def run_plan(
     whole = resume and _is_whole(folder.path)
     facts = _facts(plan)
     _begin(folder, facts, manifest, added)
+    ran = _run_left(plan, folder, facts, whole=whole, processes=processes, watch=watch or Silent())
+    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=tuple(map(_failure, ran.failed)))
+    folder.write_facts(facts)
+    if plan.jobs >= LARGE:
+        hand_back()
+    tables = RunData.load(folder.path)
+    counted = summaries_of(tables)
+    metrics = folder.write_summary(tables, counted)
+    return Outcome(
+        folder=folder.path,
+        facts=facts,
+        metrics=metrics,
+        ended=ran.ended,
+        done=ran.done,
+        cells=len(plan.cells()),
+        dropped=_count_dropped(folder.path),
+        report=_report(tables, counted, folder.path) if report and (ran.done or ran.failed) else None,
+        failed=tuple(each.error for each in ran.failed),
+    )
+
+
+@builds
+class _Ran:
+    """What became of the cells of a plan: how many are done, with those of earlier runs, and which failed."""
+
+    ended: Literal["finished", "interrupted"]
+    done: int
+    failed: list[FailedCell]
+
+    @property
+    def how(self) -> str:
+        """The word of ``run.json``."""
+        return "failed" if self.failed else self.ended
+
+
+def _run_left(
+    plan: Plan, folder: ResultFolder, facts: RunFacts, *, whole: bool, processes: int | None, watch: Watch
+) -> _Ran:
+    """Runs the cells that are not done yet, and merges all that are; Ctrl-C keeps what was finished."""
     cells = plan.cells()
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
     failed: list[FailedCell] = []
-    count = processes_for(plan, left, processes)
     try:
-        failed = run_cells(plan, left, folder.path, processes=count, watch=watch or Silent())
+        failed = run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch)
     except KeyboardInterrupt:
         ended = "interrupted"
         # Within polars one Ctrl-C raises twice, in polars and then in Python: the second exception is caught here.
@@ -107,26 +145,7 @@ def run_plan(
         done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
         if not whole:
             _finish(folder, plan, done, complete=len(done) == len(cells))
-    facts = dataclasses.replace(
-        facts, ended_at=_utc(), ended="failed" if failed else ended, failures=tuple(map(_failure, failed))
-    )
-    folder.write_facts(facts)
-    if plan.jobs >= LARGE:
-        hand_back()
-    tables = RunData.load(folder.path)
-    counted = summaries_of(tables)
-    metrics = folder.write_summary(tables, counted)
-    return Outcome(
-        folder=folder.path,
-        facts=facts,
-        metrics=metrics,
-        ended=ended,
-        done=len(done),
-        cells=len(cells),
-        dropped=_count_dropped(folder.path),
-        report=_report(tables, counted, folder.path) if report and (done or failed) else None,
-        failed=tuple(each.error for each in failed),
-    )
+    return _Ran(ended=ended, done=len(done), failed=failed)
 
 
 def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:
@@ -206,6 +225,7 @@ def _facts(plan: Plan) -> RunFacts:
         unfair_above=plan.unfair_above,
         loads=labels_by_load(cells),
         costs_given=_costs_given(plan),
+        spec=dict(plan.spec),
         notes=tuple(dict.fromkeys(notes)),
         inputs=plan.inputs,
         versions=versions_of(*_PACKAGES),

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.cluster import Cluster
@@ -47,6 +48,7 @@ class Plan:
         peer: whose round rules hold; the profiles are as these want them.
         rho: the kind of rho to be judged by.
         csv: whether tables are written as CSV too.
+        spec: what of the spec differs from its defaults, for ``run.json``.
     """
 
     workloads: Mapping[int, Workload]
@@ -62,6 +64,7 @@ class Plan:
     csv: bool = False
     inputs: tuple[InputFile, ...] = ()
     command: tuple[str, ...] = ()
+    spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:

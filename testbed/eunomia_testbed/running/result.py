@@ -1,23 +1,22 @@
 """A finished simulation in Python: its tables as polars frames, its summary, its report in a notebook."""
 
-import dataclasses
 import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.running.many import run_plan
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.spec.planning import plan_of
+from eunomia_testbed.spec.simulation import spec_of
 from eunomia_testbed.workload import Workload
 
 if TYPE_CHECKING:
@@ -122,61 +121,67 @@ class SimulationResult:
         return f"SimulationResult({', '.join(dict.fromkeys(policy for policy, _ in self.run.runs()))}{seeds})"
 
 
+class SimulationKeywords(TypedDict, total=False):
+    """Keywords of ``simulate``: fields of ``SimulationSpec``, and how its runs are carried out."""
+
+    seeds: Iterable[int] | str
+    """What all randomness follows from: numbers, or text such as ``"0-4"``; by default 0."""
+    loads: Iterable[float] | str
+    """Factors by which jobs arrive faster; by default 1."""
+    settings: Sequence[str]
+    """Other values in each profile, ``KEY=VALUE``."""
+    options: SimulationOptions | None
+    """Costs, failures, what app masters report; None: from the fields from ``cost`` to ``until``."""
+    cost: Sequence[str]
+    """Such as ``["start=20s"]``; by default every change is free."""
+    failures: str | None
+    know: str | None
+    error: float
+    lie: Sequence[str]
+    agents: bool
+    until: str | None
+    models: PerformanceModel | None
+    """A performance model; None: ``speeds``, else the speeds of the workload."""
+    speeds: str | None
+    """A file or folder of measured speeds, or ``"analytic"``."""
+    rules: str | Peer | None
+    """A peer's round rules, such as ``"gavel"``."""
+    rule: Sequence[str]
+    rho: str | None
+    """The kind of rho to be judged by: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``, but
+    ``static`` under a peer's rules."""
+    unfair_above: float
+    """The rho above which an app counts as treated unfairly."""
+    plain: bool
+    tolerate_faults: bool
+    """Whether a run goes on after a plugin's fault; the fallback decides after several in a row."""
+    progress: bool
+    """Whether progress is shown on stderr."""
+    processes: int | None
+    """How many to use; None: as many as are worth it."""
+
+
 def simulate(
     workload: Workload | Callable[[int], Workload],
     cluster: Cluster | str,
     policies: Sequence[str | Profile] = ("themis",),
-    *,
-    seeds: Iterable[int] = (0,),
-    loads: Iterable[float] = (1.0,),
-    options: SimulationOptions | None = None,
-    models: PerformanceModel | None = None,
-    rules: str | Peer | None = None,
-    rho: str | None = None,
-    unfair_above: float = UNFAIR_RHO,
-    progress: bool = False,
-    processes: int | None = None,
-    tolerate_faults: bool = False,
+    **spec: Unpack[SimulationKeywords],
 ) -> SimulationResult:
     """Simulates a workload on a cluster under policies, with each seed.
 
     Args:
         workload: a trace that was read, or a generator that makes one from a seed.
-        cluster: or its short form, such as ``"4x8 V100"``.
+        cluster: or its short form, such as ``"4x8 V100"``, or a cluster file.
         policies: presets, profile files, plugins or profiles.
-        seeds: what all randomness follows from.
-        loads: factors by which jobs arrive faster.
-        options: costs, failures, what app masters report, a peer's rules; None: everything is free and honest.
-        models: a performance model; None: speeds are what the workload tells.
-        rules: a peer's round rules, such as ``"gavel"``.
-        rho: the kind of rho to be judged by: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``,
-            but ``static`` under a peer's rules.
-        unfair_above: rho above which an app counts as treated unfairly.
-        progress: whether progress is shown on stderr.
-        processes: how many to use; None: as many as are worth it.
-        tolerate_faults: whether a run goes on after a plugin's fault; the fallback decides after several in a row.
+        spec: fields of ``SimulationSpec``, as the flags of ``eunomia simulate`` are; see ``SimulationKeywords``.
 
     Raises:
-        InputError: anything of this does not do.
+        InputError: a value is invalid, or two contradict each other.
         EunomiaError: a policy failed, such as with a fault of its plugin.
     """
-    from eunomia.platform.cluster_file import ClusterFile, cluster_toml
-
-    where = Cluster.parse(cluster, place="cluster") if isinstance(cluster, str) else cluster
-    peer = Peer.named(rules) if isinstance(rules, str) else rules
-    plan = Plan(
-        workloads={int(seed): workload(int(seed)) if callable(workload) else workload for seed in seeds},
-        cluster=where,
-        cluster_text=cluster_toml(ClusterFile(cluster=where, bandwidth_gib={})),
-        profiles={name: peer.under(each) if peer else each for name, each in _profiles(policies).items()},
-        peer=peer,
-        loads=tuple(loads),
-        options=_tolerating(options or SimulationOptions(), tolerate_faults),
-        models=models,
-        rho=_kind(rho or ("static" if peer else "themis")),
-        unfair_above=unfair_above,
-        command=("simulate",),
-    )
+    given: dict[str, Any] = {"workload": workload, "cluster": cluster, "policies": policies, **spec}
+    progress, processes = given.pop("progress", False), given.pop("processes", None)
+    plan, _ = plan_of(spec_of(given))
     keeper = tempfile.TemporaryDirectory(prefix="eunomia-simulate-")
     folder = Path(keeper.name) / "run"
     watch = _display(plan) if progress else None
@@ -190,26 +195,6 @@ def simulate(
     if outcome.failed:
         raise outcome.failed[0]
     return SimulationResult(folder, keeper)
-
-
-def _profiles(policies: Sequence[str | Profile]) -> dict[str, Profile]:
-    made: dict[str, Profile] = {}
-    for policy in policies:
-        profile = policy if isinstance(policy, Profile) else Profile.load(policy, flag="policies")
-        if profile.name in made:
-            raise InputError("policies must have different names", value=f'"{profile.name}" twice', place="policies")
-        made[profile.name] = profile
-    return made
-
-
-def _tolerating(options: SimulationOptions, tolerate_faults: bool) -> SimulationOptions:
-    return dataclasses.replace(options, tolerate_faults=options.tolerate_faults or tolerate_faults)
-
-
-def _kind(rho: str) -> str:
-    if rho not in KINDS:
-        raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{rho}"')
-    return rho
 
 
 def _display(plan: Plan) -> "Display":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from eunomia.errors import InputError
 from eunomia.platform.registry import Registry, default_registry
@@ -13,57 +14,58 @@ from eunomia_testbed.traces.source import TraceSource, open_source
 from eunomia_testbed.workload import Workload
 
 
+class ReadKeywords(TypedDict, total=False):
+    """Keywords of ``read_trace`` on what the reader does; defaults and meanings are those of ``ReadOptions``."""
+
+    throughputs: str | Path | GavelThroughputs | None
+    """Measured rates by job type, for Gavel's and Shockwave's traces."""
+    gpu_type: str
+    """The type in ``throughputs`` on which the trace's times hold; by default ``v100``."""
+    strict: bool
+    """Whether the first row that would be dropped is an error."""
+    models: Sequence[str]
+    """To draw from, by a hash of id and seed, where the trace gives no model."""
+    drawn_models: bool
+    """Whether to use the models that the authors of the file drew (Philly's ``afs_model``)."""
+    seed: int
+    """Of that draw."""
+    by_group: bool
+    """Whether groups (virtual clusters, queues) are the users."""
+    users: Sequence[str]
+    """Only jobs of these users; empty: all jobs."""
+    first_jobs: int | None
+    """Only this many jobs, the first by arrival; None: all."""
+
+
 def read_trace(
-    path: str | Path,
-    *,
-    format: str | None = None,
-    throughputs: str | Path | GavelThroughputs | None = None,
-    gpu_type: str = "v100",
-    strict: bool = False,
-    models: Sequence[str] = (),
-    drawn_models: bool = False,
-    seed: int = 0,
-    by_group: bool = False,
-    users: Sequence[str] = (),
-    first_jobs: int | None = None,
-    registry: Registry | None = None,
+    path: str | Path, *, format: str | None = None, registry: Registry | None = None, **options: Unpack[ReadKeywords]
 ) -> Workload:
     """Reads a trace, gzipped or not; ``-`` is stdin.
 
     Args:
         path: of the trace.
         format: of ``reader_formats``; None: detected from the first 64 KiB.
-        throughputs: measured rates by job type, for Gavel's and Shockwave's traces.
-        gpu_type: the type in ``throughputs`` on which the trace's times hold.
-        strict: whether the first row that would be dropped is an error.
-        models: to draw from, by a hash of id and seed, where the trace gives no model.
-        drawn_models: whether to use the models that the authors of the file drew (Philly's ``afs_model``).
-        seed: of that draw.
-        by_group: whether groups (virtual clusters, queues) are the users.
-        users: only jobs of these users; empty: all jobs.
-        first_jobs: only this many jobs, the first by arrival; None: all.
         registry: with the plugins that may add readers; None: the installed plugins.
+        options: see ``ReadKeywords``.
 
     Raises:
         InputError: an unreadable file, an unknown format, no job left, or strict and a row would be dropped.
+        TypeError: a keyword that is no option.
     """
+    first_jobs = options.get("first_jobs")
     if first_jobs is not None and first_jobs < 1:
         raise InputError("first_jobs must be at least 1", value=str(first_jobs))
     source = open_source(path)
     reader = _reader(source, format, registry)
-    rates = GavelThroughputs.read(throughputs) if isinstance(throughputs, str | Path) else throughputs
-    options = ReadOptions(
-        strict=strict,
-        throughputs=rates,
-        gpu_type=gpu_type,
-        models=tuple(models),
-        drawn_models=drawn_models,
-        seed=seed,
-        by_group=by_group,
-        users=tuple(users),
-        first_jobs=first_jobs,
-    )
-    return reader.read(source, options)
+    return reader.read(source, _options(options))
+
+
+def _options(given: ReadKeywords) -> ReadOptions:
+    plain: dict[str, Any] = dict(given)
+    rates = plain.get("throughputs")
+    if isinstance(rates, str | Path):
+        plain["throughputs"] = GavelThroughputs.read(rates)
+    return ReadOptions(**plain | {name: tuple(plain[name]) for name in ("models", "users") if name in plain})
 
 
 def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) -> TraceReader:

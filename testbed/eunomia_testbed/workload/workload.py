@@ -5,7 +5,7 @@ It holds the arrivals and the values of the trace; true speeds of jobs are in ``
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -140,16 +140,19 @@ class Workload:
         of_job = {field.name for field in dataclasses.fields(JobColumns)}
         names, user_rows = _coded(["all"] * len(ids) if users is None else [user or "all" for user in users])
         kinds, kind_rows = ([], np.full(len(ids), -1)) if models is None else _coded(models)
+        columns = {
+            "arrival_seconds": np.asarray(arrival_seconds, float),
+            "least": np.asarray(gpus, np.int64),
+            "most": np.asarray(gpus, np.int64),
+            "iterations": np.asarray(iterations, float),
+            "seconds_per_iteration": np.asarray(seconds_per_iteration, float),
+            "model": kind_rows,
+            **{key: column for key, column in more.items() if key in of_job},
+        }
         jobs = JobColumns(
             id=[f"{ids[row]}/0" for row in order],
             app=np.arange(len(ids), dtype=np.int64),
-            arrival_seconds=np.asarray(arrival_seconds, float)[order],
-            least=np.asarray(gpus, np.int64)[order],
-            most=np.asarray(gpus, np.int64)[order],
-            iterations=np.asarray(iterations, float)[order],
-            seconds_per_iteration=np.asarray(seconds_per_iteration, float)[order],
-            model=kind_rows[order],
-            **{key: _ordered(column, order) for key, column in more.items() if key in of_job},  # type: ignore[arg-type]
+            **{key: _ordered(column, order) for key, column in columns.items()},  # type: ignore[arg-type]
         )
         apps = AppColumns(
             id=[ids[row] for row in order],
@@ -157,20 +160,19 @@ class Workload:
             weight=np.ones(len(ids)),
             arrival_seconds=jobs.arrival_seconds,
         )
-        rest = {key: column for key, column in more.items() if key not in of_job}
-        place = np.argsort(order)
-        regimes = {int(place[row]): value for row, value in dict(rest.pop("regimes", {})).items()}  # type: ignore[call-overload]
-        exclusive = rest.pop("exclusive_seconds", None)
-        return cls(
-            name=name,
-            users=UserColumns(id=names, weight=np.ones(len(names))),
-            apps=apps,
-            jobs=jobs,
-            models=tuple(kinds),
-            regimes=regimes,
-            exclusive_seconds=None if exclusive is None else np.asarray(exclusive, float)[order],
-            **rest,  # type: ignore[arg-type]
-        )
+        rest = _moved({key: column for key, column in more.items() if key not in of_job}, order)
+        known = UserColumns(id=names, weight=np.ones(len(names)))
+        return cls(name=name, users=known, apps=apps, jobs=jobs, models=tuple(kinds), **rest)
+
+
+def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
+    """Fields of a workload that are by job row, given in another order of rows."""
+    place = np.argsort(order)
+    regimes, exclusive = dict(rest.pop("regimes", {})), rest.pop("exclusive_seconds", None)
+    return rest | {
+        "regimes": {int(place[row]): value for row, value in regimes.items()},
+        "exclusive_seconds": None if exclusive is None else np.asarray(exclusive, float)[order],
+    }
 
 
 def _coded(texts: Sequence[str | None]) -> tuple[list[str], Ints]:

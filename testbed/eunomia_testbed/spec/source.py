@@ -1,7 +1,7 @@
 """Where a simulation's workload comes from: a trace or a generator; and how fast its jobs really are."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ class Source:
     @property
     def jobs(self) -> int:
         """Jobs of a workload, at most."""
-        return max(workload.size for workload in self.workloads.values())
+        return max((workload.size for workload in self.workloads.values()), default=0)
 
 
 def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
@@ -72,6 +72,21 @@ def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) ->
     if request.trace is not None:
         return _read(request, cluster, seeds)
     return _generate(request, cluster, seeds)
+
+
+def source_of(
+    workload: Workload | Callable[[int], Workload], request: Request, cluster: ClusterFile, seeds: Sequence[int]
+) -> Source:
+    """A workload that a script has, or a generator of its own.
+
+    Raises:
+        InputError: a trace is given too, or the speeds are invalid.
+    """
+    if request.trace is not None:
+        raise InputError("a simulation must have either a trace or --workload", value="both")
+    made = {seed: workload(seed) if callable(workload) else workload for seed in seeds}
+    sizes = ", ".join(dict.fromkeys(f"{each.size} jobs" for each in made.values()))
+    return Source(workloads=made, models=_models(request, cluster), inputs=_inputs(request.speeds), heading=sizes)
 
 
 def check_owner(settings: Sequence[str], workload: str | None) -> None:
@@ -96,7 +111,7 @@ def check_owner(settings: Sequence[str], workload: str | None) -> None:
 
 def _options_of(workload: str | None) -> Sequence[str]:
     if workload is None:
-        from eunomia_testbed.commands.reading import ReaderFlags
+        from eunomia_testbed.spec.reading import ReaderFlags
 
         return [field.name for field in dataclasses.fields(ReaderFlags)]
     from eunomia_testbed.generators import describe_generator
@@ -105,7 +120,7 @@ def _options_of(workload: str | None) -> Sequence[str]:
 
 
 def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
-    from eunomia_testbed.commands.reading import reader_options
+    from eunomia_testbed.spec.reading import reader_options
     from eunomia_testbed.traces import read_trace
 
     path = request.trace or "-"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eunomia.model.shapes import value
-from eunomia_testbed.commands.settings import filled
+from eunomia_testbed.spec.settings import filled
 
 
 @value

@@ -7,8 +7,8 @@ from typing import Final
 
 from eunomia.errors import InputError
 from eunomia.words import did_you_mean, shown
-from eunomia_testbed.commands.settings import filled
 from eunomia_testbed.simulator import Failures, Outage
+from eunomia_testbed.spec.settings import filled
 
 COLUMNS: Final = ("time_seconds", "machine", "state")
 _HEADER: Final = f"a file of failures must have the columns {', '.join(COLUMNS)}"

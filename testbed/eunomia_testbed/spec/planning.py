@@ -1,0 +1,217 @@
+"""From a ``SimulationSpec`` to the plan of its runs; nothing is written here."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
+from eunomia.platform.profiles import Profile
+from eunomia.units import parse_duration
+from eunomia.words import did_you_mean, shown
+from eunomia_testbed.metrics.fairness import KINDS
+from eunomia_testbed.running.peers import Peer
+from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.simulator import Costs, Failures, Keep, Reports, SimulationOptions
+from eunomia_testbed.simulator.options import Knowledge
+from eunomia_testbed.spec.outages import check_machines, failures_of
+from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.spec.simulation import SimulationSpec
+from eunomia_testbed.spec.source import Request, Source, check_owner, read_source, source_of
+
+SEGMENTS_UP_TO: Final = 2_000
+"""Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
+OPTION_FIELDS: Final = ("cost", "failures", "know", "error", "lie", "agents", "until")
+"""Fields of a spec that ``options`` replaces."""
+KNOWLEDGE: Final[Mapping[str, Knowledge]] = {"declared": "declared", "measured": "measured", "oracle": "oracle"}
+
+
+def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
+    """Returns the plan, and lines on what was read or generated.
+
+    Raises:
+        InputError: a value of the spec is invalid, or two contradict each other.
+    """
+    where = _cluster(spec)
+    peer = _peer(spec)
+    profiles = _profiles(spec, peer)
+    source = _source(spec, where)
+    plan = Plan(
+        workloads=source.workloads,
+        cluster=where.cluster,
+        cluster_text=cluster_toml(where),
+        profiles=profiles,
+        loads=load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads,
+        options=_options(spec, source.jobs),
+        peer=peer,
+        models=source.models if spec.models is None else spec.models,
+        rho=_kind(spec, by_rules=peer is not None),
+        unfair_above=spec.unfair_above,
+        csv=spec.csv,
+        inputs=source.inputs,
+        command=spec.command(),
+        spec=spec.given(),
+    )
+    _check_plan(plan, spec)
+    notes = [*source.notes, *_left_out(where)]
+    return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in notes)]
+
+
+def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
+    """Refuses parts of a plan that do not suit each other."""
+    plan.check()
+    if spec.failures is not None:
+        check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
+    _check_lies(plan, spec.place("lie"))
+    _check_searches(plan)
+    if spec.strict:
+        _refuse_unfit(plan)
+
+
+def _left_out(where: ClusterFile) -> list[str]:
+    """How much of a list of machines is no part of the cluster, and why, by its first row."""
+    count = len(where.left_out)
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    return [f"{machines} of the list left out, the first: {where.left_out[0]}"] if count else []
+
+
+def _cluster(spec: SimulationSpec) -> ClusterFile:
+    given = spec.cluster or os.environ.get("EUNOMIA_CLUSTER")
+    if not given:
+        rule = 'a simulation must have a cluster, such as --cluster "4x8 V100" or a cluster file'
+        raise InputError(rule, value="none", place=spec.place("cluster"))
+    if isinstance(given, Cluster):
+        return ClusterFile(cluster=given, bandwidth_gib={})
+    return read_cluster(given, place=spec.place("cluster"))
+
+
+def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
+    settings = [text for text in spec.settings if not text.startswith(spec.owner)]
+    check_owner(settings, spec.workload if isinstance(spec.workload, str) else None)
+    made: dict[str, Profile] = {}
+    place = spec.place("policies")
+    asked = (os.environ.get("EUNOMIA_POLICY") or "themis",) if spec.policies is None else spec.policies
+    for policy in asked:
+        profile = policy if isinstance(policy, Profile) else Profile.load(policy, settings=settings, flag=place)
+        if profile.name in made:
+            raise InputError("policies must have different names", value=f'"{profile.name}" twice', place=place)
+        made[profile.name] = profile if peer is None else peer.under(profile)
+    return made
+
+
+def _source(spec: SimulationSpec, where: ClusterFile) -> Source:
+    seeds = (spec.seed,) if spec.seeds is None else spec.seeds
+    seeds = seed_list(seeds) if isinstance(seeds, str) else seeds
+    request = Request(
+        trace=spec.trace,
+        workload=spec.workload if isinstance(spec.workload, str) else None,
+        format=spec.format,
+        throughputs=spec.throughputs,
+        speeds=spec.speeds,
+        options=tuple(text.removeprefix(spec.owner) for text in spec.settings if text.startswith(spec.owner)),
+        strict=spec.strict,
+        by_rules=spec.rules is not None,
+    )
+    if spec.workload is None or isinstance(spec.workload, str):
+        return read_source(request, where, seeds)
+    return source_of(spec.workload, request, where, seeds)
+
+
+def _peer(spec: SimulationSpec) -> Peer | None:
+    if spec.rules is None and spec.rule:
+        place = spec.place("rule")
+        raise InputError("--rule must stand with --rules", value=f'"{spec.rule[0]}"', place=place)
+    if spec.rules is None or isinstance(spec.rules, Peer):
+        return spec.rules
+    return Peer.named(spec.rules, lambda kind: filled(kind, spec.rule, spec.place("rule")))
+
+
+def _options(spec: SimulationSpec, jobs: int) -> SimulationOptions:
+    if spec.options is not None:
+        return _given_options(spec, spec.options)
+    know = spec.know or ("declared" if spec.rules is None else "oracle")  # peers' policies are told all rates
+    if know not in KNOWLEDGE:
+        raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place=spec.place("know"))
+    if spec.rules is not None and (spec.cost or spec.failures):
+        given, flag = (spec.cost[0], "--cost") if spec.cost else (spec.failures, "--failures")
+        rule = f"{flag} must stand without --rules: these have their own cost of a restart (--rule restart=20s)"
+        raise InputError(rule, value=given, place=flag)
+    until = spec.place("until")
+    options = SimulationOptions(
+        costs=filled(Costs, spec.cost, spec.place("cost"), durations=True),
+        failures=None if spec.failures is None else failures_of(spec.failures),
+        reports=Reports(know=KNOWLEDGE[know], error=spec.error, lies=factors(spec.lie, spec.place("lie"))),
+        agents=spec.agents,
+        plain=spec.plain,
+        tolerate_faults=spec.tolerate_faults,
+        keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
+        until=float("inf") if spec.until is None else parse_duration(spec.until, name="until", place=until),
+    )
+    _check(options, spec)
+    if not 0.0 < spec.unfair_above < float("inf"):
+        rule, place = "unfair must be a positive number", spec.place("unfair_above")
+        raise InputError(rule, value=str(spec.unfair_above), place=place)
+    return options
+
+
+def _given_options(spec: SimulationSpec, options: SimulationOptions) -> SimulationOptions:
+    """The options of a script, with the flags that may stand beside them."""
+    twice = [name for name in OPTION_FIELDS if name in spec.given()]
+    if twice:
+        rule = "options must not stand with a field that they replace"
+        raise InputError(rule, value=f"options and {', '.join(twice)}", place=spec.place(twice[0]))
+    return dataclasses.replace(
+        options,
+        plain=options.plain or spec.plain,
+        tolerate_faults=options.tolerate_faults or spec.tolerate_faults,
+    )
+
+
+def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
+    """Refuse what cannot be, by the flag that said it."""
+    try:
+        options.check()
+    except InputError as error:
+        name = error.rule.partition(" ")[0]
+        among_failures = name in {field.name for field in dataclasses.fields(Failures)}
+        field = "error" if name == "error" else "failures" if among_failures else "cost"
+        raise InputError(error.rule, value=error.value, place=error.place or spec.place(field)) from None
+
+
+def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
+    """The kind of rho to be judged by: a peer's own where its rules hold."""
+    if spec.rho is None:
+        return "static" if by_rules else "themis"
+    if spec.rho not in KINDS:
+        raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{spec.rho}"', place=spec.place("rho"))
+    return spec.rho
+
+
+def _check_lies(plan: Plan, place: str) -> None:
+    """A lie of an app that is in no workload would be of no effect."""
+    lies = plan.options.reports.lies
+    known = {app for workload in plan.workloads.values() for app in workload.apps.id} if lies else set()
+    for app in lies:
+        if app not in known:
+            value = f"{shown(app)}{did_you_mean(app, known)}"
+            raise InputError("a lie must be of an app of the workload", value=value, place=place)
+
+
+def _check_searches(plan: Plan) -> None:
+    workloads = {id(each): each for each in plan.workloads.values() if each.searches}
+    if workloads:
+        from eunomia_testbed.simulator.searches import check_searches
+
+        for workload in workloads.values():
+            check_searches(workload)
+
+
+def _refuse_unfit(plan: Plan) -> None:
+    """Under ``--strict`` a job that can never run here is an error."""
+    from eunomia_testbed.simulator.truth import Speeds
+
+    for workload in {id(each): each for each in plan.workloads.values()}.values():
+        for unfit in Speeds(workload, plan.cluster, plan.models).unfit()[:1]:
+            raise InputError(unfit.rule, value=unfit.value, place=f"{workload.name}, job {workload.jobs.id[unfit.job]}")

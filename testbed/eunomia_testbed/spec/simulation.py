@@ -1,0 +1,220 @@
+"""``SimulationSpec``: what is simulated, as flags, Python keywords and ``run.json`` give it."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SkipValidation, ValidationError
+
+from eunomia.errors import InputError
+from eunomia.flags import FlagType, flag_name
+from eunomia.words import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from eunomia.model.cluster import Cluster
+    from eunomia.platform.profiles import Profile
+    from eunomia_testbed.performance.speeds import PerformanceModel
+    from eunomia_testbed.running.peers import Peer
+    from eunomia_testbed.simulator.options import SimulationOptions
+    from eunomia_testbed.workload import Workload
+
+    Jobs = str | Workload | Callable[[int], Workload] | None
+    Where = str | Cluster | None
+    Policies = tuple[str | Profile, ...] | None
+    PeerRules = str | Peer | None
+    Options = SimulationOptions | None
+    Models = PerformanceModel | None
+else:  # `--help` imports no simulator; the planning checks these values
+    Jobs = Where = Policies = PeerRules = Options = Models = Any
+
+
+def _listed(given: object) -> object:
+    """Returns numbers in any container as a tuple, and text as it is."""
+    if given is None or isinstance(given, str | tuple):
+        return given
+    if not isinstance(given, Iterable):
+        raise ValueError("it must be a list")
+    return tuple(given)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ())]
+"""Texts of a flag that may be given several times; none where it was not given."""
+
+
+class SimulationSpec(BaseModel):
+    """What is simulated: the workload, the cluster, the policies, and what differs from a free and honest world.
+
+    A field holds the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost`` to
+    ``until``, ``models`` replaces ``speeds``; the command line has no flag for either.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    trace: Annotated[str | None, typer.Argument(help="A trace, gzipped or not; - is stdin.", show_default=False)] = None
+    workload: Annotated[
+        SkipValidation[Jobs],
+        FlagType(str | None),
+        typer.Option(help="Generate a workload instead: themis1, gavel, shockwave, ..."),
+    ] = None
+    cluster: Annotated[
+        SkipValidation[Where], FlagType(str | None), typer.Option(help='Such as "4x8 V100", or a cluster file.')
+    ] = None
+    policies: Annotated[
+        SkipValidation[Policies],
+        BeforeValidator(_listed),
+        FlagType(list[str] | None),
+        typer.Option(
+            "--policy",
+            help="A preset, a profile file or plugins (A, A+B); may be given several times. "
+            "By default EUNOMIA_POLICY, else themis.",
+        ),
+    ] = None
+    settings: Annotated[
+        Texts,
+        FlagType(list[str] | None),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another value in each profile; trace.KEY is the reader's, WORKLOAD.KEY the generator's.",
+        ),
+    ] = ()
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="All randomness follows from it.")] = 0
+    seeds: Annotated[
+        str | tuple[int, ...] | None,
+        BeforeValidator(_listed),
+        FlagType(str | None),
+        typer.Option(metavar="0-4", help="Several seeds, such as 0-4 or 0,3."),
+    ] = None
+    loads: Annotated[
+        str | tuple[float, ...],
+        BeforeValidator(_listed),
+        FlagType(str, "1"),
+        typer.Option("--load", metavar="1,2", help="How many times as fast jobs arrive."),
+    ] = (1.0,)
+    format: Annotated[str | None, typer.Option("--format", help="Of the trace, where it cannot be told.")] = None
+    throughputs: Annotated[
+        str | None, typer.Option(help="Measured throughputs, which Gavel's and Shockwave's traces need.")
+    ] = None
+    speeds: Annotated[
+        str | None, typer.Option(help="A file or folder of measured speeds, or: analytic. How fast jobs really are.")
+    ] = None
+    models: SkipValidation[Models] = None
+    rules: Annotated[
+        SkipValidation[PeerRules], FlagType(str | None), typer.Option(help="A peer's round rules: gavel.")
+    ] = None
+    rule: Annotated[
+        Texts,
+        FlagType(list[str] | None),
+        typer.Option("--rule", metavar="KEY=VALUE", help="One of these rules, set otherwise."),
+    ] = ()
+    options: SkipValidation[Options] = None
+    cost: Annotated[
+        Texts,
+        FlagType(list[str] | None),
+        typer.Option("--cost", metavar="start=20s", help="What start, checkpoint, restore, migrate, ... take."),
+    ] = ()
+    failures: Annotated[
+        str | None, typer.Option(help="between=30d,repair=1h for machines that fail, or a CSV file.")
+    ] = None
+    know: Annotated[
+        str | None,
+        typer.Option(
+            help="What app masters know: declared, measured or oracle. By default declared, with --rules oracle."
+        ),
+    ] = None
+    error: Annotated[float, typer.Option(help="Relative error of what app masters report.")] = 0.0
+    lie: Annotated[
+        Texts,
+        FlagType(list[str] | None),
+        typer.Option("--lie", metavar="APP=2.0", help="A factor on the work that an app reports."),
+    ] = ()
+    agents: Annotated[bool, typer.Option("--agents", help="App masters answer offers with bids of their own.")] = False
+    until: Annotated[str | None, typer.Option(metavar="30d", help="Cut off after this much simulated time.")] = None
+    rho: Annotated[str | None, typer.Option(help="The ρ to judge by: themis, static, contention or exclusive.")] = None
+    unfair_above: Annotated[
+        float, typer.Option("--unfair", help="The ρ above which an app counts as treated unfairly.")
+    ] = 1.05
+    csv: Annotated[bool, typer.Option("--csv", help="Write tables as CSV too.")] = False
+    strict: Annotated[bool, typer.Option("--strict", help="Rows that are not used, apps left over: an error.")] = False
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Every stage takes its plain way: slower, with the same tables.")
+    ] = False
+    tolerate_faults: Annotated[
+        bool,
+        typer.Option("--tolerate-faults", help="Go on after a plugin's fault; after several the fallback decides."),
+    ] = False
+
+    @property
+    def owner(self) -> str:
+        """What settings of the reader or the generator begin with."""
+        return f"{self.workload if isinstance(self.workload, str) else 'trace'}."
+
+    def place(self, field: str) -> str:
+        """What errors call a field: by its keyword."""
+        return field
+
+    def command(self) -> tuple[str, ...]:
+        """What ``run.json`` names as the command."""
+        return ("simulate",)
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults, as JSON values: a policy by its name, another object by its type."""
+        names = SimulationSpec.model_fields
+        changed = {name: getattr(self, name) for name, field in names.items() if getattr(self, name) != field.default}
+        return {name: _plain(value) for name, value in changed.items()}
+
+
+def spec_of(given: Mapping[str, Any]) -> SimulationSpec:
+    """The spec of a script's keywords.
+
+    Raises:
+        TypeError: a name that is no field.
+        InputError: a value of another type than the field's.
+    """
+    for name in given:
+        if name not in SimulationSpec.model_fields:
+            hint = did_you_mean(name, SimulationSpec.model_fields)
+            raise TypeError(f"simulate() got an unexpected keyword argument {name!r}{hint}")
+    try:
+        return SimulationSpec(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        why = str(first["msg"]).removeprefix("Value error, ")
+        raise InputError(
+            f"{name} must be valid: {why[:1].lower()}{why[1:]}", value=shown(first["input"]), place=name
+        ) from error
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else f"a {type(value).__name__}"
+
+
+class SimulateFlags(SimulationSpec):
+    """``eunomia simulate``: the spec, how its runs are carried out, and what is shown and written."""
+
+    out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder of an interrupted run.")] = False
+    processes: Annotated[
+        int | None, typer.Option("-j", min=1, help="Processes; by default as many as are worth it.", show_default=False)
+    ] = None
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
+
+    def place(self, field: str) -> str:
+        """What errors call a field: by its flag."""
+        return flag_name(type(self), field)
+
+    def command(self) -> tuple[str, ...]:
+        """The command line."""
+        return ("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate")
