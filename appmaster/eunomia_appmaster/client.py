@@ -115,6 +115,10 @@ class Client:
         token_file: holds the operator's token; None: ``EUNOMIA_TOKEN_FILE``, else the running arbiter's.
         state_dir: of the arbiter, to find both; None: the default one.
         timeout_seconds: of one call.
+
+    Raises:
+        InputError: an address that is none.
+        UnreachableError: no arbiter serves the state folder.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class Client:
         self._token_file = Path(named) if named else place / "token"
         self._timeout = timeout_seconds
         self._address_files = (self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
-        self._address = _found(address, *self._address_files)
+        self._address = _found(address, *self._address_files, state_dir=state_dir)
         self.address = self._address.target
         self._channel = self._address.channel(
             [("grpc.max_reconnect_backoff_ms", 500), ("grpc.max_receive_message_length", MOST_ANSWER_BYTES)]
@@ -286,7 +290,7 @@ class Client:
         return EunomiaError(f"the arbiter must answer without a fault of its own ({code.name})", value=_short(details))
 
 
-def _found(named: str | None, *files: Path) -> Address:
+def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
     """The address that was named, else that of the first address file that is there."""
     target = named or os.environ.get("EUNOMIA_ADDRESS")
     if target:
@@ -295,6 +299,9 @@ def _found(named: str | None, *files: Path) -> Address:
     if target:
         ca_file = None if known is None or known.target != target else known.ca_file
         return Address.given(target) if ca_file is None else Address(target=target, ca_file=ca_file)
+    if known is None and state_dir is not None:  # the default address may be that of another folder's arbiter
+        rule = f"an arbiter must serve the state folder (eunomia serve --state-dir {state_dir} starts one)"
+        raise UnreachableError(rule, value="no address file", place=str(files[-1]))
     return known or Address.given(DEFAULT_ADDRESS)
 
 

@@ -227,8 +227,11 @@ class Supervisor:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            self.end_now()
+        else:
+            self.stop()
 
     @property
     def address(self) -> str:
@@ -267,8 +270,8 @@ class Supervisor:
             self.launcher.pass_fds = self.locks.fds
             self.launcher.start()
             self._await(self._ready, ready_seconds)
-        except BaseException:
-            self.stop()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
 
     def stop(self) -> None:
@@ -280,6 +283,16 @@ class Supervisor:
         if self.launcher is not None and left_running(self.state_dir):  # it was killed itself before it had ended all
             log.warning("containers.left", state_dir=str(self.state_dir))
             self.launcher.run_once_more("--end", seconds=END_SECONDS)
+        (self.run_dir / "address").unlink(missing_ok=True)
+        self.locks.close()
+
+    def end_now(self) -> None:
+        """End arbiter and launcher at once, then what the launcher had started, without a grace period."""
+        for child in (self.arbiter, self.launcher):
+            if child is not None:
+                child.stop(0.0)
+        if self.launcher is not None and left_running(self.state_dir):
+            self.launcher.run_once_more("--end", "--stop-seconds", "0", seconds=END_SECONDS)
         (self.run_dir / "address").unlink(missing_ok=True)
         self.locks.close()
 

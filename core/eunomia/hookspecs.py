@@ -249,16 +249,6 @@ class Hooks:
             is logged.
         """
 
-    @hookspec
-    def eunomia_runtimes(self) -> Mapping[str, str]:  # type: ignore[empty-body]
-        """List the runtimes that the plugin's package ships.
-
-        Reserved for app masters: no part of Eunomia calls it in this version.
-
-        Returns:
-            ``module:class`` by runtime name.
-        """
-
 
 STAGE_HOOKS: Sequence[str] = (
     "eunomia_triggers",

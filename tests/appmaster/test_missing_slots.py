@@ -49,7 +49,7 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
         eventually(lambda: arbiter.app("narrow").slots == 1)
         (missing,) = arbiter.health().missing_slots
         assert (missing.slot, missing.gpu_type) == (3, "cpu")
-        line = f"slot 3 of {missing.node} (cpu) is missing: not found when the launcher started"
+        line = f"slot 3 of {missing.node} (cpu) is left out: the launcher was started with fewer slots than before"
         assert line in said(capfd, "apps", *state)
         facts = json.loads(said(capfd, "apps", "--json", *state))
         assert facts["missing_slots"] == [{"node": missing.node, "slot": 3, "gpu_type": "cpu"}]
@@ -73,6 +73,8 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
         assert not arbiter.health().missing_slots
         (tmp_path / "end").touch()
         eventually(lambda: arbiter.app("wide").state == "finished")
+        assert said(capfd, "apps", *state) == "no live app; 5 are over (eunomia apps --all lists them)\n"
+        assert "wide" in said(capfd, "apps", "--all", *state)
     assert not check_folder(tmp_path / "state").findings
 
 
@@ -122,3 +124,16 @@ def test_cpu_slots_are_numbered_by_themselves(tmp_path: Path) -> None:
     assert numbered(found, tmp_path / "gpus.json") == found
     assert not (tmp_path / "gpus.json").exists()
     assert dataclasses.replace(found).slot(2) is None
+
+
+def test_a_gang_that_no_longer_fits_is_not_put_down_to_the_auction(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    with supervisor(tmp_path, slots=2, policy="themis") as made, client(made) as arbiter:
+        arbiter.submit(app_file(tmp_path, "wide", 2))
+        eventually(lambda: arbiter.app("wide").slots == 2)
+    with supervisor(tmp_path, slots=1, policy="themis") as made, client(made) as arbiter:
+        arbiter.submit(app_file(tmp_path, "narrow", 1))
+        eventually(lambda: arbiter.app("narrow").slots == 1)
+        eventually(lambda: "no_size_fits" in said(capfd, "explain", "wide", *state))

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.appmaster import serving_lab
-from tests.appmaster.serving_lab import SCRIPT, client, eventually, ready, supervisor
+from tests.appmaster.serving_lab import PATIENCE_SECONDS, SCRIPT, client, eventually, ready, supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError, InputErrors, UnreachableError
@@ -22,18 +22,18 @@ from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.server import check_address
 from eunomia_appmaster.supervisor import Child, Supervisor
 
 _floors = serving_lab.floors
 
-PATIENCE_SECONDS = 90.0
 SLOW = """
 import time
 from eunomia import hookimpl
 from eunomia.contract.contracts import Contract
 from eunomia.units import Stage
 from tests.appmaster import serving_lab
-from tests.appmaster.serving_lab import SCRIPT, client, eventually, ready, supervisor
+from tests.appmaster.serving_lab import PATIENCE_SECONDS, SCRIPT, client, eventually, ready, supervisor
 
 _floors = serving_lab.floors
 
@@ -389,3 +389,69 @@ def test_logs_of_an_app_name_their_job(tmp_path: Path, capfd: pytest.CaptureFixt
 def _logs(folder: Path) -> str:
     path = folder / "state" / "apps" / "ana" / "1" / "stdout.log"
     return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:7720", "https://box7:7720/", "127.0.0.1:7720/metrics"])
+def test_an_address_with_a_scheme_or_a_path_is_refused(address: str, tmp_path: Path) -> None:
+    rule = 'an address must be HOST:PORT without a scheme or a path, such as "127.0.0.1:7720"'
+    with pytest.raises(InputError) as refused:
+        Client(address, state_dir=tmp_path)
+    assert str(refused.value) == f'{rule}, but got "{address}" (--address)'
+    with pytest.raises(InputError) as refused:
+        check_address(address)
+    assert str(refused.value) == f'{rule}, but got "{address}" (--address)'
+
+
+def test_a_state_folder_without_an_arbiter_is_not_the_default_address(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    with pytest.raises(UnreachableError) as away:
+        Client(state_dir=empty)
+    rule = f"an arbiter must serve the state folder (eunomia serve --state-dir {empty} starts one)"
+    assert str(away.value) == f"{rule}, but got no address file ({empty / 'run' / 'address'})"
+    assert away.value.exit_code == 4
+
+
+DEAF = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", os.getpid(), flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_a_second_signal_to_serve_leaves_no_worker_that_ignores_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DEAF)
+    file = tmp_path / "ana.toml"
+    file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
+    command = [sys.executable, "-m", "eunomia", "serve", "--state-dir", "state", "--cpu-only", "--slots", "1"]
+    with (tmp_path / "log").open("wb") as log:
+        serve = subprocess.Popen([*command, "--address", "127.0.0.1:0"], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        eventually(lambda: (tmp_path / "log").read_bytes().count(b"serving at"))
+        with Client(state_dir=tmp_path / "state") as arbiter:
+            arbiter.submit(file)
+        stdout = tmp_path / "state" / "apps" / "ana" / "1" / "stdout.log"
+        pid = eventually(lambda: stdout.exists() and stdout.read_text().partition("up ")[2].strip())
+        serve.send_signal(signal.SIGINT)
+        serve.send_signal(signal.SIGINT)
+        assert serve.wait(PATIENCE_SECONDS) == 130
+    finally:
+        serve.kill()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_job_whose_worker_does_not_leave_is_explained_as_being_stopped(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DEAF)
+    settings = ("rounds.lease=3s", "rounds.suspend_grace=20s")
+    with supervisor(tmp_path, policy="themis", settings=settings) as made, client(made) as arbiter:
+        for name in ("ana", "ben"):
+            (tmp_path / f"{name}.toml").write_text(
+                f'[app]\nname = "{name}"\n[job]\ncommand = "python train.py"\nslots = 2\n'
+            )
+            arbiter.submit(tmp_path / f"{name}.toml")
+        stopped = "It is being stopped: 2 slots that it ran on have not been given back yet"
+        waits = "no slot is free: 2 of 2 are held, 2 of them by jobs that are being stopped"
+        eventually(lambda: len(arbiter.list(jobs=True).jobs) == 2)
+        for text in (stopped, waits):
+            eventually(lambda text=text: any(text in arbiter.explain(job).text for job in ("ana/1", "ben/1")))  # type: ignore[misc]

@@ -42,7 +42,7 @@ def apps(
     with Client(address, state_dir=state_dir) as client:
         if not watch:
             answer = client.list(ended=ended)
-            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(lines(answer)))
+            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(_lines(client, answer, ended=ended)))
         elif as_json or not sys.stdout.isatty():
             _follow(client, ended=ended, as_json=as_json)
         else:
@@ -80,9 +80,22 @@ def _facts(app: pb.App) -> dict[str, Any]:
     return made
 
 
-def lines(answer: pb.ListResponse) -> list[str]:
-    """Returns the answer as the lines of a table."""
+def _lines(client: Client, answer: pb.ListResponse, *, ended: bool) -> list[str]:
+    """Returns the answer as the lines of a table; where no app is live, asks for the number of those that are over."""
+    over = 0 if ended or answer.apps else len(client.list(ended=True).apps)
+    return lines(answer, over=over)
+
+
+def lines(answer: pb.ListResponse, *, over: int = 0) -> list[str]:
+    """Returns the answer as the lines of a table.
+
+    Args:
+        answer: the arbiter's.
+        over: number of apps that are over and not in the answer.
+    """
     shown = ["no apps (eunomia submit FILE brings one)"]
+    if over:
+        shown = [f"no live app; {over} {'is' if over == 1 else 'are'} over (eunomia apps --all lists them)"]
     if answer.apps:
         shown = table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
         shown += [f"{app.app}: {text}" for app in answer.apps if (text := _trouble(app))]
@@ -119,7 +132,7 @@ def _follow(client: Client, *, ended: bool, as_json: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             answer = client.list(ended=ended)
-            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(lines(answer)))
+            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(_lines(client, answer, ended=ended)))
             sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
 
@@ -131,5 +144,7 @@ def _redraw(client: Client, *, ended: bool) -> None:
 
     with contextlib.suppress(KeyboardInterrupt), Live(console=Console(), auto_refresh=False) as live:
         while True:
-            live.update(Text("\n".join(lines(client.list(ended=ended))), no_wrap=True), refresh=True)
+            live.update(
+                Text("\n".join(_lines(client, client.list(ended=ended), ended=ended)), no_wrap=True), refresh=True
+            )
             time.sleep(WATCH_SECONDS)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.units import format_duration
+from eunomia_appmaster.local_machine import CPU_TYPE
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 Address = Annotated[
@@ -40,7 +41,10 @@ def given(message: Any, field: str) -> float | None:
 
 
 def missing(slots: Sequence[pb.MissingSlot]) -> str:
-    """Returns the missing slots of the cluster as a line; empty if none is missing."""
+    """Returns the missing slots of the cluster as a line; empty if none is missing.
+
+    A GPU is missing since it was not found. A CPU slot is a share of the CPUs: it is left out by a smaller ``--slots``.
+    """
     if not slots:
         return ""
     several = len({slot.node for slot in slots}) > 1
@@ -50,6 +54,8 @@ def missing(slots: Sequence[pb.MissingSlot]) -> str:
     what = f"slot {names}{where} ({kinds}) is" if len(slots) == 1 else f"slots {names}{where} ({kinds}) are"
     again = "it" if len(slots) == 1 else "them"
     there = "it is" if len(slots) == 1 else "they are"
+    if {slot.gpu_type for slot in slots} == {CPU_TYPE}:
+        return f"{what} left out: the launcher was started with fewer slots than before; a larger --slots uses {again}"
     return f"{what} missing: not found when the launcher started; a restart uses {again} again once {there} there"
 
 

@@ -1,5 +1,6 @@
 """``eunomia journal check``: looks for violated invariants in a run's journal and its workers' files."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -52,7 +53,8 @@ def salvage(
 ) -> None:
     """Write what is good of a damaged journal to a new file, in its place; the damaged one is kept beside it.
 
-    Whether an arbiter begins with the new file is tried dry. Exit code 1 where it does not.
+    Whether an arbiter begins with the new file is tried dry, before it takes the old one's place. Exit code 2 where it
+    does not; nothing is changed then.
     """
     from eunomia.journal.salvage import lines as words
     from eunomia.journal.salvage import salvage as save
@@ -61,12 +63,20 @@ def salvage(
     path = journal_of(folder)
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
         raise InputError("a journal must exist to be saved from", value="no such file", place=str(path))
-    done = save(path)
+    done = save(path, check=functools.partial(_check_begins, path))
     dry = try_recovery(path)
     typer.echo("\n".join([*words(path, done), *dry.lines()]))
-    if dry.refused is not None:
-        raise typer.Exit(1)
     typer.echo("an arbiter begins with it: start `eunomia serve`")
+
+
+def _check_begins(path: Path, fresh: Path) -> None:
+    """Raise ``InputError`` if no arbiter begins with what could be saved of a journal."""
+    from eunomia_appmaster.dry_recovery import try_recovery
+
+    dry = try_recovery(fresh)
+    if dry.refused is not None:
+        rule = "an arbiter must begin with what is good of a journal; nothing was changed"
+        raise InputError(rule, value=dry.refused.replace(str(fresh), str(path)), place=str(path))
 
 
 def journal_of(folder: Path) -> Path:

@@ -34,10 +34,15 @@ def serve(flags: ServeFlags) -> int:
     serving = _checked(flags)
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only)
     stop = _Stop(reloads=serving.certificates is not None)
-    with Supervisor(flags.home, serving) as supervisor:
-        facts, notes = _facts(supervisor, serving.policy, len(machine.slots))
-        typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine.describe(), facts, notes)))
-        stop.wait(supervisor)
+    supervisor = Supervisor(flags.home, serving)
+    try:
+        with supervisor:
+            facts, notes = _facts(supervisor, serving.policy, len(machine.slots))
+            typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine.describe(), facts, notes)))
+            stop.wait(supervisor)
+    except KeyboardInterrupt:  # a second signal
+        stop.ignore()
+        supervisor.end_now()
     return stop.exit_code
 
 
@@ -131,9 +136,14 @@ class _Stop:
 
     def _hear(self, number: int, _: object) -> None:
         if self._heard.is_set():
-            raise KeyboardInterrupt  # a second one does not wait for a clean end
+            raise KeyboardInterrupt  # a second one ends workers without a grace period
         self.exit_code = INTERRUPTED if number == signal.SIGINT else 0
         self._heard.set()
+
+    def ignore(self) -> None:
+        """Take no further signal: what is under way takes seconds, and would leave workers behind if it were cut."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
     def wait(self, supervisor: Any) -> None:
         """Wait for a signal, or for a process that cannot be kept running."""

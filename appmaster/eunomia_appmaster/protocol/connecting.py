@@ -90,14 +90,22 @@ class Address:
             raise InputError(rule, value=str(error.strerror), place=str(self.ca_file)) from error
 
 
-def check_target(target: str, place: str) -> None:
+def check_target(target: str, place: str, *, least_port: int = 1) -> None:
     """Check the form of an address.
+
+    Args:
+        target: the address.
+        place: flag or variable that names it.
+        least_port: 0 where port 0 takes a free one.
 
     Raises:
         InputError: it is no ``host:port``.
     """
     host, _, port = target.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+    if "/" in target:
+        rule = 'an address must be HOST:PORT without a scheme or a path, such as "127.0.0.1:7720"'
+        raise InputError(rule, value=f'"{target}"', place=place)
+    if not host or not port.isdecimal() or not least_port <= int(port) <= 65535:
         raise InputError('an address must be HOST:PORT, such as "127.0.0.1:7720"', value=f'"{target}"', place=place)
 
 

@@ -33,8 +33,6 @@ from eunomia.state.state import State
 from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
-MOST_LENGTH = 64
-"""Most letters of an app's name, and of a job's id."""
 MOST_NUMBERS = 100_000
 """Of one column of a bid."""
 _NUMBER = re.compile(r"[0-9]{1,9}")

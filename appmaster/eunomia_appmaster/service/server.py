@@ -6,7 +6,7 @@ import grpc
 
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
-from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address, check_target
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
 from eunomia_appmaster.service.certificates import CA_FILE, Certificates, ServedCertificates
 from eunomia_appmaster.service.clients import ClientProtocol
@@ -29,9 +29,8 @@ def check_address(
         InputError: not a ``host:port``, an address beyond loopback without certificates, or certificates for another
             host.
     """
+    check_target(address, place, least_port=0)
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InputError('an address must be HOST:PORT, such as "127.0.0.1:7720"', value=f'"{address}"', place=place)
     if certificates is not None:
         certificates.check(host)
     elif host not in LOOPBACK:

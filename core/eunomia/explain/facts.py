@@ -36,6 +36,10 @@ class Facts:
     """GPUs in service."""
     down: int
     """GPUs that are down."""
+    leaving: int
+    """GPUs whose holders are ordered to leave and have not given them back yet."""
+    own_leaving: int
+    """Those of them on which the job itself, or its app, ran."""
     free: int
     """GPUs that a round could lease now."""
     widest: int
@@ -121,8 +125,15 @@ class Facts:
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {_slots(self.offered)} is out with the apps; it is decided{when}."
+        if self.own_leaving:
+            slots = f"{self.own_leaving} {_slots(self.own_leaving)} that it ran on"
+            return (
+                f"It is being stopped: {slots} have not been given back yet, and a worker that does not leave is "
+                "killed when its grace is over; a round follows."
+            )
         if self.free == 0 and self.capacity:
             held = f"no slot is free: {self.capacity} of {self.capacity} are held"
+            held += f", {self.leaving} of them by jobs that are being stopped" if self.leaving else ""
             return (
                 f"No round has decided about it yet; {held}, and a round follows when one is given back; {self.queue}."
             )
@@ -171,6 +182,8 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
     least, most = int(jobs.least[row]), int(jobs.most[row])
     usable = np.ones(cluster.gpus, dtype=bool) if kind == NONE else cluster.gpu_type == kind
     up = usable & (held.state[: cluster.gpus] != GpuState.DOWN)
+    leaving = held.state[: cluster.gpus] == GpuState.LEAVING
+    own = (held.job == row) | ((held.job == NONE) & (held.app == jobs.app[row]))
     offer = make_offer(state, Scope.FREE, NEVER)
     free = offer.gpus[usable[offer.gpus] & (held.lease[offer.gpus] == NONE)]
     machines = len(cluster.machines)
@@ -190,6 +203,8 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         most=most,
         capacity=int(up.sum()),
         down=int(usable.sum() - up.sum()),
+        leaving=int((usable & leaving).sum()),
+        own_leaving=int((own[: cluster.gpus] & leaving).sum()),
         free=int(free.size),
         widest=int(np.bincount(cluster.machine[up], minlength=1).max()),
         largest=int(room.max(initial=0)),

@@ -10,7 +10,7 @@ import dataclasses
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,11 +44,15 @@ class Salvaged:
     dropped: tuple[str, ...] = ()
 
 
-def salvage(path: Path) -> Salvaged:
+def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salvaged:
     """Rewrite a journal from its newest whole checkpoint and the good steps around it.
 
+    Args:
+        path: of the journal.
+        check: called with the new file before it takes the old one's place; it raises if the file is of no use.
+
     Raises:
-        InputError: an arbiter holds it, or there is nothing to go on from; nothing was changed.
+        InputError: an arbiter holds it, there is nothing to go on from, or ``check`` refuses; nothing was changed.
     """
     lock = locked(path)
     fresh = path.with_name(f"{path.name}.salvaged")
@@ -61,6 +65,8 @@ def salvage(path: Path) -> Salvaged:
                 last, end, dropped = _copy(damaged, path, fresh)
             finally:
                 damaged.close()
+        if check is not None:
+            check(fresh)
         return Salvaged(last=last, lost=max(0, end - last), kept_as=_swap(path, fresh), dropped=tuple(dropped))
     finally:
         _remove(fresh)
@@ -154,16 +160,19 @@ def _write(
 
 
 def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: Path, dropped: list[str]) -> None:
-    bad = []
+    bad, kept = [], set[str]()
     for (key,), content, good in _until_damage(values(damaged, META), "meta", dropped):
         if good and key != NOTES:
             write_meta(database, key, as_json(content))
+            kept.add(key)
         elif not good:
             bad.append(name_of(key))
-    lost = [key for key in NOWHERE_ELSE if key in bad]
+    served = not kept.isdisjoint(("secret", "layout"))  # else no service wrote this journal
+    needed = [key for key in NOWHERE_ELSE if served and (key != "layout" or _end(damaged) > 0)]
+    lost = [key for key in NOWHERE_ELSE if key in bad or (key in needed and key not in kept)]
     if lost:
         rule = f"a journal's {' and '.join(lost)} must be as written, since nothing else holds it: restore a backup, or"
-        raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged row of meta", place=str(path))
+        raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged or missing row of meta", place=str(path))
     dropped += [f"{key} of meta" for key in bad if key != NOTES]
 
 

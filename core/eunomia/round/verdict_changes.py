@@ -113,7 +113,19 @@ def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
     """The waiting jobs of apps that were not shown the offer, and the verdict on each."""
     rows = np.array(sorted(waiting), dtype=np.int32)
     outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
-    return outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32)
+    return outside, _by_size(state, outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32))
+
+
+def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
+    """Returns the verdicts on jobs, where one that needs more GPUs than are in service has ``NO_SIZE_FITS``.
+
+    Such a job would not run either if its app were shown the offer.
+    """
+    jobs, capacity = state.jobs.live, state.capacity()
+    kind = jobs.gpu_type[rows]
+    limit = np.append(capacity, capacity.sum())[np.maximum(kind, NONE)]
+    too_large = (reasons == int(Reason.NOT_OFFERED)) & (kind >= NONE) & (jobs.least[rows] > limit)
+    return np.where(too_large, int(Reason.NO_SIZE_FITS), reasons).astype(np.int32)
 
 
 def _changed(
@@ -162,4 +174,5 @@ def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:
         owner = np.where(owner == NONE, NONE, state.apps.live.user[owner]).astype(np.int32)
     jobs = [np.flatnonzero(owner == row) for row in verdicts.rows.tolist()]
     reasons = np.repeat(verdicts.reasons, [rows.size for rows in jobs])
-    return np.concatenate(jobs).astype(np.int32), reasons
+    rows = np.concatenate(jobs).astype(np.int32)
+    return rows, _by_size(state, rows, reasons)

@@ -1,0 +1,42 @@
+"""``eunomia journal salvage`` refuses before it changes a folder, where no arbiter could begin with what is good."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import supervisor
+
+from eunomia import cli
+from eunomia.errors import InputError
+from eunomia.journal.salvage import salvage
+
+_floors = serving_lab.floors
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """Files of the folder, without those that SQLite and the lock rewrite at any look."""
+    files = (path for path in folder.iterdir() if path.is_file() and not path.name.endswith(("-shm", "-wal", ".lock")))
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("key", ["secret", "seed", "layout"])
+def test_a_journal_without_a_row_of_meta_that_exists_nowhere_else_stays_as_it_is(
+    key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with supervisor(tmp_path, slots=1) as made:
+        path = made.state_dir / "journal.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM meta WHERE key = ?", (key,))
+        assert database.total_changes == 1
+    database.close()
+    before = _content(path.parent)
+    capfd.readouterr()
+    assert cli.run(("journal", "salvage", str(path.parent))) == 2
+    said = capfd.readouterr().err
+    assert f"a journal's {key} must be as written" in said
+    assert "restore a backup" in said
+    assert _content(path.parent) == before
+    with pytest.raises(InputError, match=f"a journal's {key} must be as written"):
+        salvage(path)
+    assert _content(path.parent) == before
