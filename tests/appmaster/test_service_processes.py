@@ -372,7 +372,7 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
     assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
     assert 'but got "ana/77": no such job' in run("logs", "ana/77", "--run", str(tmp_path / "state"), check=2)
     assert 'did you mean "ana/1"?' in run("logs", "anna/1", "--run", str(tmp_path / "state"), check=2)
-    assert "eunomia serve starts one" in run("apps", *state, check=4)
+    assert "an arbiter must serve the state folder (eunomia serve --state-dir" in run("apps", *state, check=4)
 
 
 def test_logs_of_an_app_name_their_job(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ Checksums = NDArray[np.uint32]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _BLOCK = 256
-_SHORT = 400  # below this many bytes the plain loop is quicker than numpy's fixed cost
+_SHORT = 5000  # below this many bytes the plain loop is quicker than numpy's fixed cost of 0.3 ms
 _MASK_DELTA = 0xA282EAD8
 
 
