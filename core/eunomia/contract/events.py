@@ -1,12 +1,14 @@
 """Events: all input of the arbiter, as values that the journal keeps.
 
 Events of one instant form one step and are folded in the order of ``ORDER``, within a kind by id. An event takes place
-at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time.
+at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time. A compound
+event stands for several events that often come together; the journal keeps those.
 """
 
 import dataclasses
 import math
 import operator
+from collections.abc import Iterable
 from typing import Final
 
 from eunomia.contract.valuations import Form
@@ -231,6 +233,28 @@ class BidReceived:
     form: Form
 
 
+@value
+class SingleJobArrived:
+    """An app registered together with its first job: ``AppArrived`` and ``JobAdded`` in one."""
+
+    arrival: AppArrived
+    job: JobAdded
+
+
+@value
+class SingleJobEnded:
+    """An app's only job did all its work, gave its GPUs back unasked, and the app ended.
+
+    ``Released``, ``JobFinished`` and ``AppFinished`` in one.
+    """
+
+    app: AppId
+    job: JobId
+    lease: LeaseId
+    epoch: Epoch
+    gpus: tuple[int, ...]
+
+
 Event = (
     ProfileChanged
     | MachineLost
@@ -254,6 +278,8 @@ Event = (
     | AppArrived
     | JobAdded
     | BidReceived
+    | SingleJobArrived
+    | SingleJobEnded
 )
 
 ORDER: tuple[type, ...] = (
@@ -283,28 +309,69 @@ ORDER: tuple[type, ...] = (
 """The order in which events of one instant are folded."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
+_SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
+    SingleJobEnded: (_RANK[Released], _RANK[AppFinished]),
+    SingleJobArrived: (_RANK[AppArrived], _RANK[JobAdded]),
+}
+"""By kind of event: the first and the last place in the order; a compound event takes all places between."""
+
+
+_COMPOUND: tuple[type, ...] = (SingleJobEnded, SingleJobArrived)
+_PARTS = dict.fromkeys(_RANK, 1) | {SingleJobEnded: 3, SingleJobArrived: 2}
+
+
+def expanded(events: "Iterable[Event]") -> "list[Event]":
+    """Replace each compound event by the events that it stands for, which are what the journal keeps."""
+    single: list[Event] = []
+    for event in events:
+        if type(event) is SingleJobArrived:
+            single += (event.arrival, event.job)
+        elif type(event) is SingleJobEnded:
+            single.append(Released(lease=event.lease, epoch=event.epoch, gpus=event.gpus))
+            single += (JobFinished(job=event.job), AppFinished(app=event.app))
+        else:
+            single.append(event)
+    return single
+
+
+def count_of(events: "Iterable[Event]") -> int:
+    """Number of events, where a compound event counts as the events that it stands for."""
+    return sum([_PARTS[type(event)] for event in events])
 
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
-    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order."""
+    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order.
+
+    A compound event stays whole only where no other event of the instant comes between the events that it stands for.
+    """
     before = -1
     for event in events:
-        rank = _RANK[type(event)]
-        if rank <= before:
+        first, last = _SPAN[type(event)]
+        if first <= before:
             break
-        before = rank
+        before = last
     else:
         return list(events)  # at most one event of each kind, and in order already
     kinds: dict[type, list[Event]] = {}
     for event in events:
         kinds.setdefault(type(event), []).append(event)
+    for kind in _COMPOUND:
+        if kind in kinds and (len(kinds[kind]) > 1 or _is_interrupted(kind, kinds)):
+            for event in expanded(kinds.pop(kind)):
+                kinds.setdefault(type(event), []).append(event)
     ordered: list[Event] = []
-    for kind in sorted(kinds, key=_RANK.__getitem__):
+    for kind in sorted(kinds, key=_SPAN.__getitem__):
         theirs = kinds[kind]
         if len(theirs) > 1 and kind in _SUBJECT:
             theirs.sort(key=_SUBJECT[kind])
         ordered += theirs
     return ordered
+
+
+def _is_interrupted(compound: type, kinds: "Iterable[type]") -> bool:
+    """Return whether any other kind has a place in the order among those of a compound event."""
+    first, last = _SPAN[compound]
+    return any(first <= _SPAN[kind][0] <= last for kind in kinds if kind is not compound)
 
 
 def _subject_of(kind: type) -> str:

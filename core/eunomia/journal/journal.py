@@ -26,7 +26,7 @@ from typing import IO, Self
 import structlog
 
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import Event
+from eunomia.contract.events import Event, expanded
 from eunomia.errors import InputError
 from eunomia.journal.files import (
     ARCHIVE,
@@ -319,7 +319,7 @@ class Journal(_Tables):
 
         Args:
             now: the arbiter's clock.
-            events: that were folded in.
+            events: that were folded in; compound events are written as the events that they stand for.
             decision: as ``Arbiter.step`` returned it.
             at: Unix time; None: of this moment.
             notes: each replaces an earlier one of its kind and key.
@@ -331,7 +331,7 @@ class Journal(_Tables):
             JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
         """
         written_at, up = self.moment()
-        texts = (as_json([encode(event) for event in events]), as_json(encode(decision)))
+        texts = (as_json([encode(event) for event in expanded(events)]), as_json(encode(decision)))
         query = "INSERT INTO steps (id, now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as database:
             row = Row(self.last_step + 1, float(now), float(written_at if at is None else at), *texts, up, None)

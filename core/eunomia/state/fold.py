@@ -31,7 +31,10 @@ from eunomia.contract.events import (
     Released,
     Resized,
     RoundEnded,
+    SingleJobArrived,
+    SingleJobEnded,
     Started,
+    expanded,
     in_order,
 )
 from eunomia.model.workload import JobState
@@ -55,16 +58,32 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     folded = Folded([], [])
     ordered = in_order(events if type(events) is list else list(events))
     folding = Folding(state, folded, grace, ordered)
-    for event in ordered:
-        try:
-            FOLDS[type(event)](folding, event)
-        except EventError as error:
-            folded.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
+    _fold_each(folding, ordered)
     if state.ends and state.take_ended():
         state.cause(Cause.LEASE_ENDED)
     if standing.backing_off:
         _wake_retries(state)
     return folded
+
+
+def _fold_each(folding: Folding, events: Iterable[Event]) -> None:
+    """Fold events in this order; those that contradict the state are refused."""
+    for event in events:
+        try:
+            FOLDS[type(event)](folding, event)
+        except EventError as error:
+            what = f"{type(event).__name__}: {error}"
+            folding.folded.refused.append(Fault(plugin="", stage=None, what=what))
+
+
+def _single_job_arrived(folding: Folding, event: SingleJobArrived) -> None:
+    if not fold_work.single_job_arrived(folding, event):
+        _fold_each(folding, expanded([event]))
+
+
+def _single_job_ended(folding: Folding, event: SingleJobEnded) -> None:
+    if not fold_gpus.single_job_ended(folding, event):
+        _fold_each(folding, expanded([event]))
 
 
 def _wake_retries(state: State) -> None:
@@ -99,4 +118,6 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     AppArrived: fold_work.app_arrived,
     JobAdded: fold_work.job_added,
     BidReceived: fold_work.bid,
+    SingleJobArrived: _single_job_arrived,
+    SingleJobEnded: _single_job_ended,
 }

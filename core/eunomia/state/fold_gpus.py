@@ -4,7 +4,16 @@ import math
 
 import numpy as np
 
-from eunomia.contract.events import GpusReturned, JobsDivided, MachineBack, MachineLost, Released, Resized, Started
+from eunomia.contract.events import (
+    GpusReturned,
+    JobsDivided,
+    MachineBack,
+    MachineLost,
+    Released,
+    Resized,
+    SingleJobEnded,
+    Started,
+)
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round
@@ -34,7 +43,23 @@ def released(fold: Folding, event: Released) -> None:
         give_back(fold, gpu, at)
 
 
-def _all_back(state: State, lease: Lease, event: Released) -> bool:
+def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
+    """End an app with its only job and its only lease; False, with nothing changed: fold the events one by one."""
+    state, lease = fold.state, fold.state.leases.get(event.lease)
+    job, app = state.job_rows.get(event.job, NONE), state.app_rows.get(event.app, NONE)
+    if lease is None or job == NONE or lease.job != job or lease.app != app or state.standing.jobs_of[app] != {job}:
+        return False
+    if state.app_accounts.cells.ended[app] or not _all_back(state, lease, event):
+        return False
+    lease.gpus = lease.gpus[:0]
+    state.vacate(sorted(event.gpus))
+    state.drop_lease(lease.id)
+    fold.remove_job(job)
+    fold.end_app(app, "finished")
+    return True
+
+
+def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> bool:
     """Return whether a release ends the lease: it gives back all GPUs of the lease, by order or unasked."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
     if lease.state is _LEAVING:

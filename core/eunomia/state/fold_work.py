@@ -19,6 +19,7 @@ from eunomia.contract.events import (
     ProfileChanged,
     RateMeasured,
     RoundEnded,
+    SingleJobArrived,
 )
 from eunomia.contract.snapshot import Measured
 from eunomia.contract.verdicts import Reason
@@ -152,8 +153,11 @@ def resumed(fold: Folding, event: JobResumed) -> None:
 
 def app_arrived(fold: Folding, event: AppArrived) -> None:
     """Add an app, and its user if new."""
-    state = fold.state
-    _check_new(state, event)
+    _check_new(fold.state, event)
+    _enter_app(fold.state, event)
+
+
+def _enter_app(state: State, event: AppArrived) -> int:
     user = _user(state, event.user, event.user_weight)
     row = take_row(state.tables_of_apps)
     apps = state.apps.cells
@@ -165,6 +169,19 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
     state.books.app(row, state.now)
     state.standing.present += 1
     state.touch(app=row)
+    return row
+
+
+def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
+    """Add an app with its first job; False, with nothing changed: the two events have to be folded one by one."""
+    state, arrival, job = fold.state, event.arrival, event.job
+    app = arrival.app
+    if app in state.app_rows or app in state.outcomes or job.app != app or job.job in state.job_rows:
+        return False
+    if not 1 <= job.least <= job.most:
+        return False
+    _enter_job(state, job, _enter_app(state, arrival))
+    return True
 
 
 def _check_new(state: State, event: AppArrived) -> None:
@@ -192,6 +209,10 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     app = fold.app(event.app)
     if not 1 <= event.least <= event.most:
         raise EventError("a gang must be at least 1, least at most most", value=f"{event.least} to {event.most}")
+    _enter_job(state, event, app)
+
+
+def _enter_job(state: State, event: JobAdded, app: int) -> None:
     row = take_row(state.tables_of_jobs)
     jobs = state.jobs.cells
     jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from eunomia.contract.decisions import Fault, Transition, TransitionKind
-from eunomia.contract.events import Event, JobFinished
+from eunomia.contract.events import Event, JobFinished, SingleJobEnded
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
 from eunomia.model.columns import drop_row
@@ -43,7 +43,7 @@ class Folding:
     def ends(self, job: JobId) -> bool:
         """Return whether a job ends in this step, and so must not wait again."""
         if self._ending is None:
-            self._ending = {event.job for event in self._events if type(event) is JobFinished}
+            self._ending = {event.job for event in self._events if isinstance(event, JobFinished | SingleJobEnded)}
         return job in self._ending
 
     def app(self, app: AppId) -> int:

@@ -12,7 +12,15 @@ from heapq import heappop as _pop
 
 import numpy as np
 
-from eunomia.contract.events import Adapted, AppFinished, Event, JobFinished, Released
+from eunomia.contract.events import (
+    Adapted,
+    AppFinished,
+    Event,
+    JobFinished,
+    Released,
+    SingleJobArrived,
+    SingleJobEnded,
+)
 from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.bids import Bidders
@@ -197,10 +205,10 @@ class Engine:
                 if executor.instant and epoch[job] > 0:
                     lease = sim.gpus.holder[gpus[0]]
                     sim.gpus.vacate(lease, gpus, now, "released")
-                    events.append(Released(lease=LeaseId(lease), epoch=Epoch(epoch[job]), gpus=gpus))
+                    self._finish_at_once(job, LeaseId(lease), gpus, events)
                 else:  # that takes time, or the lease is its app's
                     ended = True
-                self.finish_job(job, now, events)
+                    self.finish_job(job, now, events)
         return ended
 
     def _next_regime(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
@@ -210,6 +218,19 @@ class Engine:
         sim.work.go_on(job, now, gpus)
         if self._follows_up:
             events.append(sim.reporter.progress(job, now))
+
+    def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
+        """A job that has given its GPUs back is done, and its app if it was the app's last job."""
+        sim = self.sim
+        app, epoch = sim.app_of[job], Epoch(self._executor.epoch[job])
+        if self._alive[app] > 1:
+            events.append(Released(lease=lease, epoch=epoch, gpus=gpus))
+            self.finish_job(job, sim.now, events)
+            return
+        sim.jobs.close(job, FINISHED, sim.now)
+        self._alive[app], sim.app_finish[app] = 0, sim.now
+        app_id, job_id = sim.app_ids[app], sim.job_ids[job]
+        events.append(SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """A job of an app without master is done."""
@@ -242,8 +263,10 @@ class Engine:
             else:
                 if not here[app]:
                     here[app] = True
-                    events.append(sim.reporter.arrived(app))
-                events.append(sim.reporter.added(job))
+                    arrived = sim.reporter.arrived(app)
+                    events.append(SingleJobArrived(arrival=arrived, job=sim.reporter.added(job)))
+                else:
+                    events.append(sim.reporter.added(job))
                 sim.jobs.wait(job, arrival[job] if rules is not None else now)
             if not sim.speeds.plain:
                 events += sim.reporter.profiled(job)

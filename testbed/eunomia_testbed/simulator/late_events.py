@@ -22,12 +22,12 @@ from eunomia.contract.events import (
     JobResumed,
     JobsDivided,
     RateMeasured,
+    SingleJobEnded,
 )
 from eunomia.units import AppId, JobId
 
-_OF_JOBS: Final = frozenset({JobReported, RateMeasured, Adapted, JobPaused, JobResumed})
 _OF_APPS: Final = frozenset({ForecastReported, JobsDivided, BidReceived, GpusReturned})
-_ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled})
+_ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled, SingleJobEnded})
 
 
 def without_late_events(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
@@ -39,15 +39,15 @@ def without_late_events(events: list[Event], app_of: Callable[[JobId], AppId]) -
     """
     if _ENDS.isdisjoint(map(type, events)):
         return events
-    jobs = {event.job for event in events if isinstance(event, JobFinished)}
+    jobs = {event.job for event in events if isinstance(event, JobFinished | SingleJobEnded)}
     jobs |= {event.job for event in events if isinstance(event, JobFailed) and event.again_in is None}
-    apps = {event.app for event in events if isinstance(event, AppFinished | AppCancelled)}
+    apps = {event.app for event in events if isinstance(event, AppFinished | AppCancelled | SingleJobEnded)}
     if not jobs and not apps:
         return events
 
     def too_late(event: Event) -> bool:
-        if type(event) in _OF_JOBS:
-            return event.job in jobs or app_of(event.job) in apps  # type: ignore[union-attr]
+        if isinstance(event, JobReported | RateMeasured | Adapted | JobPaused | JobResumed):
+            return event.job in jobs or app_of(event.job) in apps
         return type(event) in _OF_APPS and event.app in apps  # type: ignore[union-attr]
 
     return [event for event in events if not too_late(event)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from eunomia.contract.decisions import Decision, RecordTable
-from eunomia.contract.events import Event
+from eunomia.contract.events import Event, count_of
 from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.livelock_guard import LivelockGuard
 from eunomia_testbed.simulator.run import Unfit
@@ -51,7 +51,7 @@ class StepLog:
         sim, rounds, queue = self._sim, self._logs.rounds, self._logs.queue
         jobs, now = sim.jobs, sim.now
         self.steps += 1
-        self.events += len(events)
+        self.events += count_of(events)
         if decision.causes:
             quiet = sim.arbiter.calls == self._calls
             self.rounds += 1
