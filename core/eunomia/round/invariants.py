@@ -195,7 +195,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
     others = held.lease[: cluster.gpus] != NONE
     others[placement.gpus] = False
     others[_given_up(state, offer, allocation)] = False
-    cpus, memory = state.proportional()
+    cpus, memory = state.machine_shares.by_gpu
     for name, mine, own, theirs, limit in (
         ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
         ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),

@@ -239,8 +239,8 @@ class _Planner:
     def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
         """CPUs (0) or memory in GiB (1) by GPU: as the placement sets it, else the GPU's share of its machine."""
         if given is None:
-            return self.state.part(gpus, which)
-        amount: Reals = self.state.proportional()[which][gpus]
+            return self.state.machine_shares.of(gpus, which)
+        amount: Reals = self.state.machine_shares.by_gpu[which][gpus]
         if gpus.size:
             order = np.argsort(self.placement.gpus)
             at = np.searchsorted(self.placement.gpus, gpus, sorter=order).clip(max=max(order.size - 1, 0))

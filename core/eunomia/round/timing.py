@@ -5,6 +5,7 @@ import math
 from eunomia.contract.contracts import Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.round.answers import StageFaultError, ask
+from eunomia.state.lease_times import next_end, next_guard, take_unguarded
 from eunomia.state.state import State
 from eunomia.units import NEVER, Cause, Seconds, Stage
 
@@ -42,7 +43,7 @@ class Timing:
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: no round is due."""
         triggers = self.known or self._known(state)
-        if state.guards and state.next_guard() <= state.now and _unguarded(state, triggers):
+        if state.guards and next_guard(state) <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
         if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
@@ -62,7 +63,7 @@ class Timing:
         triggers, now, standing = self.known or self._known(state), state.now, state.standing
         wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
         if state.ends:
-            wake_at = _sooner(state.next_end(), now, wake_at)
+            wake_at = _sooner(next_end(state), now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
@@ -73,7 +74,7 @@ class Timing:
             if triggers.every is not None and state.job_rows:  # no periodic steps in an empty cluster
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
             if triggers.when_unprotected and standing.waiting and state.guards:
-                wake_at = _sooner(state.next_guard(), now, wake_at)
+                wake_at = _sooner(next_guard(state), now, wake_at)
         if standing.backing_off:
             for time in standing.backing_off.values():
                 wake_at = _sooner(Seconds(time), now, wake_at)
@@ -95,7 +96,7 @@ def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
 
 def _unguarded(state: State, triggers: Triggers) -> bool:
     """Drop the protected parts that have ended; return whether a waiting job may get their GPUs in a round for it."""
-    freed = state.take_unguarded()
+    freed = take_unguarded(state)
     if not triggers.when_unprotected:
         return False
     return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.standing.overdue))

@@ -10,6 +10,7 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
+from eunomia.state.lease_times import watch_end
 from eunomia.state.revoking import stop_clock, take
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
@@ -179,8 +180,8 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
     held_cpus, held_memory = held.cpus, held.memory_gib
     for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
         held_cpus[gpu], held_memory[gpu] = cpus, memory_gib
-    if state.knows_parts and not state.standing.uneven:
-        every, all_memory = state.proportional()
+    if state.machine_shares.are_known and not state.standing.uneven:
+        every, all_memory = state.machine_shares.by_gpu
         even = np.array_equal(order.cpus, every[order.gpus])
         even &= np.array_equal(order.memory_gib, all_memory[order.gpus])
         state.standing.uneven = not even
@@ -188,7 +189,7 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         lease.state = _ORDERED
     else:
         state.refresh(lease)
-    state.watch_end(lease)
+    watch_end(state, lease)
     state.touch(job=lease.job, app=lease.app)
 
 
@@ -198,7 +199,7 @@ def _renew(state: State, renewal: Renewal) -> None:
     held = state.holdings.live
     mine = lease.gpus[held.lease[lease.gpus] == lease.id]
     held.ends_at[mine], held.protected_until[mine] = renewal.ends_at, renewal.protected_until
-    state.watch_end(lease)
+    watch_end(state, lease)
     state.touch(job=lease.job, app=lease.app)
 
 

@@ -40,6 +40,7 @@ from eunomia.contract.events import (
 from eunomia.model.workload import JobState
 from eunomia.state import fold_gpus, fold_work
 from eunomia.state.folding import EventError, Folded, Folding, await_round
+from eunomia.state.lease_times import take_ended
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Seconds
 
@@ -59,7 +60,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     ordered = in_order(events if type(events) is list else list(events))
     folding = Folding(state, folded, grace, ordered)
     _fold_each(folding, ordered)
-    if state.ends and state.take_ended():
+    if state.ends and take_ended(state):
         state.cause(Cause.LEASE_ENDED)
     if standing.backing_off:
         _wake_retries(state)

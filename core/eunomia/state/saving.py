@@ -13,6 +13,7 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.state.codec import decode, encode
+from eunomia.state.lease_times import watch_end
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Stage, UserId, Version
 
@@ -105,7 +106,7 @@ def load_state(
     for lease in made["leases"]:
         gpus = np.array(lease["gpus"], dtype=np.int64)
         state.leases[lease["id"]] = Lease(**(lease | {"gpus": gpus, "state": LeaseState(lease["state"])}))
-        state.watch_end(state.leases[lease["id"]])
+        watch_end(state, state.leases[lease["id"]])
     state.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
     state.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
     for plugin, stage, version, memo in made["memos"]:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import heapq
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.state.accounts import AppAccounts, Books, JobAccounts
+from eunomia.state.machine_shares import MachineShares
 from eunomia.state.state_index import Standing
 from eunomia.units import (
     NEVER,
@@ -33,7 +32,6 @@ from eunomia.units import (
     Epoch,
     Ints,
     JobId,
-    Reals,
     Rows,
     Seconds,
     Stage,
@@ -122,9 +120,7 @@ class State:
         """Heap of lease ends; an entry is stale if its lease now ends at another time. Empty: no lease ends."""
         self.guards: list[tuple[float, int]] = []
         """Heap of the ends of leases' protected parts, kept in the same way."""
-        self._parts: tuple[Reals, Reals] | None = None
-        self._nothing: Reals = np.zeros(cluster.gpus)
-        self._nothing.flags.writeable = False
+        self.machine_shares = MachineShares(cluster)
         self._types: list[int] = cluster.gpu_type.tolist()
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
         self._one_type = len(cluster.gpu_types) == 1
@@ -296,52 +292,6 @@ class State:
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
-    def watch_end(self, lease: Lease) -> None:
-        """Queue the end of a lease and the end of its protected part."""
-        overdue = self.standing.overdue
-        if overdue and lease.ends_at > self.now:
-            overdue.discard(lease.id)
-        if math.isfinite(lease.ends_at):
-            heapq.heappush(self.ends, (lease.ends_at, lease.id))
-        if lease.protected_until > self.now:
-            heapq.heappush(self.guards, (lease.protected_until, lease.id))
-
-    def next_end(self) -> Seconds:
-        """Time when the next lease ends; NEVER: no lease ends."""
-        while self.ends and not self._ends_then(*self.ends[0]):
-            heapq.heappop(self.ends)
-        return Seconds(self.ends[0][0]) if self.ends else NEVER
-
-    def take_ended(self) -> bool:
-        """Move leases that have ended to the overdue set; return whether there were any."""
-        ended = False
-        while self.ends and self.next_end() <= self.now:
-            self.standing.overdue.add(heapq.heappop(self.ends)[1])
-            ended = True
-        return ended
-
-    def _ends_then(self, ends_at: float, lease: int) -> bool:
-        held = self.leases.get(lease)
-        return held is not None and held.ends_at == ends_at and held.state is not LeaseState.LEAVING
-
-    def next_guard(self) -> Seconds:
-        """Time when the next protected part of a lease ends; NEVER: none ends."""
-        guards = self.guards
-        while guards and not self._guarded_until(*guards[0]):
-            heapq.heappop(guards)
-        return Seconds(guards[0][0]) if guards else NEVER
-
-    def take_unguarded(self) -> set[int]:
-        """Drop the protected parts that have ended; return the numbers of their leases."""
-        ended = set()
-        while self.next_guard() <= self.now:
-            ended.add(heapq.heappop(self.guards)[1])
-        return ended
-
-    def _guarded_until(self, until: float, lease: int) -> bool:
-        held = self.leases.get(lease)
-        return held is not None and held.protected_until == until and held.state is not LeaseState.LEAVING
-
     def leave(self, lease: Lease) -> None:
         """Mark a lease as leaving: all its GPUs have to come back."""
         lease.state = LeaseState.LEAVING
@@ -423,27 +373,6 @@ class State:
             )
             standing.capacity.flags.writeable = False
         return standing.capacity
-
-    @functools.cached_property
-    def knows_parts(self) -> bool:
-        """Whether the CPUs or the memory of any machine are known."""
-        return any(part.any() for part in self.proportional())
-
-    def proportional(self) -> tuple[Reals, Reals]:
-        """By GPU: its share of its machine's CPUs and memory in GiB; 0 where unknown. Callers must not write to it."""
-        if self._parts is None:
-            cluster = self.cluster
-            size = np.diff(cluster.machine_start).astype(float)
-            cpus = np.nan_to_num(cluster.machine_cpus / size)
-            memory = np.nan_to_num(cluster.machine_memory_gib / size)
-            self._parts = cpus[cluster.machine], memory[cluster.machine]
-        return self._parts
-
-    def part(self, gpus: Ints, which: int) -> Reals:
-        """Share of the machines' CPUs (0) or memory in GiB (1) of these GPUs; callers must not write to it."""
-        if self.knows_parts:
-            return self.proportional()[which][gpus]
-        return self._nothing[: gpus.size]
 
     def down(self, gpu: int) -> None:
         """Mark a GPU without a holder as down until its machine comes back."""

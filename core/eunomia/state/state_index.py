@@ -16,7 +16,8 @@ from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.space import Space
 from eunomia.model.workload import Jobs, JobState
 from eunomia.state.accounts import AppAccounts, JobAccounts
-from eunomia.units import NONE, AppId, Ints, Reals, Seconds
+from eunomia.state.machine_shares import MachineShares
+from eunomia.units import NONE, AppId, Ints, Seconds
 
 
 class Tables(Protocol):
@@ -24,6 +25,7 @@ class Tables(Protocol):
 
     now: Seconds
     cluster: Cluster
+    machine_shares: MachineShares
     leases: dict[int, Lease]
     app_rows: dict[AppId, int]
 
@@ -45,10 +47,6 @@ class Tables(Protocol):
     @property
     def holdings(self) -> Table[Holdings]:
         """One row per GPU."""
-        ...
-
-    def proportional(self) -> tuple[Reals, Reals]:
-        """By GPU: its share of its machine's CPUs and memory in GiB."""
         ...
 
     def size_of(self, job: int) -> int:
@@ -125,7 +123,7 @@ class Standing:
             made.backing_off[row] = float(accounts.ready_at[row])
         made.present = int(np.count_nonzero(state.app_accounts.live.ended[list(state.app_rows.values())] == 0))
         asked = np.isfinite(jobs.cpus[:used]) | np.isfinite(jobs.memory_gib[:used])
-        cpus, memory_gib = state.proportional()
+        cpus, memory_gib = state.machine_shares.by_gpu
         others = state.holdings.live.lease[: state.cluster.gpus] != NONE
         uneven = (state.holdings.live.cpus[: state.cluster.gpus] != cpus) & others
         uneven |= (state.holdings.live.memory_gib[: state.cluster.gpus] != memory_gib) & others
