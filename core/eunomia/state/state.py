@@ -60,6 +60,13 @@ _HELD = int(GpuState.HELD)
 _LEAVING = int(GpuState.LEAVING)
 
 
+def _holdings(gpus: int) -> Table[Holdings]:
+    made: Table[Holdings] = Table(Holdings, capacity=max(1, gpus))
+    for _ in range(gpus):
+        made.add()
+    return made
+
+
 class State:
     """The whole state. Only folding events and adopting a decision write to it."""
 
@@ -84,9 +91,7 @@ class State:
         self._app_ledger: Table[AppLedger] = Table(AppLedger)
         self._job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
         self.books = Books(self.jobs, (self.job_accounts, self.app_accounts), (self._job_ledger, self._app_ledger))
-        self.holdings: Table[Holdings] = Table(Holdings, capacity=max(1, cluster.gpus))
-        for _ in range(cluster.gpus):
-            self.holdings.add()
+        self.holdings = _holdings(cluster.gpus)
         self.tables_of_jobs = (self.jobs, self.job_accounts, self._job_ledger)
         self.tables_of_apps = (self.apps, self.app_accounts, self._app_ledger)
         self.user_rows: dict[UserId, int] = {}
