@@ -23,7 +23,7 @@ EXCEPTIONS = {
     house.wide_functions: {
         "testbed/eunomia_testbed/reproduce/command.py:reproduce",
     },
-    house.long_modules: {},
+    house.long_modules: set(),
     house.shared_class_names: {
         "Cell",
         "Outcome",
