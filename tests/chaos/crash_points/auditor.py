@@ -1,4 +1,4 @@
-"""What must hold of a run, whoever was stopped where: looked at as it happens, and once it is over."""
+"""Rules that hold in a run wherever a process was stopped; checked as it happens, and once it is over."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -49,22 +49,22 @@ class Auditor:
             if status.slot in event.gpus and status.epoch <= event.epoch and not container.completed:
                 self.broken.append(f"slot {status.slot} was released while {status.container_id} was on it")
 
-    def told(self, method: str, answer: Any) -> None:
+    def answered(self, method: str, answer: Any) -> None:
         """The arbiter is about to answer."""
         if isinstance(answer, pb.AllocateResponse):
             leases = answer.allocated_leases
         elif isinstance(answer, pb.RegisterApplicationMasterResponse):
             leases = answer.leases
         elif isinstance(answer, lpb.NodeHeartbeatResponse):
-            self._told_node(answer)
+            self._answered_node(answer)
             return
         else:
             return
         for lease in leases:
             if (lease.id, lease.epoch) not in self._leases:
-                self.broken.append(f"{method} told of lease {lease.id} in epoch {lease.epoch} before it was journaled")
+                self.broken.append(f"{method} named lease {lease.id} in epoch {lease.epoch} before it was journaled")
 
-    def _told_node(self, answer: lpb.NodeHeartbeatResponse) -> None:
+    def _answered_node(self, answer: lpb.NodeHeartbeatResponse) -> None:
         for start in answer.start_app_masters:
             if start.app not in self.apps:
                 self.broken.append(f"the master of {start.app} was started before the app was journaled")
@@ -88,16 +88,16 @@ class Auditor:
 
     # --- at the end ------------------------------------------------------------------------------------------------
 
-    def over(self, journal: JournalReader, live: Arbiter, anew: Arbiter, folded: Arbiter) -> None:
+    def over(self, journal: JournalReader, live: Arbiter, recovered: Arbiter, folded: Arbiter) -> None:
         """Hold the journal against the live state.
 
         Args:
             journal: to be read.
             live: the arbiter at the end.
-            anew: a new one, to be recovered from the newest checkpoint.
+            recovered: a new one, to be recovered from the newest checkpoint.
             folded: a new one, to fold every step.
         """
-        recover(anew, journal)
+        recover(recovered, journal)
         last_epoch = last = 0
         for step in journal.steps():
             if step.number != last + 1:
@@ -105,7 +105,7 @@ class Auditor:
             last = step.number
             folded.replay(step.now, step.events, step.decision)
             last_epoch = self._check_epochs(step.decision, last_epoch)
-        for name, arbiter in (("the newest checkpoint and what follows", anew), ("all steps", folded)):
+        for name, arbiter in (("the newest checkpoint and what follows", recovered), ("all steps", folded)):
             if arbiter.save() != live.save():
                 self.broken.append(f"{name} do not fold to the live state")
 

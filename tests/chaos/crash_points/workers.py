@@ -1,4 +1,4 @@
-"""Worker processes stood in for: gangs that make steps, log, save and leave when told to, in virtual time."""
+"""Simulated workers: gangs that make steps, log, save and leave when they are ordered to, in virtual time."""
 
 import asyncio
 import contextlib

@@ -62,7 +62,7 @@ class Outcome:
     Attributes:
         points: that the processes of the watched kind reached, in order.
         end: what every run has to end with: apps, jobs, results.
-        broken: rules that were broken on the way, errors that nobody expected.
+        broken: rules that were broken on the way, unexpected errors.
         seconds: virtual, until all was over.
     """
 
@@ -125,7 +125,7 @@ class World:
         self.loop.set_task_factory(task_factory)
         self.threads = Threads(self.loop)
         self.auditor = Auditor()
-        self.network = Network(self.loop, self.threads, self._servicer, self.auditor.told)
+        self.network = Network(self.loop, self.threads, self._servicer, self.auditor.answered)
         self.system = VirtualSystem(self.threads, self.network, self._exited)
         self.points: list[str] = []
         self.faults: list[str] = []

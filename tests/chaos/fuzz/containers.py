@@ -60,7 +60,7 @@ class LauncherWorld:
 
     Args:
         folder: empty; the launcher's state.
-        fault: told of exceptions that nobody foresaw.
+        fault: called with unexpected exceptions.
     """
 
     def __init__(self, folder: Path, fault: Callable[[str], None]) -> None:
@@ -227,7 +227,7 @@ class LauncherWorld:
         )
 
     def stuck(self) -> list[str]:
-        """Containers of attackers that never end, for nobody follows them any more."""
+        """Containers of attackers that never end, since no task follows them any more."""
         return [
             container.id
             for container in self.containers

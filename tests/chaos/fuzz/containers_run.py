@@ -26,8 +26,8 @@ class ContainersRun:
         name: of the part.
         messages: how many.
         seed: all randomness follows from it but the times at which things happen.
-        fault: told of each fault.
-        tell: told of progress.
+        fault: called with each fault.
+        tell: called with progress.
     """
 
     def __init__(

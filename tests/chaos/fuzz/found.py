@@ -19,7 +19,7 @@ class Found:
     kinds: dict[str, int]
     """How the messages were made, and how many went over a real connection."""
     faults: tuple[str, ...]
-    """Exceptions that nobody foresaw, and rounds that a plugin failed."""
+    """Unexpected exceptions, and rounds that a plugin failed."""
     witness_changed: int
     rss_mib: tuple[float, ...]
     """Of the process, at the beginning and after each quarter."""

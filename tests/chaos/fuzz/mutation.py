@@ -1,4 +1,4 @@
-"""Messages made hostile: bytes of real ones damaged, fields of real ones set to what nobody expects."""
+"""Messages made hostile: bytes of real ones damaged, fields of real ones set to unexpected values."""
 
 import random
 from collections.abc import Sequence

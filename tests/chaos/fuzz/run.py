@@ -122,7 +122,7 @@ def run(
         messages: in all.
         seed: all randomness follows from it but the times at which things happen.
         wire_share: part of them that goes over a real connection.
-        tell: told of progress.
+        tell: called with progress.
         parts: which of ``PARTS``; each sends its share of ``messages``.
     """
     faults = _Faults()

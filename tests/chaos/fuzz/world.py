@@ -274,7 +274,7 @@ class World:
                     )
                     for start in orders.start_app_masters
                 ]
-            else:  # somebody has registered in its name
+            else:  # an attacker has registered in its name
                 with contextlib.suppress(RuntimeError):
                     await self._register_node()
             await asyncio.sleep(0.02)

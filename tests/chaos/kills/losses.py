@@ -10,7 +10,7 @@ from chaos.kills.victims import WORKER, Kill, read
 from eunomia_testbed.demo.logged import LOSS, read_logs
 
 TOLD_SECONDS = 1.0
-"""How old the last progress that a worker told may be."""
+"""Age of the last progress that a worker reported, at most."""
 
 Lived = tuple[str, int]
 """Job and incarnation."""
@@ -21,7 +21,7 @@ class Loss:
     """Work that a job did again after ``incarnation`` had ended without a checkpoint of it.
 
     Attributes:
-        steps: made again, as far as they were logged or told.
+        steps: made again, as far as they were logged or reported.
         seconds: from the step that the checkpoint holds to the end; to its last step where it was killed while it
             wrote the next checkpoint, before which everything is logged.
     """
@@ -37,8 +37,8 @@ class Life:
     """One incarnation; Unix times.
 
     Attributes:
-        told: the last step that rank 0 told.
-        step_seconds: that a step took, as it told.
+        told: the last step that rank 0 reported.
+        step_seconds: that a step took, as it reported.
         started: when the first of its processes began.
         ended: when the first of them was gone; None: not known.
         logged: Unix time of each step in its log.

@@ -12,7 +12,7 @@ MOMENTS = (AUCTION, CHECKPOINT, START)
 
 
 class Offers:
-    """Which offers were open when, told from the journal; Unix times."""
+    """The times at which offers were open, from the journal; Unix seconds."""
 
     def __init__(self) -> None:
         self.open_since: dict[int, float] = {}

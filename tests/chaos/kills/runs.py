@@ -91,7 +91,7 @@ def kill_run(
 
     Args:
         folder: of the run; new.
-        kinds: of ``victims.ALL_KINDS``; one of which nobody lives waits for its turn.
+        kinds: of ``victims.ALL_KINDS``; a kind without a live process waits for its turn.
         luck: chooses victims and moments.
         tell: hears of each kill.
         length: of the apps; with 1 they are done within half a minute on two idle cores. None: by the number of kills.
@@ -206,7 +206,7 @@ class Killer:
     def _plan(self, pause: tuple[float, float]) -> None:
         """Choose when the next kill is due, and whether it waits for a moment."""
         self._next_at = time.time() + self._luck.uniform(*pause)
-        for _ in self.left:  # a kind of which nobody is left to be killed waits for its turn
+        for _ in self.left:  # a kind without a live process waits for its turn
             if self._candidates(self.left[0]):
                 break
             self.left.append(self.left.pop(0))
@@ -222,7 +222,7 @@ class Killer:
         kind = self.left[0]
         if self._aim is None or waited > AIM_SECONDS[1]:
             found = self._candidates(kind)
-            if not found:  # nobody of this kind lives: another's turn
+            if not found:  # no process of this kind lives: the next kind's turn
                 self.left.append(self.left.pop(0))
             self._strike(kind, found)
             return

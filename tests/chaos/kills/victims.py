@@ -17,7 +17,7 @@ ALL_KINDS = (*KINDS, LAUNCHER)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container that has not ended; ``pid`` None: nobody runs in it yet."""
+    """A container that has not ended; ``pid`` None: no process runs in it yet."""
 
     id: str
     app: str
