@@ -218,7 +218,7 @@ class _Reader:
         space: dict[str, Distribution] | None,
         kinds: Mapping[str, str] | None,
     ) -> tuple[Search, type[Tuner], BaseModel] | None:
-        """Check what needs several tables at once: the tuner's own options, and whether it can be made."""
+        """Check rules that span several tables: the tuner's options, and whether the tuner can be created."""
         if tuner is None:
             return None
         try:
@@ -257,7 +257,7 @@ class _Reader:
                 self.note(rule, key=f"[tuner].{key}", value=f'{given} with sampler "{tuner.sampler}"')
 
     def _by_default(self, found: type[Tuner], options: BaseModel | None, job: JobTable) -> int | None:
-        """Return how many trials a tuner makes where none are asked for; None: it does not know."""
+        """Return a tuner's default number of trials; None: it is unknown."""
         by_default = getattr(found, "trials_by_default", None)
         if by_default is None or options is None or job.max_iterations is None:
             return None
@@ -343,7 +343,7 @@ def _quote(word: object, known: "Mapping[str, Any] | tuple[str, ...] | list[str]
 
 
 def _show(given: object) -> str:
-    """Show a value short enough for a line, without what a terminal would obey."""
+    """Return a value as text, shortened to one line and without terminal control characters."""
     if given is None:
         return "none"
     text = f'"{given}"' if isinstance(given, str) else repr(given)

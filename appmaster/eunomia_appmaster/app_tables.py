@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES")
-"""What the launcher sets for a worker and an app file may not."""
+"""Environment variables that the launcher sets for a worker, and that an app file may not set."""
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
 MOST_NUMBER = 1e300

@@ -8,7 +8,7 @@ from eunomia.errors import EunomiaError
 
 
 class AgentError(EunomiaError):
-    """The agent cannot value offers as the profile asks."""
+    """The agent cannot value offers by the profile's valuation."""
 
 
 def bid_of(snapshot: Snapshot, offer: Offer, elasticity: ElasticityStage, valuation: ValuationStage) -> ByBundle:

@@ -175,7 +175,7 @@ class CheckpointStore:
         return None
 
     def _check(self, checkpoint: Checkpoint) -> None:
-        """Raise CheckpointError unless the data fit the record; a file is hashed once while it stays as it is."""
+        """Raise CheckpointError unless the data fit the record; an unchanged file is hashed once."""
         path, place = checkpoint.path, str(checkpoint.path)
         try:
             size = path.stat().st_size
@@ -239,7 +239,7 @@ class CheckpointStore:
             leftover.unlink(missing_ok=True)
 
     def _retain(self, newest: Checkpoint) -> None:
-        """Delete what is older than the newest ``keep`` good ones; corrupt ones on the way do not count."""
+        """Delete checkpoints older than the newest ``keep`` good ones; corrupt ones do not count."""
         kept = 1
         for record in list(self._records()):
             if record.stem == newest.path.stem:

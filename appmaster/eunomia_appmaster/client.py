@@ -68,9 +68,9 @@ class Ended:
     failed: int = 0
     """How many of its trials failed."""
     failures: tuple[FailedJob, ...] = ()
-    """The last of them, oldest first."""
+    """The last failed trials, oldest first."""
     trouble: str = ""
-    """How many of how many failed, the last error, and where the whole log is; empty: none failed."""
+    """The number of failed trials, the last error, and the path of its log; empty: none failed."""
 
 
 class SubmittedApp:
@@ -193,7 +193,7 @@ class Client:
         return found[0]
 
     def names(self) -> Sequence[str]:
-        """Names of all apps, those that are not over first."""
+        """Names of all apps, active ones first."""
         apps = sorted(self.list().apps, key=lambda app: app.state in OVER)
         return [app.app for app in apps]
 
@@ -253,7 +253,7 @@ class Client:
         return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:
-        """Whether the arbiter is there, but its certificate is not what it must be."""
+        """Whether the arbiter answers, but with a certificate that the client does not trust."""
         return tls_error(self._address, error.details() or "") is not None
 
     def _cure(self) -> str:

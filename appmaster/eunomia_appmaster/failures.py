@@ -11,7 +11,7 @@ def failed_in_words(failed: int, trials: int) -> str:
 
 
 def failure_text(app: pb.App) -> str:
-    """How many of an app's trials failed, the last error, and where the whole log is; empty: none failed."""
+    """The number of an app's failed trials, the last error, and the path of its log; empty: none failed."""
     if not app.failures:
         return f"{failed_in_words(app.failed, _trials(app))}" if app.failed else ""
     last = app.failures[-1]

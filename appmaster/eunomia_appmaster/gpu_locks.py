@@ -68,7 +68,7 @@ class GpuLocks:
         self.close()
 
     def close(self) -> None:
-        """Let go; a process that was handed the same open files goes on holding them."""
+        """Release the locks; a process that was given the same open files keeps holding them."""
         if self._note is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._note[1], dir_fd=self._note[0])
@@ -100,7 +100,7 @@ class GpuLocks:
                 raise InputError(rule, value="none in which a file can be made and locked", place=places)
 
     def _take(self, folder: int, name: str, me: Holder) -> bool:
-        """Lock a file in a folder; say whether that is possible there.
+        """Lock a file in a folder; return whether the folder allows it.
 
         Raises:
             InputError: another process holds it.
@@ -166,7 +166,7 @@ def _folder(above: int) -> int:
 
 
 def _open(folder: int, name: str) -> int | None:
-    """Open a file of locks, made where it is not there; None: what stands under the name is no such file."""
+    """Open a lock file, creating it if needed; None: the path exists and is no regular file with one name."""
     for _ in range(8):
         try:
             fd = _opened(folder, name)
@@ -206,7 +206,7 @@ def _write(fd: int, holder: Holder) -> None:
 
 
 def _holder(fd: int) -> Holder:
-    """What a file says; anyone may have written it."""
+    """The content of a lock file; any user may have written it."""
     try:
         found: Any = json.loads(os.pread(fd, 4 * MOST_LETTERS, 0).decode())
         cpus = tuple(int(cpu) for cpu in found["cpus"])

@@ -18,14 +18,14 @@ from eunomia.errors import InputError
 
 DEFAULT_CPU_SLOTS = 4
 MOST_SLOTS = 65_536
-"""What a machine may lease, and a job ask for: the arbiter takes no more."""
+"""Limits of the arbiter on a machine's and a job's resources."""
 CPU_TYPE = "cpu"
 GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSlot:
-    """What one worker process holds: a GPU, or a share of the CPUs that stands in for one.
+    """A GPU, or a share of the CPUs in its place, held by one worker process.
 
     Attributes:
         index: 0, 1, 2 ... on the machine.

@@ -354,7 +354,7 @@ class Supervisor:
                 raise kind("arbiter and launcher must run", value=value)
 
     def _last_words(self, name: str) -> str:
-        """The last line of its log, if it has one of its own."""
+        """The last line of the process's log, if it writes one."""
         if self._serving.log_dir is None:
             return ""
         with contextlib.suppress(OSError):

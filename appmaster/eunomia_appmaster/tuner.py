@@ -231,7 +231,7 @@ class Tuner(Protocol):
         ...
 
     def restore(self, state: JsonState) -> None:
-        """Go on from a ``state()`` of a tuner made of the same search and options."""
+        """Continue from the ``state()`` of a tuner with the same search and options."""
         ...
 
 

@@ -87,9 +87,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def take_plugin_flags(arguments: Sequence[str]) -> list[str]:
-    """Take the flags about plugins out of the arguments, wherever they stand before ``--``.
+    """Remove the flags about plugins from the arguments before ``--``.
 
-    They are handed on through the environment, to this process and to those that it starts.
+    The environment passes them on, to this process and to its children.
 
     Raises:
         InputError: ``--plugin-path`` without a file.

@@ -130,7 +130,7 @@ BUILT_IN: Final = (
 
 
 def built_in(name: str) -> Command | None:
-    """The built-in command of a name, without a look at what is installed; None: there is none."""
+    """The built-in command of a name, without loading installed packages; None: there is none."""
     return next((command for command in BUILT_IN if command.name == name), None)
 
 

@@ -33,7 +33,7 @@ class InputError(EunomiaError):
 
 
 class InputErrors(InputError):  # noqa: N818 - several errors
-    """All errors of one input together, so that a user can mend them in one edit."""
+    """All errors of one input together, so that a user can correct them in one edit."""
 
     def __init__(self, errors: "list[InputError]") -> None:
         self.errors = errors

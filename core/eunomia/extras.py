@@ -1,4 +1,4 @@
-"""The optional parts of an installation: which extra brings which module, and the line that says which one is missing.
+"""The optional parts of an installation: which extra brings which module, and the error that names a missing one.
 
 ``pip install eunomia`` brings what a simulation needs. Everything else comes with an extra, ``eunomia[live]`` for one.
 """
@@ -68,7 +68,7 @@ def require(modules: Iterable[str], *, of: str) -> None:
 
 
 def lacking(error: ImportError, *, of: str) -> InputError | None:
-    """The line for a failed import, where a module of an extra is what is missing; None: the import failed otherwise.
+    """The error for a failed import of a module of an extra; None: the import failed for another reason.
 
     Args:
         error: what the import raised.

@@ -1,4 +1,4 @@
-"""Commands whose flags stand in a pydantic model: Typer reads flags off a signature, and this makes the signature."""
+"""Commands whose flags are fields of a pydantic model: Typer reads flags from a signature, which is made here."""
 
 import inspect
 from collections.abc import Callable

@@ -51,7 +51,7 @@ def check(
 def salvage(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, a run's folder, or a journal.")],
 ) -> None:
-    """Write what is good of a damaged journal to a new file, in its place; the damaged one is kept beside it.
+    """Write the undamaged part of a journal to a new file in its place; the damaged file is kept under another name.
 
     Whether an arbiter begins with the new file is tried dry, before it takes the old one's place. Exit code 2 where it
     does not; nothing is changed then.

@@ -112,7 +112,7 @@ def _files(folder: Path, number: str, *, errors: bool, master: bool) -> list[Pat
 
 
 def _show(files: Sequence[Path], lines: int, client: Client | None, app: str, job: str) -> None:
-    """Write the ends of the files; with a client, go on until the job is over."""
+    """Write the ends of the files; with a client, continue until the job is over."""
     out = sys.stdout.buffer
     places = {file: _write_end(file, lines, out) for file in files}
     while client is not None:

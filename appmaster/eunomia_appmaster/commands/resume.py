@@ -15,7 +15,7 @@ def resume(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Take an app up again that failed since its app master ended: its jobs go on from their checkpoints."""
+    """Resume an app that failed because its app master ended: its jobs continue from their checkpoints."""
     with Client(address, state_dir=state_dir) as client:
         answer = client.resume_app(app)
     if as_json:

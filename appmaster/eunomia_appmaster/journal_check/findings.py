@@ -32,7 +32,7 @@ class Rule(Enum):
     NO_SUCH_SLOT = "no-such-slot"
     """Orders name slots that the cluster has, on machines that answer."""
     TOO_MUCH = "too-much"
-    """What is held on a machine is at most what it has: GPUs, CPUs, memory."""
+    """Jobs on a machine hold at most its GPUs, CPUs and memory."""
     RELEASED_TWICE = "released-twice"
     """A slot is given back by its holder, once."""
     NO_SUCH_LEASE = "no-such-lease"

@@ -24,7 +24,7 @@ def _first_table() -> Checksums:
 
 
 def _distance_tables() -> Checksums:
-    """Return a table (_BLOCK, 256): what a byte contributes that is followed by ``row`` more bytes."""
+    """Return a table (_BLOCK, 256): the contribution of a byte that ``row`` more bytes follow."""
     tables = np.empty((_BLOCK, 256), dtype=np.uint32)
     tables[0] = _first_table()
     for distance in range(1, _BLOCK):

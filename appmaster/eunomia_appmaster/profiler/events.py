@@ -32,7 +32,7 @@ class MalformedEventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One scalar of an event: where its tag and number stand, or the number itself where it has no fixed place."""
+    """One scalar of an event: the positions of its tag and number, or the number itself if it has no fixed one."""
 
     tag_at: int
     tag_end: int
@@ -48,7 +48,7 @@ class _Value:
 
 @dataclass(slots=True)
 class _Event:
-    """Where the parts of one event stand in its bytes; -1: absent."""
+    """Positions of the parts of one event in its bytes; -1: absent."""
 
     wall_time_at: int = -1
     step_at: int = -1
@@ -301,7 +301,7 @@ def _integer(integer: int, packing: str) -> float:
 
 
 def _is_single(data: bytes, start: int, end: int) -> bool:
-    """Tell whether a TensorShapeProto has one element: no dimensions, or all of size 1."""
+    """Return whether a TensorShapeProto has one element: no dimensions, or all of size 1."""
     for number, wire, at, stop in _fields(data, start, end):
         if number == 2 and wire == _BYTES:
             sizes = [_varint(data, a)[0] for n, w, a, _ in _fields(data, at, stop) if n == 1 and w == _VARINT]

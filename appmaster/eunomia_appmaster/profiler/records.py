@@ -59,12 +59,12 @@ def walk(data: bytes) -> Frames:
 
 
 def header_fits(data: bytes, at: int) -> bool:
-    """Tell whether the CRC of the length at ``at`` fits; the header must be whole."""
+    """Return whether the CRC of the length at ``at`` fits; the header must be whole."""
     return bool(masked(crc32c(data[at : at + 8])) == _checksum(data, at + 8)[0])
 
 
 def data_fit(data: bytes, start: int, length: int) -> bool:
-    """Tell whether the CRC of one record's data fits; the record must be whole."""
+    """Return whether the CRC of one record's data fits; the record must be whole."""
     return bool(masked(crc32c(data[start : start + length])) == _checksum(data, start + length)[0])
 
 
@@ -77,7 +77,7 @@ def columns(data: bytes, starts: NDArray[np.int64], length: int) -> Bytes:
 
 
 def columns_fit(strings: Bytes) -> NDArray[np.bool_]:
-    """Tell which records' data fit their CRC; ``strings`` (length + 4, n) holds data and CRC of records of a length."""
+    """Return which records' data fit their CRC; ``strings`` (length + 4, n) holds data and CRC of each record."""
     stored = np.ascontiguousarray(strings[-FOOTER_BYTES:].T).view("<u4")[:, 0]
     return np.asarray(masked_columns(crc32c_columns(strings[:-FOOTER_BYTES])) == stored)
 

@@ -35,7 +35,7 @@ class _Name:
 
 
 def is_event_file(name: str) -> bool:
-    """Tell whether a file of this name holds events, as TensorBoard does."""
+    """Return whether a file of this name holds events, as TensorBoard does."""
     return "tfevents" in name
 
 

@@ -104,7 +104,7 @@ class LocalRuntime:
         return tuple(map(status_of, answer.containers))
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
-        """Order workers to save a checkpoint and go on."""
+        """Order workers to save a checkpoint and continue."""
         return self._order(container_ids, checkpoint=pb.Checkpoint())
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class LeaseOverError(RefusedError):
 
 
 class SlotBusyError(EunomiaError):
-    """The slot's last process group has not gone yet: try again."""
+    """The slot's last process group still exists: try again."""
 
 
 class RuntimeAwayError(UnreachableError):
@@ -176,7 +176,7 @@ class Runtime(Protocol):
         ...
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
-        """Order workers to save and go on; returns the ids of the workers that got the order."""
+        """Order workers to save and continue; returns the ids of the workers that got the order."""
         ...
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class Gang:
         return values
 
     def check_same_place(self, place: int, highest: int, lowest: int) -> None:
-        """Raise where workers have come to different places, which would pair unlike collectives."""
+        """Raise if workers are at different points of the script, where their collectives would not match."""
         if highest != lowest:
             raise EunomiaError(
                 "all workers must run the same batches and evaluations; one worker alone evaluates model.module",

@@ -133,7 +133,7 @@ class Keeper:
         )
 
     def capture_copy(self, step: int) -> Snapshot:
-        """Capture the state as of now in host memory: later steps and whatever a script does leave it as it is."""
+        """Capture the state as of now in host memory: later steps and other code of the script do not change it."""
         snapshot = self.capture(step)
         # Only rank 0 writes objects, so no other rank needs the copy.
         snapshot.objects = [_copied(state()) for state in snapshot.objects] if self.gang.rank == 0 else []

@@ -107,7 +107,7 @@ class KeptOther:
         return lambda: values
 
     def restore(self, state: Any) -> None:
-        """Load a copy, for some objects keep what they are given."""
+        """Load a copy, since some objects keep the state that they are given."""
         self.thing.load_state_dict(copy.deepcopy(state))
 
 

@@ -203,7 +203,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def _feed(loader: DataLoader[Any], plan: _Plan) -> DataLoader[Any]:
-    """Return a loader like the script's, with a generator of its own: the global one must not move by a resume."""
+    """Return a loader like the script's, with a generator of its own: a resume must not advance the global one."""
     return DataLoader(
         loader.dataset,
         batch_sampler=cast("Any", plan),

@@ -48,7 +48,7 @@ class Logbook:
             writer.add_scalar(tag, value, step)
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush written lines to the disk."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -114,7 +114,7 @@ class StepClock:
         return statistics.median(self._windows) if self._windows else None
 
     def start(self) -> None:
-        """Start timing: a loop begins or goes on."""
+        """Start timing: a loop begins or continues."""
         self._synchronise()
         self._started = time.perf_counter()
 

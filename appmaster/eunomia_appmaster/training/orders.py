@@ -49,7 +49,7 @@ class OrderClient:
             self._write()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Wait until everything said has been handed to the socket, at most so long."""
+        """Wait until all messages have been passed to the socket, up to a time limit."""
         deadline = time.monotonic() + seconds
         while self._socket is not None and self._outgoing and (left := deadline - time.monotonic()) > 0:
             select.select([], [self._socket], [], left)

@@ -243,7 +243,7 @@ class Run:
         return resumed
 
     def next_batch(self, loader: PreparedLoader) -> bool:
-        """End a loop's body: count its step, follow directives, and return whether the loop goes on."""
+        """End a loop's body: count its step, follow directives, and return whether the loop continues."""
         self._mean.clear()
         stepped = self._take_step(loader)
         if loader.place.trains and self._exhausted:

@@ -117,7 +117,7 @@ class Snapshot:
     columns are available."""
 
     def changed(self, since: Version) -> Changes | None:
-        """Rows changed since a version that the plugin saw; None: too long ago, the plugin rebuilds what it caches."""
+        """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""
         return self.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 PART_OF_WAITS = 0.9
 BY_CORE = (Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
-"""Reasons that follow from events alone, whatever a plugin said before."""
+"""Reasons that follow from events alone, regardless of earlier verdicts of plugins."""
 
 
 @value
@@ -99,7 +99,7 @@ def explain(
 
 
 class Explainer:
-    """Explains jobs of one moment; what it is given is only read, and nothing of it but the bytes is kept.
+    """Explains the jobs of one moment; it only reads its arguments, and of the arbiter keeps only the saved bytes.
 
     Args:
         saved: of ``Arbiter.save``.

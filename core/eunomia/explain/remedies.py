@@ -127,7 +127,7 @@ class Ways:
             yield Way(what="fallback", text=text, in_seconds=self._ahead_in)
 
     def _unfit(self) -> Iterable[Way]:
-        """It would not start alone on this cluster as it is."""
+        """Remedies for a job that would not start even alone on this cluster."""
         measured = self.trials.measured(self.job)
         if measured is not None or self.reason is Reason.NOT_PROFILED:
             yield Way(what="measured", text="a rate of it is measured or declared" + _then(measured))
@@ -221,7 +221,7 @@ class Ways:
         return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
     def _leases(self) -> list[int]:
-        """Leases with GPUs that it could use, those that are likely to be over first."""
+        """Leases with GPUs that it could use, by their likely end."""
         of_type = [
             lease
             for lease in self.state.leases.values()
@@ -235,7 +235,7 @@ class Ways:
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def _together(self, leases: Sequence[int]) -> list[int]:
-        """The first few leases that together free it, without those that it does not take."""
+        """The first few leases that together free it, without unneeded ones."""
         for many in range(2, len(leases) + 1):
             if self.trials.released(self.job, leases[:many]) is not None:
                 chosen = list(leases[:many])

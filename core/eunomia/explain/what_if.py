@@ -1,4 +1,4 @@
-"""Dry runs: questions tried on copies of an arbiter's state. The arbiter itself is only read; observers hear nothing.
+"""Dry runs: questions tried on copies of an arbiter's state. The arbiter itself is only read; observers are not called.
 
 Each copy has its own version of the state, so that what a plugin caches by version is never mistaken for another's.
 The stages should be made for it: those that serve could keep what they saw of a state that never was.
@@ -73,7 +73,7 @@ class Trials:
         self._made = 0
 
     def copy(self) -> Arbiter:
-        """An arbiter of its own in the same state."""
+        """A separate arbiter in the same state."""
         self._made += 1
         arbiter = Arbiter(self._cluster, self._stages, self._fallback)
         arbiter.load(self._saved)
@@ -83,7 +83,7 @@ class Trials:
     # --- a round at once -------------------------------------------------------------------------------------------
 
     def now_free(self, job: JobId) -> Start | None:
-        """A round with what is free now."""
+        """A round with the GPUs that are free now."""
         return self.round_after(job, [])
 
     def alone(self, job: JobId, *, machines_back: bool = False) -> Start | None:
@@ -197,7 +197,7 @@ def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
 
 
 def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
-    """What the decision gives the job, or its app if that divides."""
+    """GPUs that the decision gives to the job, or to its app if that divides."""
     for order in decision.transitions:
         if order.gpus.size and order.kind is not TransitionKind.SUSPEND and _for(order, job, app):
             preempted = _losing(decision, order.gpus)

@@ -1,4 +1,4 @@
-"""The files around a journal: its lock, the archive of its older steps, and what to say when a disk refuses."""
+"""The files around a journal: its lock, the archive of its older steps, and errors for a disk that refuses writes."""
 
 import contextlib
 import dataclasses
@@ -131,7 +131,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say of SQLite's errors which file they are about, and what can be done."""
+    """Turn SQLite's errors into ones that name the file and a remedy."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what a disk refuses into ``JournalWriteError``; damage to the file stays an ``InputError``."""
+    """Turn refused writes into ``JournalWriteError``; damage to the file stays an ``InputError``."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -161,7 +161,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def locked(path: Path) -> IO[str]:
-    """Hold a journal's lock for as long as the returned file is open; the system lets go of a dead process' one.
+    """Hold a journal's lock for as long as the returned file is open; the system releases that of a dead process.
 
     Raises:
         InputError: another process holds it, or its folder cannot be written.

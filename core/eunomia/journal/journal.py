@@ -125,7 +125,7 @@ class _Tables:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._database.close()
 
     def steps(self, after: int = 0, *, archived: bool = True) -> Iterator[Step]:
@@ -165,7 +165,7 @@ class _Tables:
             return {key: value for (key,), value in whole(self._database, META) if key != NOTES}
 
     def notes(self, kind: str) -> dict[str, Json]:
-        """Notes of a kind by key, in the order in which they were first made; without those that ``damage`` names."""
+        """Notes of a kind by key, in the order of their first writing; without those that ``damage`` names."""
         with reading(self.path):
             return {key: value for (of, key), value in whole(self._database, NOTED) if of == kind}
 
@@ -251,7 +251,7 @@ class JournalReader(_Tables):
 
     @contextlib.contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Whatever is read within stood there at the same moment."""
+        """All reads within see the journal at the same moment."""
         with reading(self.path):
             self._database.execute("BEGIN")
         try:
@@ -302,7 +302,7 @@ class Journal(_Tables):
         return cls(database, path, lock, retention)
 
     def close(self) -> None:
-        """Let the file go, for the next arbiter."""
+        """Close the file, for the next arbiter."""
         super().close()
         self._lock.close()
 
@@ -356,7 +356,7 @@ class Journal(_Tables):
         return (None, list(self.steps())) if saved is None else (saved.state, list(self.steps(after=saved.after_step)))
 
     def checkpoint(self, state: bytes) -> None:
-        """Keep the state after the last step, and let go of checkpoints and steps that are not needed any more.
+        """Store the state after the last step, and delete checkpoints and steps that are no longer needed.
 
         Args:
             state: of ``Arbiter.save``.

@@ -58,7 +58,7 @@ WAY_OUT = (
 
 
 def _begun(arbiter: Arbiter, journal: Journal | JournalReader) -> tuple[int, str]:
-    """Load the newest checkpoint that can be; return its step, 0 where there is none, and why others could not be."""
+    """Load the newest readable checkpoint; return its step (0: none) and the error of newer unreadable ones."""
     refused = ""
     for saved in _readable(journal):
         try:

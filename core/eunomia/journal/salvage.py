@@ -1,4 +1,4 @@
-"""``python -m eunomia.journal.salvage JOURNAL``: what is good of a damaged journal, into a new file; the old one stays.
+"""``python -m eunomia.journal.salvage JOURNAL``: rewrites the undamaged part of a journal as a new file.
 
 Steps after the first damaged one are lost, and so are notes that are not as they were written. The arbiter that goes on
 from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
@@ -139,7 +139,7 @@ def _good(
 def _write(
     journal: Journal, damaged: sqlite3.Connection, path: Path, rows: list[Row], saved: SavedState | None
 ) -> list[str]:
-    """Fill the new file; return what was left out."""
+    """Fill the new file; return names of the rows that were left out."""
     dropped: list[str] = []
     with journal.transaction() as database:
         _copy_meta(database, damaged, path, dropped)
@@ -221,14 +221,14 @@ def _remove(path: Path) -> None:
 
 
 def lines(path: Path, done: Salvaged) -> list[str]:
-    """What was saved and what was lost, for people."""
+    """The result as text: what was saved, and what was lost."""
     lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
     made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
     return made + [f"lost: {what}" for what in done.dropped]
 
 
 def main() -> int:
-    """Save what is good."""
+    """Run the command."""
     options = argparse.ArgumentParser(prog="python -m eunomia.journal.salvage", description=__doc__)
     options.add_argument("journal", type=Path)
     path: Path = options.parse_args().journal

@@ -1,4 +1,4 @@
-"""The journal's tables, by version; what they mean stands in docs/reference/journal.md."""
+"""The journal's tables, by version; docs/reference/journal.md describes them."""
 
 import sqlite3
 import time

@@ -1,4 +1,4 @@
-"""Sums of a journal's rows: a row whose sum differs is not as it was written.
+"""Sums of a journal's rows: a row whose sum differs was changed after it was written.
 
 A sum covers all columns of a row, its key among them, so that neither a changed number nor a row under another key
 passes. Text that is no UTF-8, and columns of another type, have other sums and are no errors.
@@ -119,5 +119,5 @@ def write_meta(database: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def as_json(value: object) -> str:
-    """What a column of JSON holds."""
+    """The value of a JSON column."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)

@@ -51,7 +51,7 @@ class Damage:
 def values(
     database: sqlite3.Connection, table: tuple[str, str], only: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Json, bool]]:
-    """Yield keys and values in the order in which they were made, and whether they can be trusted.
+    """Yield keys and values in the order of writing, and whether their sums are right.
 
     Args:
         database: the journal.
@@ -114,7 +114,7 @@ def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
 
 
 def _count(database: sqlite3.Connection, added: int) -> None:
-    """Count notes on from what was known, so that one that went missing before is still missed."""
+    """Update the count of notes from the stored one, so that an earlier loss is still detected."""
     (rows,) = database.execute("SELECT count(*) FROM notes").fetchone()
     known = database.execute("SELECT key, value, crc FROM meta WHERE key = ?", (NOTES,)).fetchone()
     good = known is not None and known[2] == row_sum(*known[:2])

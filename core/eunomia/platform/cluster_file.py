@@ -31,7 +31,7 @@ class ClusterFile:
 
     cluster: Cluster
     bandwidth_gib: Mapping[Locality, float]
-    """GiB a second between two GPUs that far apart, for the simulator's model of slowdown; empty: not said."""
+    """GiB per second between two GPUs, by locality, for the simulator's model of slowdown; empty: not given."""
     left_out: tuple[InputError, ...] = ()
     """Machines of a list that are no part of the cluster, for they have no GPUs: rule, value, file and line."""
 
@@ -149,7 +149,7 @@ def _numbers(ranges: str, text: str, place: str | None) -> Iterator[str]:
 
 
 class _Row:
-    """One row of ``machines``; what is wrong is gathered and raised together."""
+    """Reads one row of ``machines``; all errors are collected and raised together."""
 
     def __init__(self, row: Mapping[str, Any], place: str, already: int) -> None:
         self.row, self.place, self.already = row, place, already

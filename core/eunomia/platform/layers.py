@@ -45,7 +45,7 @@ NOTHING = Merged(tree={}, origins={})
 
 
 def merge(base: Merged, layer: Mapping[str, Any], origin: str) -> Merged:
-    """Lay a layer over what there is: tables merge key by key, everything else is replaced."""
+    """Merge a layer into the result: tables merge key by key, everything else is replaced."""
     origins = dict(base.origins)
     tree = _merged(base.tree, layer, (), origins, origin)
     return Merged(tree=tree, origins=origins)
@@ -138,7 +138,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 def layers_of(
     given: Mapping[str, Any], origin: str, folder: Path | None, find: Callable[[str], Path | None]
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield what a profile extends, the farthest first, and then the profile itself, each with its origin.
+    """Yield the profiles that a profile extends, the most basic first, then the profile itself, each with its origin.
 
     Args:
         given: a profile as it was read.
@@ -173,7 +173,7 @@ def _parent(parent: str, folder: Path | None, find: Callable[[str], Path | None]
 
 
 def unknown_keys(merged: Merged, path: Path_, known: tuple[str, ...]) -> list[InputError]:
-    """Keys of a table that mean nothing, each with what was probably meant."""
+    """Errors for unknown keys of a table, each with the key that was probably meant."""
     table: Any = merged.tree
     for key in path:
         table = table.get(key, {})

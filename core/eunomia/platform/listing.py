@@ -1,4 +1,4 @@
-"""``eunomia plugins``: what is installed, what is wrong with it, and what a profile comes to."""
+"""``eunomia plugins``: lists installed plugins with their errors, and resolves profiles."""
 
 import json
 from typing import Annotated, Any

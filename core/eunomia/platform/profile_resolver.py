@@ -28,13 +28,13 @@ FALLBACK: Final[Mapping[str, str]] = {
     "allocation": "ordered",
     "placement": "packed",
 }
-"""What the arbiter serves by when the chosen profile has failed too often."""
+"""The profile that serves when the chosen one has failed too often."""
 TOP_KEYS = ("summary", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
 
 class Cast:
-    """The plugins of one profile; what is wrong is gathered and raised together.
+    """The plugins of one profile; all errors are collected and raised together.
 
     Args:
         name: of the profile.
@@ -251,7 +251,7 @@ class Cast:
 
 
 class _Manager(pluggy.PluginManager):
-    """Looks for hooks among what is named as one: to look at all that a plugin has took most of a profile's time."""
+    """Looks for hooks among attributes with a hook's name: a search of all attributes took most of a profile's time."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         """The marks of an attribute that is a hook; None for any other."""

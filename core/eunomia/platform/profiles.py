@@ -29,7 +29,7 @@ from eunomia.units import Stage
 from eunomia.words import did_you_mean, shown
 
 DEFAULT: Final = "default"
-"""The preset that answers what a lone plugin does not."""
+"""The preset for the stages that a single plugin does not answer."""
 
 Settings = Mapping[str, object] | Sequence[str]
 """Values by dotted key, or texts ``KEY=VALUE`` as ``--set`` takes them."""
@@ -122,7 +122,7 @@ class Profile:
 
     @property
     def summary(self) -> str:
-        """What it says of itself, in one sentence."""
+        """The profile's own summary, one sentence."""
         return str(self.merged.tree.get("summary", ""))
 
     @property

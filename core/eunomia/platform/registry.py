@@ -1,4 +1,4 @@
-"""The plugins that there are: found by name, loaded and checked one by one, made only where a profile names them."""
+"""Finds plugins by name, loads and checks each separately, and creates those that a profile names."""
 
 import importlib
 import importlib.metadata
@@ -97,7 +97,7 @@ class Found:
 
 @builds
 class Listed:
-    """A plugin as ``eunomia plugins`` shows it."""
+    """A plugin as ``eunomia plugins`` lists it."""
 
     found: Found
     status: Status

@@ -1,4 +1,4 @@
-"""The ``[rounds]`` of a profile: when a round runs, what it may touch, and how long what it grants binds."""
+"""The ``[rounds]`` of a profile: when a round runs, which GPUs it may reassign, and how long its leases are."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ NOTHING = "none"
 
 
 def read_rounds(merged: Merged, errors: list[InputError]) -> Rounds:
-    """Read ``[rounds]``; what is wrong with it is added to ``errors``."""
+    """Read ``[rounds]``; its errors are added to ``errors``."""
     table = merged.tree.get("rounds", {})
     if not isinstance(table, Mapping):
         errors.append(InputError("rounds must be a table", value=shown(table), place=merged.place(("rounds",))))

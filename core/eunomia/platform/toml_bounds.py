@@ -79,7 +79,7 @@ def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMAL
 
 
 def _check_depth(tree: dict[str, Any], what: str, place: str | None) -> None:
-    """Refuse what headers, keys and values of allowed depths come to together."""
+    """Refuse a tree whose headers, keys and values are too deep together."""
     level: list[Any] = [tree]
     for _ in range(DEEPEST + 1):
         insides = (item.values() if isinstance(item, dict) else item for item in level)
@@ -105,7 +105,7 @@ class _Look:
         self._line_begins = True
 
     def check(self) -> None:
-        """Raise ``InputError`` for what is beyond a bound."""
+        """Raise ``InputError`` for text beyond a bound."""
         while (found := _TOKEN.match(self._text, self._at)) is not None:
             token = found.group()
             self._take(token[0], len(token))

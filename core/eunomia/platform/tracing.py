@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_tracing() -> bool:
-    """Say whether calls are to be traced."""
+    """Return whether calls are traced."""
     return os.environ.get("EUNOMIA_TRACE_PLUGINS", "") not in ("", "0")
 
 

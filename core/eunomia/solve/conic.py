@@ -108,7 +108,7 @@ def _attempt(cp: Any, problem: Any, solver: Solver, limits: Limits, seed: int) -
 
 
 def _check_gurobi(problem: Any, limits: Limits, seed: int) -> None:
-    """Refuse what the free licence would: the size that counts is that of the compiled problem."""
+    """Refuse problems too large for the free licence, which counts the compiled problem."""
     _, env = environment(seed, limits)
     with env:
         free = env.getParam("LicenseID") == 0
@@ -162,7 +162,7 @@ def _record(
     gap: float,
     cut_short: bool,
 ) -> SolverRecord:
-    """Cvxpy passes on no bound: an integer optimum is within the gap asked for, anything else not known."""
+    """The gap: cvxpy reports no bound, so an integer optimum is within the requested gap, and others are unknown."""
     metrics = problem.size_metrics
     return SolverRecord(
         solver=solver,

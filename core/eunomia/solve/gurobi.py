@@ -1,4 +1,4 @@
-"""Gurobi, only where it is asked for and its licence takes the size."""
+"""Gurobi, used only on request and if its licence allows the size."""
 
 import importlib
 from typing import Any, Final
@@ -11,14 +11,14 @@ from eunomia.solve.raw import Answer, UnavailableError
 
 FREE_VARIABLES: Final = 2000
 FREE_CONSTRAINTS: Final = 2000
-"""What the licence that comes with gurobipy takes of a linear programme."""
+"""The largest linear programme that gurobipy's own licence allows."""
 
 _TOO_LARGE: Final = 10010
 """Gurobi's error for a model beyond its licence."""
 
 
 def free_size_exceeded(variables: int, constraints: int) -> str | None:
-    """Say why a model is too large for the free licence, or None."""
+    """Return why a model is too large for the free licence, or None."""
     if variables <= FREE_VARIABLES and constraints <= FREE_CONSTRAINTS:
         return None
     return (

@@ -12,7 +12,7 @@ from eunomia.solve.program import LinearProgram
 from eunomia.solve.raw import Answer, UnavailableError
 
 LINEAR_CHAIN: Final = (Solver.HIGHS, Solver.SCIPY)
-"""What serves where nothing else is asked for, in order."""
+"""The default solvers, in order."""
 
 FEASIBLE_WITHIN: Final = 1e-6
 """Greatest violation of a row, relative to its terms, that still counts as feasible."""

@@ -1,4 +1,4 @@
-"""A linear or mixed-integer programme as arrays, and the check of what a solver answers."""
+"""A linear or mixed-integer programme as arrays, and the check of a solver's answer."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -118,7 +118,7 @@ class LinearProgram:
 
     @property
     def scale(self) -> float:
-        """What the objective is divided by before a solver sees it: absolute tolerances assume order one."""
+        """Divisor of the objective before it is solved, since absolute tolerances assume order one."""
         return float(np.abs(self.cost).max(initial=0.0)) or 1.0
 
     def rounded(self, x: Reals) -> Reals:

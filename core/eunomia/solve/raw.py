@@ -1,4 +1,4 @@
-"""What a back end answers, before it is checked and put into the caller's units."""
+"""A back end's answer, before it is checked and converted to the caller's units."""
 
 import math
 
@@ -8,7 +8,7 @@ from eunomia.units import Reals
 
 
 class UnavailableError(Exception):
-    """A solver cannot take this programme here; its text says why."""
+    """A solver cannot solve this programme here; the text gives the reason."""
 
 
 @builds

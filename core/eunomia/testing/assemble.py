@@ -1,4 +1,4 @@
-"""Stages put together from plugins by hand, for tests that want no profile."""
+"""Stages assembled from plugins without a profile, for tests."""
 
 from typing import Any
 

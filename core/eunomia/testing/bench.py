@@ -87,7 +87,7 @@ class Run:
     problems: dict[Rule, list[str]] = dataclasses.field(default_factory=dict)
     unlike: list[str] = dataclasses.field(default_factory=list)
     given: dict[Stage, set[Feature]] = dataclasses.field(default_factory=dict)
-    """What the plugin's stages gave."""
+    """Features that the plugin's stages gave."""
     answered: set[Stage] = dataclasses.field(default_factory=set)
     forms: set[type[Any]] = dataclasses.field(default_factory=set)
     """Forms that the plugin asked a valuation for."""
@@ -167,11 +167,11 @@ class Bench:
         return self.registry.make(self.name, self._options, alias=self.name, place=".".join)
 
     def answers(self, stage: Stage) -> bool:
-        """Say whether the plugin answers this stage in the profile."""
+        """Return whether the plugin answers this stage in the profile."""
         return stage in self.registry.stages(self.name)
 
     def contract(self, stage: Stage) -> Contract:
-        """What the plugin declares for a stage."""
+        """The plugin's contract for a stage."""
         return contract_of(self.make(), stage)
 
     def stages(self, cluster: Cluster | None = None, scene: Scene | None = None) -> Stages:
@@ -335,7 +335,7 @@ class _Watch:
                 self.run.found(Rule.EXPLAINS, f"{type(answer).__name__} for {waiting.job}")
 
     def _check_orders(self, drive: Drive, decision: Decision) -> None:
-        """Sizes and holders once more, from the orders themselves."""
+        """Check sizes and holders again, from the orders themselves."""
         state, jobs = drive.arbiter.state, drive.arbiter.state.jobs.live
         for order in decision.transitions:
             if order.kind is TransitionKind.START and order.job is not None:

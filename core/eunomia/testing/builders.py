@@ -134,7 +134,7 @@ class World:
         return self
 
     def jobs(self, count: int, *, app: str = "many", gpus: int | tuple[int, int] = 1, **columns: Any) -> Self:
-        """Add many jobs alike, which arrive a second apart."""
+        """Add many equal jobs that arrive a second apart."""
         for number in range(count):
             self.job(f"{app}/{number}", gpus=gpus, arrived=float(number), **columns)
         return self
@@ -148,7 +148,7 @@ class World:
         cpus: float = 0.0,
         memory_gib: float = 0.0,
     ) -> Self:
-        """Let a job, or an app that divides, hold GPUs under one lease."""
+        """Add a lease of GPUs for a job, or for an app that divides its GPUs."""
         job = self._job_rows.get(name, NONE)
         held = self._holdings.live
         for gpu in gpus:
@@ -164,14 +164,14 @@ class World:
         return self
 
     def down(self, *gpus: int) -> Self:
-        """Let GPUs be down."""
+        """Mark GPUs as down."""
         self._holdings.live.state[list(gpus)] = int(GpuState.DOWN)
         return self
 
     def measures(
         self, job: str, gpus: int, rate: float, *, locality: Locality = Locality.ISLAND, gpu_type: str | None = None
     ) -> Self:
-        """Let a rate of a job be measured, in iterations a second."""
+        """Add a measured rate of a job, in iterations per second."""
         row = self._job_rows[job]
         kind = self.cluster.gpu_types[0] if gpu_type is None else gpu_type
         point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate)
@@ -179,7 +179,7 @@ class World:
         return self
 
     def remembers(self, plugin: str, stage: Stage, memo: Memo) -> Self:
-        """Let a plugin find a memo."""
+        """Add a memo for a plugin."""
         self._memos[plugin, stage] = memo
         return self
 

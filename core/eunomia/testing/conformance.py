@@ -192,7 +192,7 @@ class PolicyConformance:
     # --- what is declared and promised ------------------------------------------------------------------------------
 
     def test_it_gives_what_it_declares(self) -> None:
-        """What a stage declares it gives, and what it gives beyond whole GPUs it declares."""
+        """A stage gives each feature that it declares, and declares each that it gives beyond whole GPUs."""
         runs = [self._town(), self._bench().once(scenes.one_gpu()), self._bench().once(scenes.lost_machine())]
         for stage in self._answered():
             gives = self._bench().contract(stage).gives - CLUSTER_FEATURES
@@ -200,7 +200,7 @@ class PolicyConformance:
             self._compare(stage, gives, given)
 
     def test_it_needs_what_it_asks_for(self) -> None:
-        """A form that a stage reads off a valuation is one that it says it needs."""
+        """A stage declares as a need each form that it reads from a valuation."""
         declared = {feature for stage in self._answered() for feature in self._bench().contract(stage).needs}
         own = Stage.VALUATION in self._answered()
         for feature, form in FORMS.items():
@@ -343,7 +343,7 @@ class PolicyConformance:
 
     @classmethod
     def _may_give(cls, stage: Stage) -> bool:
-        """Say whether the stage was asked at all."""
+        """Return whether the stage was called at all."""
         return stage in cls._town().answered
 
     @classmethod
@@ -412,7 +412,7 @@ def _other(stages: Stages, bench: Bench) -> Arbiter:
 
 
 def _one_more(arbiter: Arbiter) -> None:
-    """Another app comes to the second arbiter, and makes a round."""
+    """Add another app to the second arbiter, which triggers a round."""
     number, now = arbiter.state.arrivals, Seconds(arbiter.state.now + 1.0)
     app = AppId(f"other{number}")
     events: list[Event] = [

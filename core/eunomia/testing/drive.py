@@ -36,7 +36,7 @@ class TwoHoldersError(EunomiaError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Times of the executor in seconds; each message or change takes a random part of them, half to whole."""
+    """Times of the executor in seconds; each message or change takes a random fraction of them, from half to all."""
 
     order: float = 0.0
     """An order on its way: a later one may overtake it."""
@@ -48,7 +48,7 @@ class Delays:
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What a script came to."""
+    """The result of a script."""
 
     finished: dict[JobId, float] = dataclasses.field(default_factory=dict)
     decisions: list[Decision] = dataclasses.field(default_factory=list)
@@ -199,7 +199,7 @@ class Drive:
         return event
 
     def _begin(self, start: _Start, now: float) -> None:
-        """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
+        """Start processes, unless one of the GPUs has a newer order; an app then starts on the other GPUs."""
         gpus = [gpu for gpu in start.gpus if start.epoch >= self._fence.get(gpu, 0)]
         if not gpus or (start.job is not None and len(gpus) < len(start.gpus)):
             return

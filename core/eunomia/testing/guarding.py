@@ -1,4 +1,4 @@
-"""Stages watched from outside: what they were asked and answered, and whether they left what they read as it was."""
+"""Records the calls of stages, with arguments and answers, and detects changes of their arguments."""
 
 import dataclasses
 import hashlib
@@ -22,7 +22,7 @@ HOOKS: Mapping[Stage, str] = {
     Stage.PLACEMENT: "eunomia_placement",
 }
 SMALL = 4096
-"""Bytes up to which a column is kept as it is; of a larger one its hash."""
+"""Bytes up to which a column is copied; a larger one is hashed."""
 
 Print = dict[str, object]
 """Every value that can be reached from something, by path such as ``snapshot.jobs.done``."""
@@ -63,11 +63,11 @@ class Guard:
         self.changed: list[str] = []
         """Inputs that were changed: hook and path."""
         self.unlike: list[str] = []
-        """Hooks that answered otherwise when they were asked again."""
+        """Hooks whose second answer to the same call differed."""
         self.asking = ""
         """The hook that has been called and has not returned."""
         self.forms: set[type[Any]] = set()
-        """Forms that the plugin asked a valuation for."""
+        """Forms that the plugin requested from a valuation."""
 
     def around(self, stages: Stages) -> Stages:
         """The same stages, watched."""
@@ -121,7 +121,7 @@ class Guard:
 
 
 class _Asked(Valuations):
-    """A valuation that notes which forms it is asked for."""
+    """A valuation that records which forms are requested."""
 
     def form(self, kind: type[F]) -> F:
         """See ``Valuations``."""

@@ -1,4 +1,4 @@
-"""What a policy promises, held against brute force: work conservation, separable values, pins."""
+"""Checks a policy's promises by brute force: work conservation, separable values, pins."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from eunomia.units import NONE, Ints, Rows, Unit
 def left_out(
     snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement
 ) -> str | None:
-    """Find a claim that got nothing though a size of its menu fits in what is left (WORK_CONSERVING).
+    """Find a claim without GPUs of which a menu size fits on the GPUs left (WORK_CONSERVING).
 
     Args:
         snapshot: before the plan is adopted.
@@ -77,7 +77,7 @@ def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterat
 
 
 def inseparable(stages: Stages, snapshot: Snapshot, offer: Offer, whole: Valuations) -> str | None:
-    """Find an app whose rows are worth something else when it is valued alone, on ``snapshot.only(app)``.
+    """Find an app whose values differ when it is valued alone, on ``snapshot.only(app)``.
 
     Args:
         stages: fresh ones, as an app's agent has.
@@ -125,7 +125,7 @@ def _name(snapshot: Snapshot, unit: Unit, row: int) -> str:
 
 
 def _row(form: Form, claim: int) -> Mapping[str, Any]:
-    """What a form says of one claim."""
+    """The values of one claim in a form."""
     if isinstance(form, Scores):
         return {"score": form.score[claim]}
     if isinstance(form, ByType):

@@ -117,7 +117,7 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
 
 
 def split(run: RunData) -> dict[tuple[str, int], RunData]:
-    """The run by policy and seed, every table passed through once."""
+    """Split a run by policy and seed, in one pass over each table."""
     keys = run.runs()
     if len(keys) <= 1:
         return dict.fromkeys(keys, run)
