@@ -55,7 +55,7 @@ class Node:
         self.heard_at = self._system.monotonic()
         self.lost = False
         self.fence: int | None = None
-        """Epoch up to which everything on it must be dead before it counts as back: the last that was given."""
+        """The last epoch given: all processes up to it must have ended before the node counts as back."""
         self.revived: dict[str, int] = {}
         """By app: the attempt that is to follow one that ended with an earlier launcher."""
         self.response_id = 1

@@ -61,7 +61,7 @@ class PolicyConformance:
     # --- before it is asked anything --------------------------------------------------------------------------------
 
     def test_it_hashes_by_identity(self) -> None:
-        """Two plugins made alike are two plugins, so that both can be registered."""
+        """Two instances with equal options are not equal, so that both can be registered."""
         kind = self.plugin
         own = [base for base in kind.__mro__[:-1] if "__eq__" in vars(base) or "__hash__" in vars(base)]
         if own:

@@ -69,7 +69,7 @@ class Engine:
         self._drive, self._observers = drive, observers
         self._follows_up = sim.reporter.follows_up
         self._reports = self._follows_up or bool(sim.workload.regimes)
-        """Whether jobs without app master say anything between their arrival and their end."""
+        """Whether jobs without an app master send reports between arrival and end."""
         state = sim.jobs.state
         comes = np.argsort(sim.workload.jobs.arrival_seconds, kind="stable").tolist()
         self._order: list[int] = [job for job in comes if state[job] != REJECTED]
