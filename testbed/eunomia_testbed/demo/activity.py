@@ -73,7 +73,7 @@ class ActivityLog:
 
 
 def segments(lines: Sequence[Line], until: float) -> list[Segment]:
-    """Return each job's activities with their times; one without an end lasts to the job's next start, or to ``until``."""
+    """Return each job's activities with their times; one without an end lasts to the next start, or to ``until``."""
     made: list[Segment] = []
     for job in dict.fromkeys(line.job for line in lines):
         made += _of_job([line for line in lines if line.job == job], until)
