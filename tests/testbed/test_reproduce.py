@@ -3,13 +3,20 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eunomia.cli import run
 from eunomia.errors import InputError
-from eunomia_testbed.reproduce import grid as grids
-from eunomia_testbed.reproduce.cells import (
+from eunomia_testbed.reproduce.command import chosen
+from eunomia_testbed.reproduce.page import page
+from eunomia_testbed.reproduce.paper import Paper, Runs, cells_of
+from eunomia_testbed.reproduce.papers import find_paper, paper_names
+from eunomia_testbed.reproduce.running import Store, run_cells
+from eunomia_testbed.reproduce.table import count_line, fixed_lines, plain_rows, screen_lines
+from eunomia_testbed.reproduce.themis import paper as themis
+from eunomia_testbed.reproduce.themis.cells import (
     POLICIES,
     Cell,
     Figures,
@@ -20,12 +27,22 @@ from eunomia_testbed.reproduce.cells import (
     run_cell,
     shortened,
 )
-from eunomia_testbed.reproduce.grid import Grid, Runs, Store, run_grid
-from eunomia_testbed.reproduce.page import page
-from eunomia_testbed.reproduce.table import count_line, fixed_lines, plain_rows, screen_lines
-from eunomia_testbed.reproduce.table3 import bid_table
-from eunomia_testbed.reproduce.themis_claims import claims
+from eunomia_testbed.reproduce.themis.grid import Grid, ThemisRuns
+from eunomia_testbed.reproduce.themis.table3 import bid_table
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict, all_of, judged
+
+CLAIMS = themis.PAPER.claims(Grid())
+
+
+def cells_in(grid: Grid) -> tuple[Cell, ...]:
+    """Every cell of Themis' claims."""
+    return cells_of(grid.seeds, themis.PAPER.claims(grid))
+
+
+def fake_paper(**changed: Any) -> Paper[Any, Any, Any]:
+    """Themis with parts replaced: a class without fields to replace, so its slots are copied."""
+    parts = {field.name: getattr(themis.PAPER, field.name) for field in dataclasses.fields(themis.PAPER)}
+    return Paper(**parts | changed)
 
 
 def figures(*, rho: float = 1.0, hours: float = 10.0, seconds: float = 100.0, score: float = 1.0) -> Figures:
@@ -90,7 +107,7 @@ def test_every_policy_has_the_lease_of_its_cell(policy: str) -> None:
 
 
 def test_a_cell_has_a_key_of_its_own() -> None:
-    cells = Grid().cells()
+    cells = cells_in(Grid())
     assert len({cell.key for cell in cells}) == len(cells) == len(set(cells))
     usual = Cell(policy="themis", seed=0)
     assert Cell(policy="themis", seed=0).key == usual.key != dataclasses.replace(usual, error=0.0).key
@@ -129,15 +146,15 @@ def test_a_run_does_all_work_and_its_rho_is_that_of_equation_two() -> None:
 
 def test_every_claim_is_measured_by_cells_of_the_grid() -> None:
     grid = Grid(seeds=(0, 1))
-    done = {cell.key: figures(rho=1.0 + 0.01 * number % 0.5) for number, cell in enumerate(grid.cells())}
-    found = [claim.measure(Runs(grid=grid, done=done)) for claim in claims()]
+    done = {cell.key: figures(rho=1.0 + 0.01 * number % 0.5) for number, cell in enumerate(cells_in(grid))}
+    found = [claim.measure(Runs(grid=grid, done=done)) for claim in CLAIMS]
     assert [one for one in found if one.verdict is Verdict.UNMEASURED] == []
     assert all(one.reason and one.text for one in found)
 
 
 def test_without_runs_nothing_is_claimed() -> None:
-    runs = Runs(grid=Grid(), done={})
-    found = {claim.figure: claim.measure(runs) for claim in claims()}
+    runs: ThemisRuns = Runs(grid=Grid(), done={})
+    found = {claim.figure: claim.measure(runs) for claim in CLAIMS}
     assert {one.verdict for figure, one in found.items() if figure != "Table 3"} == {Verdict.UNMEASURED}
 
 
@@ -151,7 +168,7 @@ def test_only_seeds_that_all_policies_have_run_are_compared() -> None:
 
 def test_worst_rho_is_held_against_the_papers() -> None:
     grid = Grid(seeds=(0,))
-    claim = next(claim for claim in claims() if claim.figure == "Fig 9")
+    claim = next(claim for claim in CLAIMS if claim.figure == "Fig 9")
     worst = {policy: 3.3 if policy == "slaq" else 2.3 for policy in POLICIES} | {"themis": 1.0}
     done = {grid.testbed("1", policy, 0).key: figures(rho=rho) for policy, rho in worst.items()}
     found = claim.measure(Runs(grid=grid, done=done))
@@ -160,30 +177,33 @@ def test_worst_rho_is_held_against_the_papers() -> None:
     assert claim.measure(Runs(grid=grid, done=done)).verdict is Verdict.FAILS
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     ran: list[Cell] = []
 
     def fake(cell: Cell) -> Figures:  # what a simulation gives is not what is tested here
         ran.append(cell)
         return figures()
 
-    monkeypatch.setattr(grids, "run_cell", fake)
-    grid, store = Grid(seeds=(0,)), Store(tmp_path)
-    cells = grid.cells()
+    grid, paper, store = Grid(seeds=(0,)), fake_paper(run=fake), Store(tmp_path, Figures)
+    cells = cells_in(grid)
+
+    def go(cells: tuple[Cell, ...], seconds: float) -> dict[str, Figures]:
+        return run_cells(paper, cells, store, processes=1, seconds=seconds, done_one=lambda *news: None)
+
     for cell in cells[:10]:
         store.save(cell, figures(rho=7.0))
-    runs = run_grid(grid, store, processes=1, seconds=60.0, told=lambda *news: None)
+    done = go(cells, 60.0)
     assert ran == list(cells[10:])
-    assert len(runs.done) == len(cells) and runs.done[cells[0].key].worst_rho == 7.0
+    assert len(done) == len(cells) and done[cells[0].key].worst_rho == 7.0
     ran.clear()
-    run_grid(grid, store, processes=1, seconds=60.0, told=lambda *news: None)
+    go(cells, 60.0)
     assert ran == []
-    run_grid(Grid(seeds=(1,)), store, processes=1, seconds=0.0, told=lambda *news: None)
+    go(cells_in(Grid(seeds=(1,))), 0.0)
     assert ran == []  # no time left
 
 
 def test_a_spoiled_file_is_named(tmp_path: Path) -> None:
-    store, cell = Store(tmp_path), Grid().cells()[0]
+    store, cell = Store(tmp_path, Figures), cells_in(Grid())[0]
     store.save(cell, figures())
     assert store.load([cell])[cell.key].gpu_seconds == figures().gpu_seconds
     path = store.folder / f"{cell.key}.json"
@@ -193,16 +213,35 @@ def test_a_spoiled_file_is_named(tmp_path: Path) -> None:
     assert str(path) in str(refused.value)
 
 
+def test_the_cells_behind_a_claim_are_all_that_it_needs() -> None:
+    grid = Grid(seeds=(0,))
+    for claim in themis.PAPER.claims(grid):
+        done = {cell.key: figures(rho=1.0 + 0.01 * number) for number, cell in enumerate(claim.cells(0))}
+        assert claim.measure(Runs(grid=grid, done=done)).verdict is not Verdict.UNMEASURED, claim.figure
+
+
+@pytest.mark.parametrize("name", ["fig9", "Fig 9", "FIGURE 9"])
+def test_claims_are_chosen_by_their_figure(name: str) -> None:
+    assert [claim.figure for claim in chosen(CLAIMS, [name])] == ["Fig 9"]
+    assert [claim.figure for claim in chosen(CLAIMS, [name, "fig15"])] == ["Fig 9", "Fig 15", "Fig 15"]
+
+
+def test_an_unknown_claim_is_refused() -> None:
+    with pytest.raises(InputError, match=r'claim must be one of: Table 3, Fig 9, .*did you mean "Table 5"'):
+        chosen(CLAIMS, ["Tabel 5"])
+
+
 # --- table, page, command ---------------------------------------------------------------------------------------------
 
 
 def test_the_table_says_what_is_fixed_and_how_many_hold() -> None:
-    grid = Grid()
-    text = " ".join(line.strip() for line in fixed_lines(grid))
-    assert "adds up to 168, not 256" in text and "seeds 0, 1, 2, 3, 4" in text and "20 apps of the paper's 85" in text
+    lines = fixed_lines(themis.PAPER.fixed(Grid()))
+    text = " ".join(line.strip() for line in lines)
+    assert "adds up to 168, not 256" in text and "20 apps of the paper's 85" in text
+    assert all(len(line) <= 118 for line in lines)
     rows = [
         (claim, Measured(text="1", verdict=verdict, reason="why"))
-        for claim, verdict in zip(claims(), [Verdict.HOLDS, Verdict.FAILS, Verdict.DIRECTION], strict=False)
+        for claim, verdict in zip(CLAIMS, [Verdict.HOLDS, Verdict.FAILS, Verdict.DIRECTION], strict=False)
     ]
     assert count_line(rows) == (
         "1 of 3 claims hold, 1 in direction only, 1 do not (with the reason), 0 not measured here"
@@ -213,11 +252,11 @@ def test_the_table_says_what_is_fixed_and_how_many_hold() -> None:
 
 def test_the_page_stands_alone() -> None:
     grid = Grid(seeds=(0,))
-    done = {cell.key: figures() for cell in grid.cells()}
-    runs = Runs(grid=grid, done=done)
-    made = page("Themis", [(claim, claim.measure(runs)) for claim in claims()], runs)
+    done = {cell.key: figures() for cell in cells_in(grid)}
+    runs: ThemisRuns = Runs(grid=grid, done=done)
+    made = page("Themis", [(claim, claim.measure(runs)) for claim in CLAIMS], themis.PAPER.pictures(runs), ["<fixed>"])
     assert made.startswith("<!doctype html>") and "http" not in made
-    assert made.count("<tr>") == len(claims()) + 1 and "<svg" in made
+    assert made.count("<tr>") == len(CLAIMS) + 1 and "<svg" in made and "&lt;fixed&gt;" in made
 
 
 def test_table_three_is_that_of_the_definitions() -> None:
@@ -227,7 +266,7 @@ def test_table_three_is_that_of_the_definitions() -> None:
 def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(grids, "run_cell", lambda cell: figures())
+    monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))
     out = tmp_path / "run"
 
     def reproduced(*more: str, seeds: str = "0") -> int:
@@ -246,6 +285,108 @@ def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
     assert reproduced("--resume", "--strict", "-q") == 1
 
 
+def test_only_runs_the_cells_of_its_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))
+    out = tmp_path / "run"
+    flags = ["--seeds", "0", "-j", "1", "--out", str(out), "--apps", "4", "--no-progress", "--json"]
+    assert run(["reproduce", "themis", "--only", "fig18", "--only", "table3", *flags]) == 0
+    told = capsys.readouterr()
+    outcome = json.loads(told.out)
+    assert told.err == "" and outcome["simulations"]["of"] == 6 == len(list((out / "cells").iterdir()))
+    assert [claim["figure"] for claim in outcome["claims"]] == ["Table 3", "Fig 18"]
+    assert outcome["fixed"] == {"seeds": [0], "testbed_apps": 4, "simulator_apps": 4}
+    assert run(["reproduce", "themis", "--only", "fig99", *flags]) == 2
+    assert "claim must be one of" in capsys.readouterr().err
+
+
+def test_a_paper_of_another_package_is_run_like_those_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "short_paper.py"
+    package.write_text(SHORT_PAPER)
+    made = tmp_path / "short_paper-1.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: short-paper\nVersion: 1\n")
+    (made / "entry_points.txt").write_text("[eunomia.papers]\nshort = short_paper:PAPER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert paper_names() == ["short", "themis"]
+    out = tmp_path / "run"
+    flags = ["--seeds", "0-1", "--set", "jobs=3", "-j", "1", "--out", str(out), "--no-progress"]
+    assert run(["reproduce", "short", *flags]) == 0
+    told = capsys.readouterr().out
+    assert "Fig 1     FIFO ends" in told and "1 of 1 claims hold" in told and "2 of 2 simulations done" in told
+    assert run(["reproduce", "short", "--apps", "4", *flags]) == 2
+    assert "--apps must stand with a paper that has apps" in capsys.readouterr().err
+    monkeypatch.setenv("EUNOMIA_NO_PLUGINS", "1")
+    assert paper_names() == ["themis"]
+
+
+SHORT_PAPER = """
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.reproduce.paper import Claim, Paper, cell_key
+from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
+from eunomia_testbed.simulator import simulate_one
+
+
+@value
+class ShortGrid:
+    seeds: tuple[int, ...] = (0,)
+    jobs: int = 8
+
+
+@value
+class ShortCell:
+    seed: int
+    jobs: int
+
+    @property
+    def key(self):
+        return cell_key(self, 1, "fifo", self.seed)
+
+
+@value
+class ShortFigures:
+    finished: int
+    jobs: int
+    cpu_seconds: float = 0.0
+
+
+def run_one(cell):
+    workload = generate_workload("gavel", {"jobs": cell.jobs}, cell.seed)
+    done = simulate_one(workload, Cluster.parse("2x8 V100"), Profile.load("fifo"), seed=cell.seed)
+    return ShortFigures(finished=int((done.app_finish_seconds > 0).sum()), jobs=cell.jobs)
+
+
+def claims(grid):
+    def ends(runs):
+        found = runs.of(lambda seed: ShortCell(seed=seed, jobs=grid.jobs))
+        if not found:
+            return NOT_RUN
+        holds = all(one.finished == one.jobs for one in found)
+        return Measured(text="all", verdict=Verdict.HOLDS if holds else Verdict.FAILS, reason="every job ends")
+
+    cells = lambda seed: [ShortCell(seed=seed, jobs=grid.jobs)]
+    return [Claim(figure="Fig 1", text="FIFO ends", printed="all", measure=ends, cells=cells)]
+
+
+PAPER = Paper(
+    title="A short paper",
+    grid=ShortGrid,
+    figures=ShortFigures,
+    claims=claims,
+    run=run_one,
+    fixed=lambda grid: [f"{grid.jobs} jobs"],
+    said=lambda cell, figures: f"seed {cell.seed}: {figures.finished} jobs",
+)
+"""
+
+
 def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["reproduce", "thetis"]) == 2
-    assert 'paper must be one of: themis, but got "thetis"' in capsys.readouterr().err
+    assert run(["reproduce", "themsi"]) == 2
+    assert 'paper must be one of: themis, but got "themsi"; did you mean "themis"?' in capsys.readouterr().err
+    assert find_paper("themis") is themis.PAPER

@@ -1,1 +1,1 @@
-"""Papers' claims measured again: each as printed, beside what comes out here."""
+"""Papers' claims measured again: each as printed, next to what is measured here. A folder a paper; see ``paper``."""

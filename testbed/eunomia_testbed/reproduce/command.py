@@ -1,134 +1,218 @@
-"""``eunomia reproduce``: a paper's claims, each as printed beside what is measured here."""
+"""``eunomia reproduce``: a paper's claims, each as printed, next to what is measured here."""
 
 import dataclasses
 import json
+import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
+from eunomia.flags import FlagType, with_flags
+from eunomia.words import did_you_mean, shown
 
 if TYPE_CHECKING:
-    from eunomia_testbed.reproduce.cells import Cell, Figures
-    from eunomia_testbed.reproduce.grid import Grid, Store
+    from eunomia_testbed.reproduce.paper import Claim, Paper, Row
+    from eunomia_testbed.reproduce.running import Store
 
-PAPERS = ("themis",)
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), FlagType(list[str] | None)]
 
 
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: themis.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")
-    ] = None,
-    seeds: Annotated[str, typer.Option(metavar="0-4", help="Seeds, such as 0-4 or 0,3.")] = "0-4",
-    apps: Annotated[int | None, typer.Option(min=2, help="Apps of each workload, on both clusters.")] = None,
-    within: Annotated[str, typer.Option(metavar="60m", help="Begin no simulation after this time.")] = "60m",
+class ReproduceFlags(BaseModel):
+    """What was given on the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    paper: Annotated[str, typer.Argument(help="The paper: themis.")]
+    out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
+    only: Annotated[Texts, typer.Option("--only", metavar="CLAIM", help="These claims alone, such as fig9.")] = ()
+    seeds: Annotated[str, typer.Option(metavar="0-4", help="Seeds, such as 0-4 or 0,3.")] = "0-4"
+    apps: Annotated[int | None, typer.Option(min=2, help="Apps of each workload, on every cluster.")] = None
+    settings: Annotated[
+        Texts, typer.Option("--set", metavar="KEY=VALUE", help="Another value in what the paper fixes.")
+    ] = ()
+    within: Annotated[str, typer.Option(metavar="60m", help="Begin no simulation after this time.")] = "60m"
     processes: Annotated[
         int | None, typer.Option("-j", min=1, help="Processes; by default one a CPU.", show_default=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder of an earlier run.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every claim holds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False,
-) -> int:
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder of an earlier run.")] = False
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every claim holds.")] = False
+    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show what happens.")] = True
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
+
+
+@with_flags(ReproduceFlags)
+def reproduce(flags: ReproduceFlags) -> int:
     """Measure a paper's claims again."""
     from eunomia.units import parse_duration
-    from eunomia_testbed.reproduce.grid import Grid, processes_here, run_grid
-    from eunomia_testbed.reproduce.page import page
-    from eunomia_testbed.reproduce.table import fixed_lines, plain_grid, plain_rows, screen_lines
-    from eunomia_testbed.reproduce.themis_claims import claims
-    from eunomia_testbed.reproduce.verdicts import Verdict
-    from eunomia_testbed.results.folder import new_folder_name
-    from eunomia_testbed.spec.settings import seed_list
+    from eunomia_testbed.reproduce.paper import Runs, cells_of
+    from eunomia_testbed.reproduce.papers import find_paper
+    from eunomia_testbed.reproduce.running import processes_here, run_cells
+    from eunomia_testbed.reproduce.table import fixed_lines
 
-    if paper not in PAPERS:
-        raise InputError(f"paper must be one of: {', '.join(PAPERS)}", value=f'"{paper}"')
-    seconds = parse_duration(within, name="--within", place="--within", zero=True)
-    sizes = {} if apps is None else {"testbed_apps": apps, "simulator_apps": apps}
-    grid = Grid(seeds=seed_list(seeds), **sizes)
-    folder = out or Path("eunomia-out") / new_folder_name("reproduce", datetime.now(UTC))
-    store = _open(folder, grid, resume=resume)
-    shown = not quiet
-    if shown:
-        _say([f"Themis (NSDI 2020), {len(claims())} claims. Fixed before the first run:", *fixed_lines(grid)])
-    interrupted = False
+    paper = find_paper(flags.paper)
+    seconds = parse_duration(flags.within, name="--within", place="--within", zero=True)
+    grid = _grid(paper, flags)
+    claims = chosen(paper.claims(grid), flags.only)
+    cells = cells_of(grid.seeds, claims)
+    folder, store = _open(paper, grid, flags)
+    fixed = [f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations", *paper.fixed(grid)]
+    says = _say if flags.progress and not flags.quiet else _say_nothing
+    says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
+
+    def done_one(cell: Any, figures: Any, done: int, of: int) -> None:
+        says([f"{done} of {of}   {paper.said(cell, figures)}"])
+
+    interrupted, processes = False, flags.processes or processes_here()
     try:
-        run_grid(grid, store, processes=processes or processes_here(), seconds=seconds, told=_teller(shown=shown))
+        run_cells(paper, cells, store, processes=processes, seconds=seconds, done_one=done_one)
     except KeyboardInterrupt:
         interrupted = True
-    runs = _runs(grid, store)
-    rows = [(claim, claim.measure(runs)) for claim in claims()]
-    cpu_seconds = sum(figures.cpu_seconds for figures in runs.done.values())
-    outcome: dict[str, Any] = {
-        "schema": "eunomia/reproduce@1",
-        "paper": paper,
-        "out": str(folder),
-        "simulations": {"done": len(runs.done), "of": len(grid.cells()), "cpu_seconds": cpu_seconds},
-        "fixed": plain_grid(grid),
-        "claims": plain_rows(rows),
-    }
-    (folder / "claims.json").write_text(json.dumps(outcome, ensure_ascii=False, indent=2) + "\n")
-    (folder / "report.html").write_text(page("Themis (NSDI 2020), measured again", rows, runs))
-    if as_json:
-        typer.echo(json.dumps(outcome, ensure_ascii=False))
-    elif quiet:
-        typer.echo(folder)
-    else:
-        part = f"{len(runs.done)} of {len(grid.cells())} simulations done, {cpu_seconds / 60:.0f} min of CPU time"
-        more = "" if len(runs.done) == len(grid.cells()) else "; --resume goes on"
-        typer.echo("\n".join([*screen_lines(rows), f"{part}{more}", f"Report   {folder / 'report.html'}"]))
-    if interrupted:
-        return INTERRUPTED
-    return ANSWER_IS_NO if strict and any(found.verdict is not Verdict.HOLDS for _, found in rows) else OK
+    runs: Runs[Any, Any, Any] = Runs(grid=grid, done=store.load(cells))
+    outcome = _Outcome(flags=flags, paper=paper, runs=runs, cells=len(cells), fixed=fixed, folder=folder)
+    rows = [(claim, claim.measure(runs)) for claim in claims]
+    outcome.write(rows)
+    return INTERRUPTED if interrupted else outcome.exit_code(rows)
 
 
-def _open(folder: Path, grid: "Grid", *, resume: bool) -> "Store":
+# -- before the first run
+
+
+def chosen(claims: "Sequence[Claim[Any, Any, Any]]", names: Sequence[str]) -> "Sequence[Claim[Any, Any, Any]]":
+    """The claims of these figures; all where none is named.
+
+    Args:
+        claims: of the paper.
+        names: figures in any case, with or without spaces: ``fig9`` is ``Fig 9``.
+
+    Raises:
+        InputError: a name of no claim.
+    """
+    figures = {_plain(claim.figure): claim.figure for claim in claims}
+    wanted = set()
+    for name in names:
+        if _plain(name) not in figures:
+            known = dict.fromkeys(figures.values())
+            hint = did_you_mean(name, known)
+            raise InputError(f"claim must be one of: {', '.join(known)}", value=f"{shown(name)}{hint}", place="--only")
+        wanted.add(_plain(name))
+    return [claim for claim in claims if not names or _plain(claim.figure) in wanted]
+
+
+def _plain(figure: str) -> str:
+    return re.sub(r"\s|^§|\.$", "", figure).casefold().replace("figure", "fig")
+
+
+def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
+    """The paper's grid with the seeds and sizes that were asked for.
+
+    Raises:
+        InputError: a setting that the grid lacks, or a value that does not suit.
+    """
+    from eunomia_testbed.spec.settings import filled, seed_list
+
+    grid = filled(paper.grid, flags.settings, "--set")
+    sizes: dict[str, Any] = {}
+    if flags.apps is not None:
+        names = [field.name for field in dataclasses.fields(grid) if field.name.endswith("apps")]
+        if not names:
+            raise InputError("--apps must stand with a paper that has apps", value=str(flags.apps), place="--apps")
+        sizes = dict.fromkeys(names, flags.apps)
+    return dataclasses.replace(grid, seeds=seed_list(flags.seeds), **sizes)
+
+
+def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "tuple[Path, Store[Any, Any]]":
     """Open the folder of a run, and fix what is run.
 
     Raises:
         InputError: the folder is of another run, or is there and is not to be gone on with.
     """
-    from eunomia_testbed.reproduce.grid import Store
+    from eunomia_testbed.reproduce.running import Store
     from eunomia_testbed.reproduce.table import plain_grid
+    from eunomia_testbed.results.folder import new_folder_name
 
+    folder = flags.out or Path("eunomia-out") / new_folder_name("reproduce", datetime.now(UTC))
     fixed = folder / "fixed.json"
-    wanted = json.dumps(plain_grid(grid), indent=2) + "\n"
+    wanted = json.dumps({"paper": flags.paper, **plain_grid(grid)}, indent=2) + "\n"
     if folder.exists() and any(folder.iterdir()):
-        if not resume:
+        if not flags.resume:
             raise InputError("--out must be a new folder, or --resume be given", value=str(folder))
         if not fixed.exists() or fixed.read_text() != wanted:
             raise InputError("--resume must be given the seeds and apps of the earlier run", value=str(fixed))
-    store = Store(folder)
+    store: Store[Any, Any] = Store(folder, paper.figures)
     fixed.write_text(wanted)
-    return store
+    return folder, store
 
 
-def _runs(grid: "Grid", store: "Store") -> Any:
-    from eunomia_testbed.reproduce.grid import Runs
-
-    return Runs(grid=grid, done=store.load(grid.cells()))
+# -- at the end
 
 
-def _teller(*, shown: bool) -> Any:
-    """What is told of each simulation that is done."""
-    from eunomia_testbed.reproduce.cells import Cell
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What a reproduction came to, as files and on the screen."""
 
-    def told(cell: "Cell", figures: "Figures", done: int, of: int) -> None:
-        if shown:
-            left = f", {figures.unfinished} apps unfinished" if figures.unfinished else ""
-            usual = Cell(policy=cell.policy, seed=cell.seed)
-            fields = (field.name for field in dataclasses.fields(cell) if field.name not in ("policy", "apps"))
-            other = [f"{name} {getattr(cell, name)}" for name in fields if getattr(cell, name) != getattr(usual, name)]
-            what = ", ".join([cell.policy, f"seed {cell.seed}", *other])
-            _say([f"{done} of {of}   {what}: worst ρ {figures.worst_rho:.2f}{left}"])
+    flags: ReproduceFlags
+    paper: "Paper[Any, Any, Any]"
+    runs: Any
+    cells: int
+    fixed: Sequence[str]
+    folder: Path
 
-    return told
+    def write(self, rows: "Sequence[Row]") -> None:
+        """Write ``claims.json`` and ``report.html``, and print what was asked for."""
+        from eunomia_testbed.reproduce.page import page
+        from eunomia_testbed.reproduce.table import screen_lines
+
+        plain = self._plain(rows)
+        (self.folder / "claims.json").write_text(json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
+        report = self.folder / "report.html"
+        title = f"{self.paper.title}, measured again"
+        report.write_text(page(title, rows, self.paper.pictures(self.runs), self.fixed))
+        if self.flags.as_json:
+            typer.echo(json.dumps(plain, ensure_ascii=False))
+        elif self.flags.quiet:
+            typer.echo(self.folder)
+        else:
+            done = len(self.runs.done)
+            part = f"{done} of {self.cells} simulations done, {self._cpu_seconds / 60:.0f} min of CPU time"
+            more = "" if done == self.cells else "; --resume goes on"
+            typer.echo("\n".join([*screen_lines(rows), f"{part}{more}", f"Report   {report}"]))
+
+    @property
+    def _cpu_seconds(self) -> float:
+        return float(sum(figures.cpu_seconds for figures in self.runs.done.values()))
+
+    def _plain(self, rows: "Sequence[Row]") -> dict[str, Any]:
+        from eunomia_testbed.reproduce.table import plain_grid, plain_rows
+
+        return {
+            "schema": "eunomia/reproduce@1",
+            "paper": self.flags.paper,
+            "out": str(self.folder),
+            "simulations": {"done": len(self.runs.done), "of": self.cells, "cpu_seconds": self._cpu_seconds},
+            "fixed": plain_grid(self.runs.grid),
+            "claims": plain_rows(rows),
+        }
+
+    def exit_code(self, rows: "Sequence[Row]") -> int:
+        """1 where every claim is to hold, and one does not."""
+        from eunomia_testbed.reproduce.verdicts import Verdict
+
+        failed = any(found.verdict is not Verdict.HOLDS for _, found in rows)
+        return ANSWER_IS_NO if self.flags.strict and failed else OK
 
 
-def _say(lines: list[str]) -> None:
+def _say(lines: Sequence[str]) -> None:
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     sys.stderr.flush()
+
+
+def _say_nothing(lines: Sequence[str]) -> None:
+    """Shows nothing."""

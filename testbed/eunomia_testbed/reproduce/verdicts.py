@@ -1,11 +1,9 @@
-"""What a claim is, and what is said of it once it is measured."""
+"""What is said of a claim once it is measured."""
 
 import math
-from collections.abc import Callable
 from enum import Enum
-from typing import Generic, TypeVar
 
-from eunomia.model.shapes import builds, value
+from eunomia.model.shapes import value
 
 TOLERANCE = 0.10
 """A number holds if it is off by at most this part of the printed one."""
@@ -33,20 +31,8 @@ class Measured:
     """The numbers behind it, such as one a seed."""
 
 
-Results = TypeVar("Results")
-
-
-@builds
-class Claim(Generic[Results]):
-    """A sentence of a paper that can be measured."""
-
-    figure: str
-    """Where it stands: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
-    text: str
-    """What is claimed, in a few words."""
-    printed: str
-    """The paper's number or word."""
-    measure: Callable[[Results], Measured]
+NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
+"""The outcome of a claim none of whose seeds has been run."""
 
 
 def judged(here: float, printed: float, *, direction: bool, better: bool = False) -> Verdict:

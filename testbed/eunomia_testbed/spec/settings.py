@@ -65,6 +65,8 @@ def _fields(kind: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _is_plain(hint: object) -> bool:
+    if typing.get_origin(hint) is tuple:
+        return False
     return hint in (float, int, bool, str) or bool(set(typing.get_args(hint)) & {float, int, bool, str})
 
 

@@ -1,8 +1,6 @@
 """One simulation of the reproduction: which workload, cluster and policy; and the figures that it comes to."""
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 
@@ -17,6 +15,7 @@ from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, gen
 from eunomia_testbed.generators.themis_facts import themis_speeds
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
@@ -61,8 +60,7 @@ class Cell:
     @property
     def key(self) -> str:
         """A name that no other cell has."""
-        text = json.dumps([VERSION, dataclasses.asdict(self)], sort_keys=True)
-        return f"{self.policy}-{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return cell_key(self, VERSION, self.policy, self.seed)
 
 
 @value
@@ -96,11 +94,6 @@ class Figures:
     def gpu_hours(self) -> float:
         """GPU time of all apps."""
         return sum(self.gpu_seconds) / 3600.0
-
-    @classmethod
-    def of_json(cls, made: Mapping[str, object]) -> "Figures":
-        """Read what ``dataclasses.asdict`` gave."""
-        return cls(**{name: tuple(item) if isinstance(item, list) else item for name, item in made.items()})  # type: ignore[arg-type]
 
 
 # --- clusters -------------------------------------------------------------------------------------------------------

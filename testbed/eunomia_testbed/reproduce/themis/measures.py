@@ -1,4 +1,4 @@
-"""The claims of Themis (NSDI'20) that are measured again: Figures 9 to 19, Table 5, and two sentences beside them."""
+"""The measures of Themis' claims: Figures 9 to 19, Table 5, and two sentences beside them."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -6,8 +6,8 @@ from statistics import fmean
 
 import numpy as np
 
-from eunomia_testbed.reproduce.cells import BASELINES, POLICIES, Figures
-from eunomia_testbed.reproduce.grid import (
+from eunomia_testbed.reproduce.themis.cells import BASELINES, POLICIES, Figures
+from eunomia_testbed.reproduce.themis.grid import (
     CONTENTIONS,
     ERRORS,
     KNOBS,
@@ -15,115 +15,11 @@ from eunomia_testbed.reproduce.grid import (
     LIES,
     NETWORK_PARTS,
     NETWORK_POLICIES,
-    Runs,
+    ThemisRuns,
 )
-from eunomia_testbed.reproduce.table3 import table3
-from eunomia_testbed.reproduce.verdicts import Claim, Measured, Verdict, all_of, judged
+from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict, all_of, judged
 
-NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
 Number = Callable[[Figures], float]
-
-
-def claims() -> tuple[Claim[Runs], ...]:
-    """All, in the paper's order."""
-    return (
-        Claim(figure="Table 3", text="ρ with 4, 8, 16 GPUs", printed="1, 0.5, 0.34", measure=lambda runs: table3()),
-        *(
-            Claim(
-                figure=f"Fig {figure}",
-                text=f"worst ρ over Themis', workload {workload}: best and worst baseline",
-                printed="2.2, 3.25",
-                measure=_worst_rho(workload),
-            )
-            for figure, workload in ((9, "1"), (10, "2"))
-        ),
-        Claim(
-            figure="Fig 11",
-            text="GPU time on workload 1: all schemes alike",
-            printed="alike",
-            measure=_gpu_time_alike,
-        ),
-        Claim(
-            figure="Fig 12",
-            text="GPU time on workload 2 over Themis': Gandiva, SLAQ",
-            printed="1.048, 3.5",
-            measure=_gpu_time_over_themis,
-        ),
-        Claim(
-            figure="Table 5",
-            text="ρ of a long and of a short app: Themis, Tiresias",
-            printed="1 and 1.2, 0.9 and 1.9",
-            measure=_long_and_short,
-        ),
-        Claim(
-            figure="Fig 13",
-            text="placement score: workload 1 near 1 for all; workload 2 best for Themis",
-            printed="best",
-            measure=_placement,
-        ),
-        Claim(
-            figure="Fig 14",
-            text="contention x1, x2, x4: only Themis keeps worst ρ near 1, SRSF is next",
-            printed="only Themis",
-            measure=_contention,
-        ),
-        Claim(
-            figure="Fig 15",
-            text="worst ρ over Themis' with network-intensive apps only: best and worst baseline",
-            printed="1.24, 1.77",
-            measure=_all_network,
-        ),
-        Claim(
-            figure="Fig 15",
-            text="Themis' worst ρ is the least for every part of network-intensive apps",
-            printed="6 of 6",
-            measure=_every_network_part,
-        ),
-        Claim(
-            figure="Fig 16",
-            text="GPU time over Themis' with network-intensive apps only: Gandiva",
-            printed="1.081",
-            measure=_network_gpu_time,
-        ),
-        Claim(
-            figure="Fig 16",
-            text="GPU time with compute-intensive apps only: all schemes alike",
-            printed="alike",
-            measure=_compute_gpu_time,
-        ),
-        Claim(
-            figure="Fig 17",
-            text="worst ρ with reports off by up to 20 %, against true ones",
-            printed="+10.76 %",
-            measure=_errors,
-        ),
-        Claim(
-            figure="Fig 18",
-            text="an app that overstates what distance costs it gains nothing",
-            printed="no gain; a loss beyond 34 %",
-            measure=_lies,
-        ),
-        Claim(
-            figure="Fig 19a",
-            text="f = 0.8 is fairer than f = 0; f = 1 is worse again by",
-            printed="1.5",
-            measure=_knob,
-        ),
-        Claim(
-            figure="Fig 19a",
-            text="shorter leases are fairer: worst ρ rises from 5 to 20 min",
-            printed="rises",
-            measure=_lease_rho,
-        ),
-        Claim(figure="Fig 19b", text="GPU time rises with f", printed="rises", measure=_knob_gpu_time),
-        Claim(figure="Fig 19b", text="GPU time falls with longer leases", printed="falls", measure=_lease_gpu_time),
-        Claim(
-            figure="§6.2.3",
-            text="the arbiter's time for an auction, ms (mean here)",
-            printed="354 (median)",
-            measure=_auction_time,
-        ),
-    )
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------
@@ -173,8 +69,10 @@ _WHY_NOT = {
 # --- Figures 9 to 14 and Table 5 ------------------------------------------------------------------------------------
 
 
-def _worst_rho(workload: str) -> Callable[[Runs], Measured]:
-    def measure(runs: Runs) -> Measured:
+def worst_rho(workload: str) -> Callable[[ThemisRuns], Measured]:
+    """Figures 9 and 10: the worst ρ of every baseline over Themis'."""
+
+    def measure(runs: ThemisRuns) -> Measured:
         by = runs.by_policy(lambda policy, seed: runs.grid.testbed(workload, policy, seed), POLICIES)
         if not by["themis"]:
             return NOT_RUN
@@ -199,7 +97,8 @@ def _worst_rho(workload: str) -> Callable[[Runs], Measured]:
     return measure
 
 
-def _gpu_time_alike(runs: Runs) -> Measured:
+def gpu_time_alike(runs: ThemisRuns) -> Measured:
+    """Figure 11: GPU time of all schemes on workload 1."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("1", policy, seed), POLICIES)
     if not by["themis"]:
         return NOT_RUN
@@ -216,7 +115,8 @@ def _alike(by: dict[str, list[Figures]]) -> Measured:
     return Measured(text=f"within {100 * (spread - 1):.0f} %", verdict=verdict, reason=reason, values=(spread,))
 
 
-def _gpu_time_over_themis(runs: Runs) -> Measured:
+def gpu_time_over_themis(runs: ThemisRuns) -> Measured:
+    """Figure 12: GPU time on workload 2 over Themis'."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
     if not by["themis"]:
         return NOT_RUN
@@ -229,7 +129,7 @@ def _gpu_time_over_themis(runs: Runs) -> Measured:
     return Measured(text=f"{gandiva:.3f}, {slaq:.2f}", verdict=verdict, reason=reason, values=(gandiva, slaq))
 
 
-def _long_and_short(runs: Runs) -> Measured:
+def long_and_short(runs: ThemisRuns) -> Measured:
     """The app with most work and that with least of those whose jobs have 4 and 2 GPUs or nearest to it."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), ("themis", "tiresias"))
     if not by["themis"]:
@@ -259,7 +159,8 @@ def _extremes(one: Figures) -> tuple[float, float]:
     return float(np.nanmean(rho[order[-third:]])), float(np.nanmean(rho[order[:third]]))
 
 
-def _placement(runs: Runs) -> Measured:
+def placement(runs: ThemisRuns) -> Measured:
+    """Figure 13: placement scores on both workloads."""
     scores: dict[str, dict[str, float]] = {}
     for workload in ("1", "2"):
 
@@ -288,7 +189,8 @@ def _score(one: Figures) -> float:
     return float((score[known] * weight[known]).sum() / max(weight[known].sum(), 1e-9))
 
 
-def _contention(runs: Runs) -> Measured:
+def contention(runs: ThemisRuns) -> Measured:
+    """Figure 14: worst ρ on clusters of fewer and fewer GPUs."""
     worst: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     for shrink in CONTENTIONS:
         by = runs.by_policy(lambda policy, seed, shrink=shrink: runs.grid.testbed("1", policy, seed, shrink), POLICIES)  # type: ignore[misc]
@@ -310,11 +212,12 @@ def _contention(runs: Runs) -> Measured:
 # --- Figures 15 to 19 -----------------------------------------------------------------------------------------------
 
 
-def _network(runs: Runs, part: float) -> dict[str, list[Figures]]:
+def _network(runs: ThemisRuns, part: float) -> dict[str, list[Figures]]:
     return runs.by_policy(lambda policy, seed: runs.grid.network(part, policy, seed), NETWORK_POLICIES)
 
 
-def _all_network(runs: Runs) -> Measured:
+def all_network(runs: ThemisRuns) -> Measured:
+    """Figure 15: worst ρ over Themis' where every app is network-intensive."""
     by = _network(runs, 1.0)
     if not by["themis"]:
         return NOT_RUN
@@ -330,7 +233,8 @@ def _all_network(runs: Runs) -> Measured:
     return Measured(text=f"{low:.2f}, {high:.2f}", verdict=verdict, reason=reason, values=(low, high))
 
 
-def _every_network_part(runs: Runs) -> Measured:
+def every_network_part(runs: ThemisRuns) -> Measured:
+    """Figure 15: whether Themis' worst ρ is the least, for each part of network-intensive apps."""
     first, themis = [], []
     for part in NETWORK_PARTS:
         by = _network(runs, part)
@@ -345,7 +249,8 @@ def _every_network_part(runs: Runs) -> Measured:
     return Measured(text=f"{count} of {len(first)}", verdict=verdict, reason=reason, values=tuple(themis))
 
 
-def _network_gpu_time(runs: Runs) -> Measured:
+def network_gpu_time(runs: ThemisRuns) -> Measured:
+    """Figure 16: GPU time over Themis' where every app is network-intensive."""
     by = _network(runs, 1.0)
     if not by["themis"]:
         return NOT_RUN
@@ -356,12 +261,14 @@ def _network_gpu_time(runs: Runs) -> Measured:
     return Measured(text=f"{gandiva:.3f}", verdict=verdict, reason=reason, values=(gandiva,))
 
 
-def _compute_gpu_time(runs: Runs) -> Measured:
+def compute_gpu_time(runs: ThemisRuns) -> Measured:
+    """Figure 16: GPU time of all schemes where no app is network-intensive."""
     by = _network(runs, 0.0)
     return _alike(by) if by["themis"] else NOT_RUN
 
 
-def _errors(runs: Runs) -> Measured:
+def errors(runs: ThemisRuns) -> Measured:
+    """Figure 17: the rise of Themis' worst ρ with errors of reports."""
     worst = {}
     for error in ERRORS:
         found = runs.of(lambda seed, error=error: runs.grid.error(error, seed))  # type: ignore[misc]
@@ -376,7 +283,8 @@ def _errors(runs: Runs) -> Measured:
     return Measured(text=f"{100 * change:+.1f} %", verdict=verdict, reason=reason, values=(change,))
 
 
-def _lies(runs: Runs) -> Measured:
+def lies(runs: ThemisRuns) -> Measured:
+    """Figure 18: the gain of an app that overstates what distance costs it."""
     own, others = {}, {}
     for lie in LIES:
         found = runs.of(lambda seed, lie=lie: runs.grid.lie(lie, seed))  # type: ignore[misc]
@@ -394,17 +302,18 @@ def _lies(runs: Runs) -> Measured:
     return Measured(text=f"gains {100 * gain:+.1f} %", verdict=verdict, reason=reason, values=(gain, loss))
 
 
-def _of_knobs(runs: Runs, number: Number) -> dict[float, float]:
+def _of_knobs(runs: ThemisRuns, number: Number) -> dict[float, float]:
     found = {knob: runs.of(lambda seed, knob=knob: runs.grid.knob(knob, 600.0, seed)) for knob in KNOBS}  # type: ignore[misc]
     return {knob: _mean(one, number) for knob, one in found.items() if one}
 
 
-def _of_leases(runs: Runs, number: Number) -> dict[float, float]:
+def _of_leases(runs: ThemisRuns, number: Number) -> dict[float, float]:
     found = {lease: runs.of(lambda seed, lease=lease: runs.grid.knob(0.8, lease, seed)) for lease in LEASES}  # type: ignore[misc]
     return {lease: _mean(one, number) for lease, one in found.items() if one}
 
 
-def _knob(runs: Runs) -> Measured:
+def knob(runs: ThemisRuns) -> Measured:
+    """Figure 19a: worst ρ by f."""
     worst = _of_knobs(runs, _worst)
     if len(worst) < len(KNOBS):
         return NOT_RUN
@@ -414,19 +323,22 @@ def _knob(runs: Runs) -> Measured:
     return Measured(text=f"{again:.2f}", verdict=verdict, reason=reason, values=tuple(worst.values()))
 
 
-def _lease_rho(runs: Runs) -> Measured:
+def lease_rho(runs: ThemisRuns) -> Measured:
+    """Figure 19a: worst ρ by the length of leases."""
     worst = _of_leases(runs, _worst)
     if len(worst) < len(LEASES):
         return NOT_RUN
     return _trend(worst, rises=True, what="worst ρ", unit="min", scale=60.0)
 
 
-def _knob_gpu_time(runs: Runs) -> Measured:
+def knob_gpu_time(runs: ThemisRuns) -> Measured:
+    """Figure 19b: GPU time by f."""
     hours = _of_knobs(runs, _hours)
     return _trend(hours, rises=True, what="GPU hours", unit="") if len(hours) == len(KNOBS) else NOT_RUN
 
 
-def _lease_gpu_time(runs: Runs) -> Measured:
+def lease_gpu_time(runs: ThemisRuns) -> Measured:
+    """Figure 19b: GPU time by the length of leases."""
     hours = _of_leases(runs, _hours)
     if len(hours) < len(LEASES):
         return NOT_RUN
@@ -446,7 +358,8 @@ def _trend(numbers: dict[float, float], *, rises: bool, what: str, unit: str, sc
     return Measured(text=f"{100 * change:+.1f} %", verdict=verdict, reason=reason, values=tuple(found))
 
 
-def _auction_time(runs: Runs) -> Measured:
+def auction_time(runs: ThemisRuns) -> Measured:
+    """§6.2.3: mean CPU time of a round under Themis, in ms."""
     found = [
         one
         for workload in ("1", "2")

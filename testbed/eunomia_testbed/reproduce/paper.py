@@ -1,0 +1,144 @@
+"""The interface of a paper: what the folder of a paper defines as ``PAPER`` in its module ``paper``.
+
+A paper has a *grid* (a frozen dataclass with the seeds, the sizes, and all that is fixed before the first run),
+*claims* (what the paper says, the cells behind it, and how these are measured), *cells* (one simulation each, its
+settings as fields) and *figures* (what a cell came to). Cells and figures are dataclasses of plain values, since they
+travel between processes and are kept as JSON.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from eunomia.model.shapes import builds, value
+from eunomia_testbed.reproduce.verdicts import Measured
+
+
+class PaperCell(Protocol):
+    """One simulation of a paper."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has, such as of ``cell_key``; its file is called so."""
+        ...
+
+
+class PaperFigures(Protocol):
+    """What a cell came to."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of the simulation."""
+        ...
+
+
+class PaperGrid(Protocol):
+    """What is run: the fields are what ``--set`` changes."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Every cell is run with each."""
+        ...
+
+
+G = TypeVar("G", bound=PaperGrid)
+C = TypeVar("C", bound=PaperCell)
+F = TypeVar("F", bound=PaperFigures)
+
+
+@builds
+class Runs(Generic[G, C, F]):
+    """What has been run of a grid."""
+
+    grid: G
+    done: Mapping[str, F]
+    """By key of the cell."""
+
+    def of(self, make: Callable[[int], C]) -> list[F]:
+        """The figures of a cell for each seed that has been run."""
+        keys = [make(seed).key for seed in self.grid.seeds]
+        return [self.done[key] for key in keys if key in self.done]
+
+    def by_policy(self, make: Callable[[str, int], C], policies: Iterable[str]) -> dict[str, list[F]]:
+        """The same for each policy; only seeds that all of them have run."""
+        policies = list(policies)
+        keys = {policy: [make(policy, seed).key for seed in self.grid.seeds] for policy in policies}
+        whole = [at for at in range(len(self.grid.seeds)) if all(keys[policy][at] in self.done for policy in policies)]
+        return {policy: [self.done[keys[policy][at]] for at in whole] for policy in policies}
+
+
+@builds
+class Claim(Generic[G, C, F]):
+    """A sentence of a paper that can be measured."""
+
+    figure: str
+    """Where it stands, and its name for ``--only``: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
+    text: str
+    """What is claimed, in a few words."""
+    printed: str
+    """The paper's number or word."""
+    measure: Callable[[Runs[G, C, F]], Measured]
+    """``NOT_RUN`` where its cells are missing."""
+    cells: Callable[[int], Iterable[C]]
+    """The cells behind it, with a seed; none for a claim that ``measure`` computes by itself."""
+
+
+Row = tuple[Claim[Any, Any, Any], Measured]
+
+
+@value
+class Picture:
+    """Horizontal bars on the page: a number by name."""
+
+    title: str
+    bars: Mapping[str, float]
+
+
+def no_pictures(runs: object) -> Sequence[Picture]:
+    """A page without bars."""
+    return ()
+
+
+@builds
+class Paper(Generic[G, C, F]):
+    """A paper whose claims are measured again."""
+
+    title: str
+    """With venue and year, such as ``Themis (NSDI 2020)``."""
+    grid: type[G]
+    """Its fields have defaults; ``seeds`` is one of them, and ``--apps`` sets those that end in ``apps``."""
+    figures: type[F]
+    claims: Callable[[G], Sequence[Claim[G, C, F]]]
+    """All, in the paper's order."""
+    run: Callable[[C], F]
+    """Simulates a cell; a function of a module, since worker processes import it."""
+    fixed: Callable[[G], Sequence[str]]
+    """What is decided before the first run, a sentence each: clusters, sizes, leases, what the paper leaves open."""
+    said: Callable[[C, F], str]
+    """What is shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
+    pictures: Callable[[Runs[G, C, F]], Sequence[Picture]] = no_pictures
+
+
+def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:
+    """The cells behind claims, each once, seed by seed: a run that is cut short has whole seeds."""
+    return tuple(dict.fromkeys(cell for seed in seeds for claim in claims for cell in claim.cells(seed)))
+
+
+def cell_key(cell: Any, version: int, *names: object) -> str:
+    """A key from the names and a hash of all fields.
+
+    Args:
+        cell: a dataclass.
+        version: raised when figures of earlier versions must not be used again.
+        names: at the beginning, such as the policy and the seed.
+    """
+    text = json.dumps([version, dataclasses.asdict(cell)], sort_keys=True)
+    return "-".join([*map(str, names), hashlib.sha256(text.encode()).hexdigest()[:12]])

@@ -1,0 +1,52 @@
+"""Finds papers by name: folders of this package, and entry points of installed packages."""
+
+import importlib
+import importlib.metadata
+import os
+import pkgutil
+from typing import Any, Final
+
+from eunomia.errors import InputError
+from eunomia.words import did_you_mean, shown
+from eunomia_testbed import reproduce
+from eunomia_testbed.reproduce.paper import Paper
+
+GROUP: Final = "eunomia.papers"
+"""Entry points of installed packages: the paper's name, and ``module:PAPER``."""
+
+
+def paper_names() -> list[str]:
+    """Names of all papers, sorted."""
+    return sorted({*_own(), *_installed()})
+
+
+def find_paper(name: str) -> Paper[Any, Any, Any]:
+    """The paper of a name.
+
+    Raises:
+        InputError: no paper has that name.
+    """
+    known = paper_names()
+    if name not in known:
+        rule = f"paper must be one of: {', '.join(known)}"
+        raise InputError(rule, value=f"{shown(name)}{did_you_mean(name, known)}")
+    if name in _own():
+        module = importlib.import_module(f"{reproduce.__name__}.{name}.paper")
+        return _checked(name, module.PAPER)
+    return _checked(name, _installed()[name].load())
+
+
+def _checked(name: str, found: object) -> Paper[Any, Any, Any]:
+    if not isinstance(found, Paper):
+        raise InputError("a paper must be a Paper", value=f"a {type(found).__name__}", place=name)
+    return found
+
+
+def _own() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(reproduce.__path__) if module.ispkg]
+
+
+def _installed() -> dict[str, importlib.metadata.EntryPoint]:
+    if os.environ.get("EUNOMIA_NO_PLUGINS", "") not in ("", "0"):
+        return {}
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}

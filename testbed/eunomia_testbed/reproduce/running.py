@@ -1,0 +1,118 @@
+"""Runs the cells of a paper, and keeps their figures: a run that was stopped goes on."""
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic
+
+from eunomia.errors import InputError
+from eunomia_testbed.reproduce.paper import C, F, Paper
+
+
+class Store(Generic[C, F]):
+    """A folder with a file a cell.
+
+    Args:
+        folder: made where it is not there.
+        kind: the dataclass of figures.
+    """
+
+    def __init__(self, folder: Path, kind: type[F]) -> None:
+        self.folder = folder / "cells"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._kind = kind
+
+    def load(self, cells: Iterable[C]) -> dict[str, F]:
+        """The cells that are there, by key.
+
+        Raises:
+            InputError: a file that is not what was written.
+        """
+        found = {}
+        for cell in cells:
+            path = self.folder / f"{cell.key}.json"
+            if path.exists():
+                found[cell.key] = self._read(path)
+        return found
+
+    def save(self, cell: C, figures: F) -> None:
+        """Keep a cell; a file is there whole or not at all."""
+        path = self.folder / f"{cell.key}.json"
+        made = {"cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(made) + "\n")
+        part.replace(path)
+
+    def _read(self, path: Path) -> F:
+        try:
+            made: Mapping[str, Any] = json.loads(path.read_text())["figures"]
+            return self._kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in made.items()})
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                "a cell's file must be whole; remove it to run it again", value=str(error), place=str(path)
+            ) from error
+
+
+def run_cells(
+    paper: Paper[Any, C, F],
+    cells: Sequence[C],
+    store: Store[C, F],
+    *,
+    processes: int,
+    seconds: float,
+    done_one: Callable[[C, F, int, int], None],
+) -> dict[str, F]:
+    """Run what is not there yet, in processes of their own; returns the figures of all cells that are done.
+
+    Args:
+        paper: whose cells these are.
+        cells: what to run.
+        store: where figures are kept.
+        processes: how many at a time; 1: in this one.
+        seconds: after which no further cell is begun.
+        done_one: called with each cell that is done, its figures, and how many of how many are.
+
+    Raises:
+        EunomiaError: what a cell raised; those that were done stay.
+    """
+    done = store.load(cells)
+    left = [cell for cell in cells if cell.key not in done]
+    for cell, figures in _each(paper, left, processes, time.monotonic() + seconds):
+        store.save(cell, figures)
+        done[cell.key] = figures
+        done_one(cell, figures, len(done), len(cells))
+    return done
+
+
+def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: float) -> Iterator[tuple[C, F]]:
+    """Cells with their figures, as they are done; in order of the grid where one process runs them."""
+    if processes <= 1:
+        for cell in cells:
+            if time.monotonic() >= until:
+                return
+            yield cell, paper.run(cell)
+        return
+    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+    from multiprocessing import get_context
+
+    waiting = iter(cells)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[F], C] = {}
+        while True:
+            while len(running) < processes and time.monotonic() < until:
+                following = next(waiting, None)
+                if following is None:
+                    break
+                running[pool.submit(paper.run, following)] = following
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
+def processes_here() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))

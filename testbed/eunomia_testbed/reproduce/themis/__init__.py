@@ -1,0 +1,1 @@
+"""Themis (NSDI 2020): Figures 9 to 19, Tables 3 and 5, and the time of an auction."""

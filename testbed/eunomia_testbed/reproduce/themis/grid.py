@@ -1,0 +1,57 @@
+"""The cells that ``reproduce themis`` runs, by figure."""
+
+import dataclasses
+
+from eunomia.model.shapes import value
+from eunomia_testbed.reproduce.paper import Claim, Runs
+from eunomia_testbed.reproduce.themis.cells import Cell, Figures
+
+CONTENTIONS = (1, 2, 4)
+NETWORK_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+NETWORK_POLICIES = ("themis", "gandiva", "tiresias")
+"""Of Figures 15 and 16: beside Themis the ideals of efficiency and of fairness."""
+ERRORS = (0.0, 0.1, 0.2)
+LIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+KNOBS = (0.0, 0.4, 0.8, 1.0)
+LEASES = (300.0, 600.0, 1200.0)
+
+
+@value
+class Grid:
+    """What is run: fixed before anything is, and printed."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    testbed_apps: int = 20
+    """Apps on the testbed cluster; the paper's snapshot has 85."""
+    simulator_apps: int = 20
+    """Apps on the simulator's cluster."""
+
+    # --- by figure --------------------------------------------------------------------------------------------------
+
+    def testbed(self, workload: str, policy: str, seed: int, shrink: int = 1) -> Cell:
+        """Figures 9 to 14 and Table 5."""
+        return Cell(policy=policy, seed=seed, workload=workload, shrink=shrink, apps=self.testbed_apps)
+
+    def network(self, part: float, policy: str, seed: int) -> Cell:
+        """Figures 15 and 16."""
+        return dataclasses.replace(self._simulated(policy, seed), network_intensive=part)
+
+    def error(self, error: float, seed: int) -> Cell:
+        """Figure 17."""
+        return dataclasses.replace(self._simulated("themis", seed), error=error)
+
+    def lie(self, lie: float, seed: int) -> Cell:
+        """Figure 18."""
+        return Cell(policy="themis", seed=seed, workload="identical", cluster="lying", apps=8, error=0.0, lie=lie)
+
+    def knob(self, fairness_knob: float, lease_seconds: float, seed: int) -> Cell:
+        """Figure 19."""
+        made = self._simulated("themis", seed)
+        return dataclasses.replace(made, fairness_knob=fairness_knob, lease_seconds=lease_seconds)
+
+    def _simulated(self, policy: str, seed: int) -> Cell:
+        return Cell(policy=policy, seed=seed, workload="2", cluster="simulator", apps=self.simulator_apps)
+
+
+ThemisRuns = Runs[Grid, Cell, Figures]
+ThemisClaim = Claim[Grid, Cell, Figures]
