@@ -305,7 +305,8 @@ def test_a_paper_of_another_package_is_run_like_those_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = tmp_path / "short_paper.py"
-    package.write_text(SHORT_PAPER)
+    guide = (Path(__file__).parents[2] / "docs/how-to/add-a-paper.md").read_text()
+    package.write_text(guide.partition("```python\n")[2].partition("```")[0])
     made = tmp_path / "short_paper-1.dist-info"
     made.mkdir()
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: short-paper\nVersion: 1\n")
@@ -313,77 +314,15 @@ def test_a_paper_of_another_package_is_run_like_those_here(
     monkeypatch.syspath_prepend(tmp_path)
     assert paper_names() == ["short", "themis"]
     out = tmp_path / "run"
-    flags = ["--seeds", "0-1", "--set", "jobs=3", "-j", "1", "--out", str(out), "--no-progress"]
+    flags = ["--seeds", "0-1", "--set", "jobs=5", "-j", "1", "--out", str(out), "--no-progress"]
     assert run(["reproduce", "short", *flags]) == 0
     told = capsys.readouterr().out
-    assert "Fig 1     FIFO ends" in told and "1 of 1 claims hold" in told and "2 of 2 simulations done" in told
+    assert "Fig 1     SRTF halves the mean JCT" in told and "of 1 claims hold" in told
+    assert "4 of 4 simulations done" in told
     assert run(["reproduce", "short", "--apps", "4", *flags]) == 2
     assert "--apps must stand with a paper that has apps" in capsys.readouterr().err
     monkeypatch.setenv("EUNOMIA_NO_PLUGINS", "1")
     assert paper_names() == ["themis"]
-
-
-SHORT_PAPER = """
-from eunomia.model.cluster import Cluster
-from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
-from eunomia_testbed.generators import generate_workload
-from eunomia_testbed.reproduce.paper import Claim, Paper, cell_key
-from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
-from eunomia_testbed.simulator import simulate_one
-
-
-@value
-class ShortGrid:
-    seeds: tuple[int, ...] = (0,)
-    jobs: int = 8
-
-
-@value
-class ShortCell:
-    seed: int
-    jobs: int
-
-    @property
-    def key(self):
-        return cell_key(self, 1, "fifo", self.seed)
-
-
-@value
-class ShortFigures:
-    finished: int
-    jobs: int
-    cpu_seconds: float = 0.0
-
-
-def run_one(cell):
-    workload = generate_workload("gavel", {"jobs": cell.jobs}, cell.seed)
-    done = simulate_one(workload, Cluster.parse("2x8 V100"), Profile.load("fifo"), seed=cell.seed)
-    return ShortFigures(finished=int((done.app_finish_seconds > 0).sum()), jobs=cell.jobs)
-
-
-def claims(grid):
-    def ends(runs):
-        found = runs.of(lambda seed: ShortCell(seed=seed, jobs=grid.jobs))
-        if not found:
-            return NOT_RUN
-        holds = all(one.finished == one.jobs for one in found)
-        return Measured(text="all", verdict=Verdict.HOLDS if holds else Verdict.FAILS, reason="every job ends")
-
-    cells = lambda seed: [ShortCell(seed=seed, jobs=grid.jobs)]
-    return [Claim(figure="Fig 1", text="FIFO ends", printed="all", measure=ends, cells=cells)]
-
-
-PAPER = Paper(
-    title="A short paper",
-    grid=ShortGrid,
-    figures=ShortFigures,
-    claims=claims,
-    run=run_one,
-    fixed=lambda grid: [f"{grid.jobs} jobs"],
-    said=lambda cell, figures: f"seed {cell.seed}: {figures.finished} jobs",
-)
-"""
 
 
 def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ from eunomia import (
 )
 from eunomia.errors import InputError
 from eunomia.platform.registry import Found, Registry
-from eunomia_testbed.reproduce.table3 import bid_table, example
+from eunomia_testbed.reproduce.themis.table3 import bid_table, example
 from eunomia_testbed.simulator import (
     Costs,
     Reports,
