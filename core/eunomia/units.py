@@ -95,6 +95,19 @@ class Unit(Named):
     USER = "user"
 
 
+class SizeUnit(Named):
+    """The quantity that values by size are, so that an allocation does not read loss as time; higher is better."""
+
+    SECONDS_LEFT = "seconds left"
+    """Negative: -100 means that the job takes another 100 s at that size."""
+    PROGRESS_RATE = "progress a second"
+    """The part of the job's whole work done in a second at that size."""
+    LOSS_REDUCTION = "reductions of loss"
+    """By how much the job's normalized loss, from 1 to 0, falls in a time that the valuation chooses."""
+    UTILITY = "utilities"
+    """Numbers of the valuation's own; only the values of one answer can be compared."""
+
+
 class Scope(Named):
     """The GPUs that an offer may contain."""
 

@@ -13,6 +13,7 @@ import pytest
 
 from eunomia import (
     Allocation,
+    BySize,
     Claims,
     Contract,
     Feature,
@@ -24,6 +25,7 @@ from eunomia import (
     Promise,
     Reason,
     Scores,
+    SizeUnit,
     Snapshot,
     Stage,
     Unit,
@@ -35,6 +37,7 @@ from eunomia.contract.allocations import Grants, Pins
 from eunomia.contract.pools import available
 from eunomia.contract.verdicts import Verdicts
 from eunomia.testing.conformance import PolicyConformance
+from eunomia_plugins.allocations.marginal_gain import MarginalGain
 
 
 class Greedy:
@@ -373,6 +376,37 @@ class Boasts:
         )
 
 
+class Mislabels(Boasts):
+    """Declares values in seconds, and gives reductions of loss."""
+
+    name = "mislabels"
+    contracts: ClassVar[Any] = {
+        Stage.VALUATION: Contract(gives=frozenset({Feature.BY_SIZE}), units=frozenset({SizeUnit.SECONDS_LEFT}))
+    }
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+        jobs = offer.candidates
+        form = BySize(
+            claim=np.arange(jobs.size, dtype=np.int32),
+            gpus=snapshot.jobs.least[jobs].astype(np.int64),
+            value=np.ones(jobs.size),
+            unit=SizeUnit.LOSS_REDUCTION,
+        )
+        return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(form,))
+
+
+class ReadsTime(MarginalGain):
+    """Reads values by size as seconds, and declares that it reads any."""
+
+    name = "reads_time"
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        valuations.by_size(SizeUnit.SECONDS_LEFT)
+        return super().eunomia_allocation(snapshot, menus, offer, valuations)
+
+
 class Relative(Boasts):
     """Promises separable values, and gives parts of everybody's sum."""
 
@@ -563,6 +597,7 @@ class Drowns(Sleeps):
     most = 5000
 
 
+MARGINAL: dict[str, object] = {"elasticity": "range", "allocation": "marginal_gain"}
 OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (ByValue, "it_hashes_by_identity", "equal to itself alone", {}),
     (Misspelled, "its_hooks_are_those_that_are_called", 'eunomia_alocation"; did you mean', {}),
@@ -594,6 +629,8 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Nameless, "memos_are_read_back_from_bytes", "memo_types", {}),
     (ManySizes, "it_gives_what_it_declares", "it gives MANY_SIZES undeclared", {}),
     (Boasts, "it_gives_what_it_declares", "it declares BY_TYPE and never gives it", {}),
+    (Mislabels, "it_gives_what_it_declares", "it gives LOSS_REDUCTION", MARGINAL),
+    (ReadsTime, "it_needs_what_it_asks_for", "it reads SECONDS_LEFT", {"elasticity": "range", "valuation": "optimus"}),
     (PinsSecretly, "it_gives_what_it_declares", "it gives PINNED undeclared", {}),
     (ReadsScores, "it_needs_what_it_asks_for", "SCORES is read and not declared", {}),
     (Misplaced, "promises_are_of_their_stages", "WORK_CONSERVING", {}),

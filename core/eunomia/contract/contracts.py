@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from eunomia.model.shapes import value
-from eunomia.units import ZERO, Cause, Seconds, Stage
+from eunomia.units import ZERO, Cause, Seconds, SizeUnit, Stage
 
 
 class Feature(Enum):
@@ -17,6 +17,10 @@ class Feature(Enum):
     BY_SIZE = "values by size"
     BY_BUNDLE = "values of bundles"
     OVER_TIME = "utility over a window"
+    CPU_POINTS = "rates by CPUs and memory"
+    REGIMES = "coming regimes of jobs"
+    PROBES = "sizes to be measured"
+    RETUNES = "retunes of running jobs"
     TIME_SHARES = "shares of time by GPU type"
     DEVICE_SHARES = "shares of devices by GPU type"
     GRANTS = "whole GPUs"
@@ -50,6 +54,9 @@ class Contract:
     needs: frozenset[Feature] = frozenset()
     gives: frozenset[Feature] = frozenset()
     promises: frozenset[Promise] = frozenset()
+    units: frozenset[SizeUnit] = frozenset()
+    """With ``BY_SIZE``: the units of the values that a valuation gives, or that an allocation can read. Empty: a
+    valuation gives utilities; an allocation reads any unit, since it only compares the values of one answer."""
 
 
 Contracts = Mapping[Stage, Contract]

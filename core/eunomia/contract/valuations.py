@@ -12,7 +12,7 @@ from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import Later, builds, lazy
-from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, Unit
+from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, SizeUnit, Unit
 
 
 @runtime_checkable
@@ -128,6 +128,8 @@ class BySize:
     claim: Rows
     gpus: Ints
     value: Reals
+    unit: SizeUnit = SizeUnit.UTILITY
+    """What the values are."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None: values by size give no order."""
@@ -213,6 +215,19 @@ class Valuations:
                 return derived
         given = ", ".join(type(form).__name__ for form in self.forms) or "none"
         raise EunomiaError(f"a valuation must come in the form {kind.__name__}", value=given)
+
+    def by_size(self, *units: SizeUnit) -> BySize:
+        """Return the values by size in one of these units; no unit named: in any.
+
+        Raises:
+            EunomiaError: the valuation gives no values by size in such a unit.
+        """
+        given = [self.form(BySize), *(form for form in self.forms if isinstance(form, BySize))]
+        for form in given:
+            if not units or form.unit in units:
+                return form
+        wanted = " or ".join(unit.value for unit in units)
+        raise EunomiaError(f"values by size must be {wanted}", value=" and ".join({form.unit.value for form in given}))
 
 
 lazy(Valuations, "wake_at", "holds")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from eunomia.contract.contracts import Contract
+from eunomia.contract.contracts import Contract, Feature
 from eunomia.errors import PluginError
 from eunomia.hookspecs import API, STAGE_HOOKS, Hooks
 from eunomia.units import Stage
@@ -80,6 +80,9 @@ def check_contracts(plugin: Any) -> None:
             raise PluginError("contracts must map stages to contracts", value=f"{stage!r}: {contract!r}")
         if f"eunomia_{stage.value}" not in hooks:
             raise PluginError("contracts must be of stages that the plugin answers", value=stage.value)
+        if contract.units and Feature.BY_SIZE not in contract.needs | contract.gives:
+            value = ", ".join(sorted(unit.name for unit in contract.units))
+            raise PluginError(f"contract of {stage.value} must need or give BY_SIZE to name units", value=value)
 
 
 def hooks_of(kind: type[Any]) -> dict[str, Callable[..., Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.contract.contracts import CLUSTER_FEATURES, NO_CONTRACT, Contract, Feature, Promise
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
-from eunomia.units import Stage
+from eunomia.units import SizeUnit, Stage
 from eunomia.words import list_of
 
 
@@ -29,6 +29,9 @@ Others = Callable[[Stage, Callable[[Contract], bool]], Iterable[str]]
 _GIVERS: Mapping[Feature, Stage] = {
     Feature.MANY_SIZES: Stage.ELASTICITY,
     Feature.RATES: Stage.ELASTICITY,
+    Feature.CPU_POINTS: Stage.ELASTICITY,
+    Feature.REGIMES: Stage.ELASTICITY,
+    Feature.PROBES: Stage.ELASTICITY,
     Feature.SCORES: Stage.VALUATION,
     Feature.BY_TYPE: Stage.VALUATION,
     Feature.BY_SIZE: Stage.VALUATION,
@@ -37,6 +40,7 @@ _GIVERS: Mapping[Feature, Stage] = {
     Feature.TIME_SHARES: Stage.ALLOCATION,
     Feature.DEVICE_SHARES: Stage.ALLOCATION,
     Feature.PINNED: Stage.ALLOCATION,
+    Feature.RETUNES: Stage.PLACEMENT,
 }
 _FORMS = frozenset(feature for feature, stage in _GIVERS.items() if stage is Stage.VALUATION)
 _WORDS: Mapping[Feature, str] = {Feature.MANY_SIZES: "rates at many sizes"}
@@ -58,11 +62,12 @@ def check_walk(
         bids_place: of the key that turns bidding on.
     """
     errors: list[InputError] = []
-    given: dict[Feature, Step] = {}
+    given: dict[Feature, Step] = dict.fromkeys(steps[-1].contract.gives & {Feature.RETUNES}, steps[-1])
     for at, step in enumerate(steps):
         lacking = sorted(step.contract.needs - CLUSTER_FEATURES - given.keys(), key=lambda item: item.name)
-        errors += [_missing(step, feature, steps[:at], others, place) for feature in lacking]
+        errors += [_missing(step, feature, steps, others, place) for feature in lacking]
         errors += [] if lacking else _nothing_to_divide(step, steps[at - 1], place)
+        errors += _units_differ(step, given, others, place)
         if step.stage is Stage.REFINE:
             for feature in step.contract.needs & _USED_UP:
                 given.pop(feature, None)
@@ -95,11 +100,11 @@ def _gives(step: Step) -> frozenset[Feature]:
     return gives | {Feature.GRANTS} if makes and not gives & _USED_UP else gives
 
 
-def _missing(step: Step, feature: Feature, before: list[Step], others: Others, place: str) -> InputError:
+def _missing(step: Step, feature: Feature, steps: list[Step], others: Others, place: str) -> InputError:
     if feature is Feature.GRANTS:
-        return _unrefined(step, before, others, place)
+        return _unrefined(step, steps[: steps.index(step)], others, place)
     stage = _GIVERS.get(feature, Stage.ALLOCATION if step.stage is Stage.PLACEMENT else Stage.VALUATION)
-    giver = next((other for other in before if other.stage is stage), None)
+    giver = next((other for other in steps if other.stage is stage), None)
     takes = others(stage, lambda contract: feature in contract.gives)
     got = f"{giver} gives {_gifts(giver)}" if giver else "nothing before it gives them"
     needs = _WORDS.get(feature, feature.value)
@@ -113,6 +118,27 @@ def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> In
     takes = others(Stage.REFINE, lambda contract: bool(shares & contract.needs) and Feature.GRANTS in contract.gives)
     way_out = _way_out(takes, verb="add refiner")
     return InputError(f"{step} needs whole GPUs, but {giver} gives {_gifts(giver)}{way_out}", place=place)
+
+
+def _units_differ(step: Step, given: Mapping[Feature, Step], others: Others, place: str) -> Iterator[InputError]:
+    """Reject values by size in a unit that their reader cannot read."""
+    giver = given.get(Feature.BY_SIZE)
+    can_read = step.contract.units if Feature.BY_SIZE in step.contract.needs else frozenset()
+    if giver is None or not can_read or can_read & units_of(giver.contract):
+        return
+    takes = others(Stage.VALUATION, lambda contract: bool(can_read & units_of(contract)))
+    wanted, got = (_units(units) for units in (can_read, units_of(giver.contract)))
+    rule = f"{step} reads {wanted} by size, but {giver} gives {got} by size{_way_out(takes)}"
+    yield InputError(rule, place=place)
+
+
+def _units(units: Iterable[SizeUnit]) -> str:
+    return " or ".join(sorted(unit.value for unit in units))
+
+
+def units_of(contract: Contract) -> frozenset[SizeUnit]:
+    """Return the units of the values by size that a valuation gives; empty: it gives none."""
+    return (contract.units or frozenset({SizeUnit.UTILITY})) if Feature.BY_SIZE in contract.gives else frozenset()
 
 
 def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]:

@@ -36,7 +36,7 @@ from eunomia.testing.guarding import Call, Guard
 from eunomia.testing.linear_keys import KeyCheck
 from eunomia.testing.promises import inseparable, left_out
 from eunomia.testing.scenes import Scene
-from eunomia.units import Seconds, Stage, Unit
+from eunomia.units import Seconds, SizeUnit, Stage, Unit
 
 
 class Rule(Enum):
@@ -91,6 +91,10 @@ class Run:
     answered: set[Stage] = dataclasses.field(default_factory=set)
     forms: set[type[Any]] = dataclasses.field(default_factory=set)
     """Forms that the plugin asked a valuation for."""
+    units_given: set[SizeUnit] = dataclasses.field(default_factory=set)
+    """Units of the values by size that the plugin gave."""
+    units_read: set[SizeUnit] = dataclasses.field(default_factory=set)
+    """Units in which the plugin requested values by size."""
     finished: set[str] = dataclasses.field(default_factory=set)
     started: set[str] = dataclasses.field(default_factory=set)
 
@@ -241,7 +245,7 @@ class Bench:
             run.found(Rule.SCRIPT_ENDS, str(error))
         for path in dict.fromkeys(guard.changed):
             run.found(Rule.INPUTS, path)
-        run.unlike, run.forms = guard.unlike, guard.forms
+        run.unlike, run.forms, run.units_read = guard.unlike, guard.forms, guard.units
         return run
 
 
@@ -273,6 +277,8 @@ class _Watch:
         if isinstance(answer, Menus | Valuations | Allocation | Placement):
             self.run.answered.add(call.stage)
             self.run.given.setdefault(call.stage, set()).update(_gives(call.inputs["snapshot"], answer))
+        if isinstance(answer, Valuations) and _has_form(answer, BySize):
+            self.run.units_given.add(answer.form(BySize).unit)
         if isinstance(answer, Valuations) and self.agent is not None:
             self._separates(call, answer)
             problem = self.keys.problem(call.inputs["snapshot"], answer)
@@ -358,6 +364,12 @@ def _gives(snapshot: Snapshot, answer: object) -> Iterator[Feature]:
             yield Feature.MANY_SIZES
         if np.isfinite(answer.points.rate).any():
             yield Feature.RATES
+        if np.isfinite(answer.points.cpus).any() or np.isfinite(answer.points.memory_gib).any():
+            yield Feature.CPU_POINTS
+        if answer.regimes is not None:
+            yield Feature.REGIMES
+        if answer.probe is not None:
+            yield Feature.PROBES
     if isinstance(answer, Valuations):
         yield from (feature for feature, kind in FORMS.items() if _has_form(answer, kind))
     if isinstance(answer, Valuations | Allocation):

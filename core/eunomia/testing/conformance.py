@@ -25,6 +25,7 @@ from eunomia.contract.stages import Stages
 from eunomia.errors import EunomiaError, InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.platform.checking import check_contracts, check_plugin
+from eunomia.platform.contract_check import units_of
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing import scenes
@@ -32,7 +33,7 @@ from eunomia.testing.bench import FORMS, Bench, HungError, Rule, Run, time_limit
 from eunomia.testing.builders import World
 from eunomia.testing.promises import unpinned
 from eunomia.testing.scenes import Scene
-from eunomia.units import AppId, JobId, Seconds, Stage, UserId, Version
+from eunomia.units import AppId, JobId, Seconds, SizeUnit, Stage, UserId, Version
 
 SHOWN = 3
 """Findings shown of one rule."""
@@ -198,6 +199,12 @@ class PolicyConformance:
             gives = self._bench().contract(stage).gives - CLUSTER_FEATURES
             given = set[Feature]().union(*(run.given.get(stage, set()) for run in runs))
             self._compare(stage, gives, given)
+        if Stage.VALUATION in self._answered():
+            units = set[SizeUnit]().union(*(run.units_given for run in runs))
+            declared = units_of(self._bench().contract(Stage.VALUATION))
+            if not units <= declared:
+                given_units = ", ".join(sorted(unit.name for unit in units - declared))
+                self._broken("valuation must declare the units of its values by size", f"it gives {given_units}")
 
     def test_it_needs_what_it_asks_for(self) -> None:
         """A stage declares as a need each form that it reads from a valuation."""
@@ -206,6 +213,10 @@ class PolicyConformance:
         for feature, form in FORMS.items():
             if form in self._town().forms and feature not in declared and not own:
                 self._broken("a stage must declare what it needs", f"{feature.name} is read and not declared")
+        units = self._town().units_read - self._bench().contract(Stage.ALLOCATION).units
+        if units:
+            names = ", ".join(sorted(unit.name for unit in units))
+            self._broken("allocation must declare the units that it reads", f"it reads {names}")
 
     def test_promises_are_of_their_stages(self) -> None:
         """WORK_CONSERVING is an allocation's to promise, SEPARABLE a valuation's, HONOURS_PINS a placement's."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from eunomia.contract.memos import Memos
 from eunomia.contract.stages import Stages
-from eunomia.contract.valuations import F, Valuations
+from eunomia.contract.valuations import BySize, F, Valuations
 from eunomia.platform.checking import SPECS
-from eunomia.units import Stage
+from eunomia.units import SizeUnit, Stage
 
 HOOKS: Mapping[Stage, str] = {
     Stage.ELASTICITY: "eunomia_elasticity",
@@ -68,6 +68,8 @@ class Guard:
         """The hook that has been called and has not returned."""
         self.forms: set[type[Any]] = set()
         """Forms that the plugin requested from a valuation."""
+        self.units: set[SizeUnit] = set()
+        """Units in which the plugin requested values by size."""
 
     def around(self, stages: Stages) -> Stages:
         """The same stages, watched."""
@@ -117,6 +119,7 @@ class Guard:
             return item
         asked = _Asked(**{field.name: getattr(item, field.name) for field in dataclasses.fields(item)})
         object.__setattr__(asked, "asked", self.forms)
+        object.__setattr__(asked, "asked_units", self.units)
         return asked
 
 
@@ -127,6 +130,11 @@ class _Asked(Valuations):
         """See ``Valuations``."""
         vars(self)["asked"].add(kind)
         return super().form(kind)
+
+    def by_size(self, *units: SizeUnit) -> BySize:
+        """See ``Valuations``."""
+        vars(self)["asked_units"].update(units)
+        return super().by_size(*units)
 
 
 def prints(item: Mapping[str, Any]) -> Print:

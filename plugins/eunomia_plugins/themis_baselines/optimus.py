@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from eunomia import Claims, Contract, Feature, Menus, Offer, Snapshot, Stage, Unit, Valuations, hookimpl
+from eunomia import Claims, Contract, Feature, Menus, Offer, SizeUnit, Snapshot, Stage, Unit, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.valuations import BySize
 from eunomia_plugins.themis_baselines.sizes import size_rows
@@ -19,7 +19,9 @@ class Optimus:
     api = 1
     contracts: ClassVar[Contracts] = {
         Stage.VALUATION: Contract(
-            needs=frozenset({Feature.RATES}), gives=frozenset({Feature.BY_SIZE, Feature.JOB_CLAIMS})
+            needs=frozenset({Feature.RATES}),
+            gives=frozenset({Feature.BY_SIZE, Feature.JOB_CLAIMS}),
+            units=frozenset({SizeUnit.SECONDS_LEFT}),
         )
     }
 
@@ -27,5 +29,5 @@ class Optimus:
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Value every size of every candidate."""
         rows = size_rows(snapshot, menus, offer.candidates)
-        form = BySize(claim=rows.claim, gpus=rows.gpus, value=-rows.left / rows.rate)
+        form = BySize(claim=rows.claim, gpus=rows.gpus, value=-rows.left / rows.rate, unit=SizeUnit.SECONDS_LEFT)
         return Valuations(claims=Claims(unit=Unit.JOB, rows=offer.candidates), forms=(form,))

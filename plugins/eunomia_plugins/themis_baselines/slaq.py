@@ -13,6 +13,7 @@ from eunomia import (
     Offer,
     PluginOptions,
     Seconds,
+    SizeUnit,
     Snapshot,
     Stage,
     Unit,
@@ -50,7 +51,9 @@ class Slaq:
     options_type = SlaqOptions
     contracts: ClassVar[Contracts] = {
         Stage.VALUATION: Contract(
-            needs=frozenset({Feature.RATES}), gives=frozenset({Feature.BY_SIZE, Feature.JOB_CLAIMS})
+            needs=frozenset({Feature.RATES}),
+            gives=frozenset({Feature.BY_SIZE, Feature.JOB_CLAIMS}),
+            units=frozenset({SizeUnit.LOSS_REDUCTION}),
         )
     }
 
@@ -69,7 +72,7 @@ class Slaq:
             claim = np.concatenate([claim, nothing])
             gpus = np.concatenate([gpus, np.zeros(jobs.size, np.int64)])
             value = np.concatenate([value, np.zeros(jobs.size)])
-        form = BySize(claim=claim, gpus=gpus, value=value)
+        form = BySize(claim=claim, gpus=gpus, value=value, unit=SizeUnit.LOSS_REDUCTION)
         return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(form,))
 
     def _reduction(self, snapshot: Snapshot, jobs: Rows, rows: SizeRows) -> Reals:
