@@ -20,6 +20,8 @@ class Columns:
     epoch: list[int]
     state: list[int]
     successor: list[int]
+    cpus: list[float]
+    memory_gib: list[float]
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> "Columns":
@@ -29,7 +31,11 @@ class Columns:
             KeyError, TypeError: it is none.
         """
         columns = state["tables"]["holdings"]["columns"]
-        return cls(*(list(map(int, columns[name])) for name in ("lease", "epoch", "state", "successor")))
+        lease, epoch, states, successor = (
+            list(map(int, columns[name])) for name in ("lease", "epoch", "state", "successor")
+        )
+        cpus, memory_gib = (list(map(float, columns[name])) for name in ("cpus", "memory_gib"))
+        return cls(lease, epoch, states, successor, cpus, memory_gib)
 
 
 def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
@@ -93,20 +99,20 @@ def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
     jobs = {int(row): str(job) for job, row in state["maps"]["job_rows"].items()}
     leases = {int(lease["id"]): lease for lease in state["leases"]}
 
-    def hold(number: int, epoch: int, *, leaving: bool = False) -> Hold:
+    def hold(number: int, epoch: int, slot: int, *, leaving: bool = False) -> Hold:
         lease = leases[number]
         job = jobs.get(int(lease["job"]))
         epochs = [epoch, int(lease["epoch"])]
         return Hold(
             lease=number, app=apps.get(int(lease["app"]), ""), job=job, epoch=epoch, epochs=epochs, since=0.0,
-            leaving=leaving,
+            leaving=leaving, cpus=columns.cpus[slot], memory_gib=columns.memory_gib[slot],
         )  # fmt: skip
 
     for slot, lease in enumerate(columns.lease):
         if lease >= 0:
-            slots.held[slot] = hold(lease, columns.epoch[slot], leaving=columns.state[slot] == LEAVING)
+            slots.held[slot] = hold(lease, columns.epoch[slot], slot, leaving=columns.state[slot] == LEAVING)
         if columns.successor[slot] >= 0:
-            slots.promised[slot] = hold(columns.successor[slot], int(leases[columns.successor[slot]]["epoch"]))
+            slots.promised[slot] = hold(columns.successor[slot], int(leases[columns.successor[slot]]["epoch"]), slot)
         if columns.state[slot] == DOWN:
             slots.down.add(slot)
     slots.last_epoch = int(state["scalars"]["last_epoch"])

@@ -273,8 +273,10 @@ class Slots:
     # -- amounts
 
     def _check_amounts(self) -> None:
+        """Sum what leases may use of each machine: the next lease of a slot counts in place of the one that leaves."""
         for machine in self.cluster.machines:
-            mine = [self.held[slot] for slot in machine.slots if slot in self.held]
+            leases = [self.promised.get(slot) or self.held.get(slot) for slot in machine.slots]
+            mine = [hold for hold in leases if hold is not None and (not hold.leaving)]
             sums = (
                 ("CPUs", sum(hold.cpus for hold in mine), machine.cpus),
                 ("GiB of memory", sum(hold.memory_gib for hold in mine), machine.memory_gib),

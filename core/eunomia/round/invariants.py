@@ -16,7 +16,7 @@ from eunomia.model.workload import JobState
 from eunomia.state.offering import reached
 from eunomia.state.state import State
 from eunomia.state.state_index import Standing
-from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
+from eunomia.units import NONE, Bools, Ints, Rest, Scope, Stage, Unit
 
 _JOB = Unit.JOB
 _FREE, _DOWN = int(GpuState.FREE), int(GpuState.DOWN)
@@ -136,7 +136,7 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
             placed[named[claim]] = len(gpus_of)
     if allocation.claims.unit is _JOB:
         _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)
-    if placement.cpus is not None or placement.memory_gib is not None:
+    if placement.cpus is not None or placement.memory_gib is not None or state.standing.uneven:
         _check_machines(state, offer, allocation, placement)
 
 
@@ -190,9 +190,10 @@ def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> Non
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well."""
+    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count with what they have."""
     cluster, held = state.cluster, state.holdings.live
     others = held.lease[: cluster.gpus] != NONE
+    stay = _staying(state, allocation, placement)
     others[placement.gpus] = False
     others[_given_up(state, offer, allocation)] = False
     cpus, memory = state.machine_shares.by_gpu
@@ -201,7 +202,8 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
         ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),
     ):
         used = np.where(others, theirs[: cluster.gpus], 0.0)
-        used[placement.gpus] = own[placement.gpus] if mine is None else mine
+        given = own[placement.gpus] if mine is None else mine
+        used[placement.gpus] = np.where(stay, theirs[placement.gpus], given)
         total = np.bincount(cluster.machine, weights=used, minlength=len(cluster.machines))
         over = np.flatnonzero(total > limit * (1.0 + 1e-9))
         if over.size:
@@ -210,6 +212,22 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
             raise PlanError(
                 Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
             )
+
+
+def _staying(state: State, allocation: Allocation, placement: Placement) -> Bools:
+    """By GPU of the placement: whether it belongs to a job that is placed on exactly the GPUs that its lease has.
+
+    Such a lease gets no order, so that it keeps its CPUs and memory whatever the placement says.
+    """
+    stay = np.zeros(placement.gpus.size, dtype=bool)
+    if allocation.claims.unit is not _JOB:
+        return stay
+    number, rows, start = state.job_accounts.cells.lease, allocation.claims.rows, placement.start.tolist()
+    for at, claim in enumerate(placement.claim.tolist()):
+        lease = state.leases.get(number[rows.item(claim)])
+        if lease is not None and np.array_equal(placement.of(at), lease.gpus) and not state.leaving.get(lease.id):
+            stay[start[at] : start[at + 1]] = True
+    return stay
 
 
 def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
@@ -250,11 +268,30 @@ def check_state(state: State) -> None:
             raise StateError("a gang must be whole", value=f"{lease.gpus.size} GPUs", place=state.job_id(lease.job))
     for gpu in range(state.cluster.gpus):
         _check_gpu(state, gpu)
+    _check_amounts(state)
     _check_kept(state)
     running = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.RUNNING)
     for job in running.tolist():
         if not np.any(held.job == job):
             raise StateError("a job that runs must have GPUs", value=state.job_id(job))
+
+
+def _check_amounts(state: State) -> None:
+    """Check that no machine has promised more CPUs or memory than it has."""
+    cluster, held = state.cluster, state.holdings.live
+    promised = [lease.gpus for lease in state.leases.values() if lease.gpus.size]
+    if not promised or not state.machine_shares.are_known:
+        return
+    gpus = np.concatenate(promised)
+    for name, amount, limit in (
+        ("CPUs", held.cpus, cluster.machine_cpus),
+        ("memory", held.memory_gib, cluster.machine_memory_gib),
+    ):
+        total = np.bincount(cluster.machine[gpus], weights=amount[gpus], minlength=len(cluster.machines))
+        over = np.flatnonzero(total > limit * (1.0 + 1e-9))
+        if over.size:
+            place, value = cluster.machines[int(over[0])].name, f"{total[over[0]]:g} of {limit[over[0]]:g}"
+            raise StateError(f"{name} of a machine must not be overcommitted", value=value, place=place)
 
 
 def _check_kept(state: State) -> None:

@@ -227,8 +227,8 @@ class _Planner:
             app=state.app_id(draft.app),
             job=None if draft.job == NONE else state.job_id(draft.job),
             gpus=gpus,
-            cpus=self.amount(gpus, 0, self.placement.cpus),
-            memory_gib=self.amount(gpus, 1, self.placement.memory_gib),
+            cpus=self.amount(draft, gpus, 0),
+            memory_gib=self.amount(draft, gpus, 1),
             ends_at=draft.ends[0],
             protected_until=draft.ends[1],
             leaving=_array(draft.leaving),
@@ -236,17 +236,24 @@ class _Planner:
             deadline=self.deadline if draft.leaving else NEVER,
         )
 
-    def amount(self, gpus: Ints, which: int, given: Reals | None) -> Reals:
-        """CPUs (0) or memory in GiB (1) by GPU: as the placement sets it, else the GPU's share of its machine."""
-        if given is None:
-            return self.state.machine_shares.of(gpus, which)
-        amount: Reals = self.state.machine_shares.by_gpu[which][gpus]
-        if gpus.size:
-            order = np.argsort(self.placement.gpus)
-            at = np.searchsorted(self.placement.gpus, gpus, sorter=order).clip(max=max(order.size - 1, 0))
-            if order.size:
-                found = self.placement.gpus[order[at]] == gpus
-                amount[found] = given[order[at]][found]
+    def amount(self, draft: _Draft, gpus: Ints, which: int) -> Reals:
+        """CPUs (0) or memory in GiB (1) by GPU: as the placement sets it, else the GPU's share of its machine.
+
+        A GPU that the lease keeps and that is not placed keeps what it has.
+        """
+        state, placement = self.state, self.placement
+        given = placement.memory_gib if which else placement.cpus
+        if given is None and not state.standing.uneven:
+            return state.machine_shares.of(gpus, which)
+        amount: Reals = state.machine_shares.by_gpu[which][gpus]
+        held = state.holdings.live
+        kept = np.flatnonzero((held.lease[gpus] == draft.lease) & ~np.isin(gpus, placement.gpus))
+        amount[kept] = (held.memory_gib if which else held.cpus)[gpus[kept]]
+        if given is not None and placement.gpus.size:
+            order = np.argsort(placement.gpus)
+            at = np.searchsorted(placement.gpus, gpus, sorter=order).clip(max=order.size - 1)
+            found = placement.gpus[order[at]] == gpus
+            amount[found] = given[order[at]][found]
         return amount
 
 
