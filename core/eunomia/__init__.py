@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
     from eunomia.errors import EunomiaError, InputError, InputErrors, PluginError, UnreachableError
     from eunomia.hookspecs import hookimpl
+    from eunomia.model.adaptations import Adaptation, Adaptations, Adapts, Regime
     from eunomia.model.cluster import Cluster, Machine
     from eunomia.model.forecasts import Forecast, JobForecast, Phase
     from eunomia.model.leases import GpuState, Holdings
@@ -52,6 +53,7 @@ _MODULES = {
     "contract.allocations": ("Allocation", "AmountRange", "DeviceShares", "Grants", "Pins", "TimeShares"),
     "contract.bundles": ("Bundle", "ByBundle", "MachineClasses", "Part"),
     "contract.claims": ("Claims",),
+    "model.adaptations": ("Adaptation", "Adaptations", "Adapts", "Regime"),
     "model.cluster": ("Cluster", "Machine"),
     "contract.contracts": ("Contract", "Feature", "Promise", "Triggers"),
     "contract.decisions": ("Decision",),
@@ -95,6 +97,9 @@ def __dir__() -> list[str]:
 __all__ = [
     "NEVER",
     "NO_VERDICTS",
+    "Adaptation",
+    "Adaptations",
+    "Adapts",
     "Allocation",
     "AmountRange",
     "Basis",
@@ -145,6 +150,7 @@ __all__ = [
     "Promise",
     "Reason",
     "Record",
+    "Regime",
     "Regimes",
     "Rest",
     "Scope",

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from eunomia.contract.valuations import Form
+from eunomia.model.adaptations import Adapts
 from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds, value
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
@@ -137,6 +138,8 @@ class RateMeasured:
     rate: float
     """0: the job does not run there."""
     gpu_type: str
+    batch_size: float = math.nan
+    """Global batch size at which the rate was measured; NaN: the rate holds at any."""
 
 
 @value
@@ -153,6 +156,10 @@ class Adapted:
 
     job: JobId
     batch_size: float
+    iterations_done: float = math.nan
+    """Iterations done at the change; NaN: as follows from the job's last report."""
+    at: Seconds = NOW
+    """Time of the change, at most the step's time; NaN: the step's time."""
 
 
 @value
@@ -222,6 +229,12 @@ class JobAdded:
     cpus_per_gpu: float = math.nan
     memory_gib_per_gpu: float = math.nan
     batch_size: float = math.nan
+    """Global batch size at the start; NaN: not declared."""
+    epochs: float = math.nan
+    """Passes over the data set that the job makes; NaN: not declared."""
+    samples_per_epoch: float = math.nan
+    adapts: Adapts = Adapts.UNKNOWN
+    """How the job changes its batch size."""
 
 
 @builds

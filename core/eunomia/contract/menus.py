@@ -15,7 +15,7 @@ from eunomia.units import Ints, Locality, Reals, Rows, Seconds
 class CurvePoints:
     """Points of all curves, sorted by curve and then by GPUs; ``start[c]`` to ``start[c + 1]`` are curve c's.
 
-    ``gpu_type``, ``locality``, ``cpus`` and ``memory_gib`` are -1 or NaN where a point holds for any.
+    ``gpu_type``, ``locality``, ``cpus``, ``memory_gib`` and ``batch_size`` are -1 or NaN where a point holds for any.
     ``rate`` is in iterations a second; NaN: the size can run, its rate is not known. ``basis``: a ``Basis``.
     """
 
@@ -28,6 +28,8 @@ class CurvePoints:
     rate: Reals
     basis: Rows
     start: Ints
+    batch_size: Reals | None = None
+    """Global batch size of each point, the present one of the jobs on its curve; None: NaN for all."""
 
 
 @builds
@@ -186,6 +188,7 @@ def curve_points(
     gpu_type: Rows | None = None,
     locality: Rows | None = None,
     basis: Rows | None = None,
+    batch_size: Reals | None = None,
 ) -> CurvePoints:
     """Build points from columns sorted by curve and GPUs; an omitted one holds for any value, or is unknown."""
     size = curve.size
@@ -202,4 +205,5 @@ def curve_points(
         rate=unknown if rate is None else rate,
         basis=np.zeros(size, np.int32) if basis is None else basis,
         start=np.searchsorted(curve, np.arange(curves + 1)).astype(np.int64),
+        batch_size=batch_size,
     )

@@ -1,6 +1,8 @@
 """The state that a stage reads: read-only columns that the core keeps up to date, valid during the call."""
 
+import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
@@ -27,6 +29,8 @@ class Measured:
     gpu_type: str
     locality: Locality
     rate: float
+    batch_size: float = math.nan
+    """Global batch size at which the rate was measured; NaN: the rate holds at any."""
 
 
 class FindService(Protocol):
@@ -100,7 +104,7 @@ class Snapshot:
     forecasts: Mapping[int, Forecast]
     """By app row; only apps that reported one."""
     measured: Mapping[int, tuple[Measured, ...]]
-    """By job row; only jobs with measured rates."""
+    """By job row: rates measured at the job's present batch size, or that hold at any; only jobs with such rates."""
     ledger: Ledger
     memos: Memos
     kinds: tuple[str, ...]
@@ -115,6 +119,8 @@ class Snapshot:
     live_index: "LiveIndex | None" = None
     """Internal: sets that the arbiter keeps up to date, for the allocation and placement that it ships; None: only the
     columns are available."""
+    measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
+    """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""

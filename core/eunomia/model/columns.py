@@ -84,13 +84,13 @@ class Table(Generic[C]):
         return {"used": self.used, "free": list(self._free), "columns": columns}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Replace the table's content by what ``state`` returned."""
+        """Replace the table's content by what ``state`` returned; a column that it lacks keeps its fill."""
         self.used = 0
         self.live = self._empty(max(1, int(state["used"])))  # exactly one row per GPU, where rows are GPUs
         self.used = int(state["used"])
         self._free = [int(row) for row in state["free"]]
         for field in self._fields:
-            if self.used:
+            if self.used and field.name in state["columns"]:
                 getattr(self.live, field.name)[: self.used] = _column(state["columns"][field.name], field.metadata)
         self._show()
 

@@ -1,5 +1,9 @@
 """The ledger: time and GPU-seconds that each job and app received, kept by the core for all policies."""
 
+import dataclasses
+from collections.abc import Mapping
+
+from eunomia.model.adaptations import Adaptations
 from eunomia.model.columns import column
 from eunomia.model.shapes import lazy, reads
 from eunomia.units import Ints, Reals
@@ -36,6 +40,8 @@ class Ledger:
 
     jobs: JobLedger
     apps: AppLedger
+    adaptations: Mapping[int, Adaptations] = dataclasses.field(default_factory=dict)
+    """By job row: the changes of the job's batch size; only jobs that changed theirs."""
 
 
 lazy(Ledger, "jobs", "apps")

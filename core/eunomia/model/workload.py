@@ -73,6 +73,12 @@ class Jobs:
     """Declared time of an iteration on one GPU in seconds; NaN: not declared."""
     batch_size: Reals = column(float, float("nan"))
     """Global batch size last announced; NaN: never announced."""
+    epochs: Reals = column(float, float("nan"))
+    """Passes over the data set that the job makes, as declared; NaN: not declared."""
+    samples_per_epoch: Reals = column(float, float("nan"))
+    """Samples in a pass, as declared; NaN: not declared."""
+    adapts: Rows = column("int32", 0)
+    """How the job changes its batch size: an ``Adapts``; 0: not declared."""
     done: Reals = column(float, 0.0)
     """Iterations done at ``since``."""
     since: Reals = column(float, float("nan"))

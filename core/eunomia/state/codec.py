@@ -34,6 +34,7 @@ MODULES: Final = (
     "eunomia.contract.verdicts",
     "eunomia.contract.claims",
     "eunomia.model.forecasts",
+    "eunomia.model.adaptations",
     "eunomia.contract.bundles",
     "eunomia.contract.valuations",
     "eunomia.contract.offers",

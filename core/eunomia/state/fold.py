@@ -38,7 +38,7 @@ from eunomia.contract.events import (
     in_order,
 )
 from eunomia.model.workload import JobState
-from eunomia.state import fold_gpus, fold_work
+from eunomia.state import fold_gpus, fold_work, regimes
 from eunomia.state.folding import EventError, Folded, Folding, await_round
 from eunomia.state.lease_times import take_ended
 from eunomia.state.state import State
@@ -109,9 +109,9 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     Started: fold_gpus.started,
     Resized: fold_gpus.resized,
     JobReported: fold_work.job_reported,
-    RateMeasured: fold_work.rate_measured,
+    RateMeasured: regimes.rate_measured,
     ForecastReported: fold_work.forecast,
-    Adapted: fold_work.adapted,
+    Adapted: regimes.adapted,
     RoundEnded: fold_work.round_ended,
     JobsDivided: fold_gpus.divided,
     JobPaused: fold_work.paused,

@@ -4,7 +4,6 @@ import math
 
 from eunomia.contract.bundles import ByBundle, offer_classes
 from eunomia.contract.events import (
-    Adapted,
     AppArrived,
     AppCancelled,
     AppFinished,
@@ -17,16 +16,15 @@ from eunomia.contract.events import (
     JobReported,
     JobResumed,
     ProfileChanged,
-    RateMeasured,
     RoundEnded,
     SingleJobArrived,
 )
-from eunomia.contract.snapshot import Measured
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
 from eunomia.model.columns import take_row
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round
+from eunomia.state.regimes import check_declared, declares_well, reported_back
 from eunomia.state.revoking import stop_clock
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, UserId
@@ -74,25 +72,11 @@ def job_reported(fold: Folding, event: JobReported) -> None:
     if event.iterations_done < 0.0 or event.rate < 0.0:
         raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
     jobs.done[job], jobs.rate[job] = event.iterations_done, event.rate
+    if fold.state.adaptations:
+        reported_back(fold.state, job, event.iterations_done)
     if jobs.state[job] == _RUNNING:
         jobs.since[job] = fold.time(event.at)
     fold.state.touch(job=job)
-
-
-def rate_measured(fold: Folding, event: RateMeasured) -> None:
-    """Store a measured rate; it replaces an older one of the same size, GPU type and locality."""
-    job = fold.job(event.job)
-    if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
-        raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
-    others = tuple(
-        seen
-        for seen in fold.state.measured.get(job, ())
-        if (seen.gpus, seen.gpu_type, seen.locality) != (event.gpus, event.gpu_type, event.locality)
-    )
-    seen = Measured(job=job, gpus=event.gpus, gpu_type=event.gpu_type, locality=event.locality, rate=event.rate)
-    fold.state.measured[job] = (*others, seen)
-    fold.state.touch(job=job)
-    fold.state.cause(Cause.REPORTED)
 
 
 def forecast(fold: Folding, event: ForecastReported) -> None:
@@ -101,14 +85,6 @@ def forecast(fold: Folding, event: ForecastReported) -> None:
     fold.state.forecasts[app] = event.forecast
     fold.state.touch(app=app)
     fold.state.cause(Cause.REPORTED)
-
-
-def adapted(fold: Folding, event: Adapted) -> None:
-    """Store a job's new global batch size."""
-    job = fold.job(event.job)
-    fold.state.jobs.live.batch_size[job] = event.batch_size
-    fold.state.touch(job=job)
-    fold.state.cause(Cause.ADAPTED)
 
 
 def round_ended(fold: Folding, event: RoundEnded) -> None:
@@ -178,7 +154,7 @@ def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
     app = arrival.app
     if app in state.app_rows or app in state.outcomes or job.app != app or job.job in state.job_rows:
         return False
-    if not 1 <= job.least <= job.most:
+    if not 1 <= job.least <= job.most or not declares_well(job):
         return False
     _enter_job(state, job, _enter_app(state, arrival))
     return True
@@ -209,6 +185,7 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     app = fold.app(event.app)
     if not 1 <= event.least <= event.most:
         raise EventError("a gang must be at least 1, least at most most", value=f"{event.least} to {event.most}")
+    check_declared(event)
     _enter_job(state, event, app)
 
 
@@ -224,7 +201,8 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
     jobs.most[row] = max(event.least, min(event.most, state.installed(jobs.gpu_type[row])))
     jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
     jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
-    jobs.batch_size[row] = event.batch_size
+    jobs.batch_size[row], jobs.adapts[row] = event.batch_size, event.adapts
+    jobs.epochs[row], jobs.samples_per_epoch[row] = event.epochs, event.samples_per_epoch
     state.arrivals += 1
     state.job_accounts.cells.order[row] = state.arrivals
     state.job_rows[event.job] = row

@@ -98,7 +98,8 @@ class Folding:
         standing = state.standing
         standing.jobs_of[app].discard(job)
         del state.job_rows[state.job_id(job)]
-        for by_job in (standing.backing_off, state.measured, state.starts_at):
+        rates = (state.measured, state.measured_at_others)
+        for by_job in (standing.backing_off, *rates, state.adaptations, state.starts_at):
             if by_job:
                 by_job.pop(job, None)
         drop_row(state.tables_of_jobs, job)

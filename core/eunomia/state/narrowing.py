@@ -1,7 +1,7 @@
 """The snapshot of one app alone, as the app's own master would have it."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Ints, Rows
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 
 def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
@@ -37,8 +38,13 @@ def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
         active_apps=np.zeros(1, dtype=np.int32),
         holdings=_holdings(state, app, moved),
         forecasts={0: state.forecasts[app]} if app in state.forecasts else {},
-        measured={own: state.measured[job] for job, own in moved.items() if job in state.measured},
-        ledger=Ledger(jobs=_taken(state.job_ledger, jobs), apps=_taken(state.app_ledger, row)),
+        measured=_moved(state.measured, moved),
+        measured_at_others=_moved(state.measured_at_others, moved),
+        ledger=Ledger(
+            jobs=_taken(state.job_ledger, jobs),
+            apps=_taken(state.app_ledger, row),
+            adaptations=_moved(state.adaptations, moved),
+        ),
         memos=Memos({}),
         kinds=tuple(state.kinds),
         seed=state.seed,
@@ -46,6 +52,11 @@ def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
         narrow=lambda _: alone,
     )
     return alone
+
+
+def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
+    """By the app's own row: what is kept of its jobs."""
+    return {own: by_job[job] for job, own in moved.items() if job in by_job}
 
 
 def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:

@@ -59,6 +59,8 @@ def save_state(state: State) -> bytes:
         "causes": sorted(cause.value for cause in state.causes),
         "forecasts": [[row, encode(forecast)] for row, forecast in state.forecasts.items()],
         "measured": [[_measured(seen) for seen in rates] for rates in state.measured.values()],
+        "measured_at_others": [[_measured(seen) for seen in rates] for rates in state.measured_at_others.values()],
+        "adaptations": [[row, encode(kept)] for row, kept in state.adaptations.items()],
         "leases": [_lease(lease) for lease in state.leases.values()],
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.leaving.items()],
         "starts_at": [[job, time] for job, time in state.starts_at.items()],
@@ -100,9 +102,9 @@ def load_state(
     _restore_names(state)
     state.causes = {Cause(cause) for cause in made["causes"]}
     state.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
-    for rates in made["measured"]:
-        seen = tuple(Measured(**(rate | {"locality": Locality(rate["locality"])})) for rate in rates)
-        state.measured[seen[0].job] = seen
+    state.measured = _rates(made["measured"])
+    state.measured_at_others = _rates(made.get("measured_at_others", ()))
+    state.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
     for lease in made["leases"]:
         gpus = np.array(lease["gpus"], dtype=np.int64)
         state.leases[lease["id"]] = Lease(**(lease | {"gpus": gpus, "state": LeaseState(lease["state"])}))
@@ -138,6 +140,15 @@ def _lease(lease: Lease) -> dict[str, Any]:
 
 def _plain(item: Any) -> Any:
     return item.tolist() if isinstance(item, np.ndarray) else int(item) if isinstance(item, LeaseState) else item
+
+
+def _rates(made: list[list[dict[str, Any]]]) -> dict[int, tuple[Measured, ...]]:
+    """Measured rates by job row."""
+    by_job: dict[int, tuple[Measured, ...]] = {}
+    for rates in made:
+        seen = tuple(Measured(**(rate | {"locality": Locality(rate["locality"])})) for rate in rates)
+        by_job[seen[0].job] = seen
+    return by_job
 
 
 def _measured(seen: Measured) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
         live_index=None if state.plain else later,
+        measured_at_others=state.measured_at_others,
     )
 
 
@@ -64,7 +65,9 @@ class ArbiterLiveIndex:
         self.active = Later(state.active)
         self.active_apps = Later(lambda: _active_apps(state))
         jobs, apps = Later(lambda: state.job_ledger.view), Later(lambda: state.app_ledger.view)
-        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps))  # type: ignore[arg-type]
+        self.ledger = Later(
+            lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations)  # type: ignore[arg-type]
+        )
         self.kinds = Later(lambda: tuple(state.kinds))
 
     @property

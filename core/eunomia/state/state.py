@@ -13,6 +13,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured
 from eunomia.contract.valuations import Form
 from eunomia.contract.verdicts import Reason
+from eunomia.model.adaptations import Adaptations
 from eunomia.model.changes import ChangeLog, Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table, drop_row
@@ -78,9 +79,7 @@ class State:
         self.now = ZERO
         self.round = 0
         self.version = Version(0)
-        self.last_epoch = 0
-        self.last_lease = 0
-        self.last_offer = 0
+        self.last_epoch = self.last_lease = self.last_offer = 0
         self.arrivals = 0
         widths = {"gpu_types": len(cluster.gpu_types)}
         self.users: Table[Users] = Table(Users)
@@ -103,6 +102,8 @@ class State:
         """Names of plugins that gave verdicts, by number."""
         self.forecasts: dict[int, Forecast] = {}
         self.measured: dict[int, tuple[Measured, ...]] = {}
+        self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
+        self.adaptations: dict[int, Adaptations] = {}
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, set[int]] = {}
         """By lease: the GPUs that the lease still has to give back."""
@@ -373,9 +374,8 @@ class State:
         standing = self.standing
         if standing.capacity is None:
             up = self.holdings.live.state[: self.cluster.gpus] != GpuState.DOWN
-            standing.capacity = np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(
-                np.int64
-            )
+            count = np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types))
+            standing.capacity = count.astype(np.int64)
             standing.capacity.flags.writeable = False
         return standing.capacity
 

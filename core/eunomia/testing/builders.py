@@ -6,6 +6,7 @@ menus = fixed.eunomia_elasticity(town.snapshot(now=60.0))
 ```
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self
@@ -15,6 +16,7 @@ import numpy as np
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.model.adaptations import Adaptation, Adaptations
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
@@ -22,6 +24,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.model.leases import GpuState, Holdings
 from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
+from eunomia.state.regimes import is_present
 from eunomia.units import (
     NEVER,
     NONE,
@@ -62,6 +65,7 @@ class World:
         self._kinds: dict[str, int] = {}
         self._forecasts: dict[int, Forecast] = {}
         self._measured: dict[int, tuple[Measured, ...]] = {}
+        self._adaptations: dict[int, Adaptations] = {}
         self._memos: dict[tuple[str, Stage], Memo] = {}
         self._leases = 0
 
@@ -169,13 +173,29 @@ class World:
         return self
 
     def measures(
-        self, job: str, gpus: int, rate: float, *, locality: Locality = Locality.ISLAND, gpu_type: str | None = None
+        self,
+        job: str,
+        gpus: int,
+        rate: float,
+        *,
+        locality: Locality = Locality.ISLAND,
+        gpu_type: str | None = None,
+        batch_size: float = math.nan,
     ) -> Self:
-        """Add a measured rate of a job, in iterations per second."""
+        """Add a measured rate of a job, in iterations per second; ``batch_size`` NaN: it holds at any."""
         row = self._job_rows[job]
         kind = self.cluster.gpu_types[0] if gpu_type is None else gpu_type
-        point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate)
+        point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate, batch_size=batch_size)
         self._measured[row] = (*self._measured.get(row, ()), point)
+        return self
+
+    def adapts(self, job: str, batch_size: float, *, iterations_done: float, at: float = 0.0) -> Self:
+        """Change a job's global batch size; adaptations are added in order of time."""
+        row, batch = self._job_rows[job], self._jobs.live.batch_size
+        known = self._adaptations.get(row) or Adaptations(first_batch_size=float(batch[row]))
+        change = Adaptation(at=Seconds(at), batch_size=batch_size, iterations_done=iterations_done)
+        self._adaptations[row] = known.then(change)
+        batch[row] = batch_size
         return self
 
     def remembers(self, plugin: str, stage: Stage, memo: Memo) -> Self:
@@ -206,14 +226,24 @@ class World:
             active_apps=apps[by_arrival].astype(np.int32),
             holdings=self._holdings.view,
             forecasts=self._forecasts,
-            measured=self._measured,
-            ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view),
+            measured=self._rates(present=True),
+            measured_at_others=self._rates(present=False),
+            ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view, adaptations=dict(self._adaptations)),
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
             seed=self.seed,
             find_changes=_too_old,
             narrow=lambda app: self._only(app).snapshot(now, causes=causes, round=round),
         )
+
+    def _rates(self, *, present: bool) -> dict[int, tuple[Measured, ...]]:
+        """By job row: its rates at its present batch size, or those at others."""
+        batch = self._jobs.live.batch_size
+        rates = {
+            row: tuple(seen for seen in all_of_it if is_present(seen, float(batch[row])) is present)
+            for row, all_of_it in self._measured.items()
+        }
+        return {row: found for row, found in rates.items() if found}
 
     def offer(self, now: float = 0.0, *, scope: Scope = Scope.FREE, lease: float = NEVER) -> Offer:
         """What may be touched at ``now``: free GPUs and ended leases, or with ``ALL`` all that is not protected."""
@@ -264,6 +294,8 @@ class World:
             own._job_rows[str(columns["id"])] = moved[row]
             if row in self._measured:
                 own._measured[moved[row]] = self._measured[row]
+            if row in self._adaptations:
+                own._adaptations[moved[row]] = self._adaptations[row]
         for gpu in np.flatnonzero(self._holdings.live.app == app).tolist():
             for field in fields(Holdings):
                 getattr(own._holdings.live, field.name)[gpu] = getattr(self._holdings.live, field.name)[gpu]

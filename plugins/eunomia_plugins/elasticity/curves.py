@@ -66,7 +66,7 @@ def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
 
 
 def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> CurvePoints:
-    """The declared points with measured points inserted before declared ones of the same size.
+    """The declared points with those measured at the present batch size inserted before declared ones of the same size.
 
     Args:
         points: declared points; every measured job has a curve of its own.
@@ -75,7 +75,7 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
     """
     curves, types = curve_of.tolist(), {name: kind for kind, name in enumerate(snapshot.cluster.gpu_types)}
     extra = [
-        (curves[job], point.gpus, types.get(point.gpu_type, -1), int(point.locality), point.rate)
+        (curves[job], point.gpus, types.get(point.gpu_type, -1), int(point.locality), point.rate, point.batch_size)
         for job, measured in snapshot.measured.items()
         if job < len(curves) and curves[job] >= 0
         for point in measured
@@ -84,7 +84,7 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
     extra = [point for point in extra if (point[0], point[1]) in sizes]
     if not extra:
         return points
-    curve, gpus, gpu_type, locality, rate = (np.array(column) for column in zip(*extra, strict=True))
+    curve, gpus, gpu_type, locality, rate, batch = (np.array(column) for column in zip(*extra, strict=True))
     curve = np.concatenate([points.curve, curve]).astype(np.int32)
     gpus = np.concatenate([points.gpus, gpus]).astype(np.int64)
     basis = np.concatenate([points.basis, np.full(len(extra), int(Basis.MEASURED))]).astype(np.int32)
@@ -96,4 +96,5 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
         gpu_type=np.concatenate([points.gpu_type, gpu_type]).astype(np.int32)[order],
         locality=np.concatenate([points.locality, locality]).astype(np.int32)[order],
         basis=basis[order],
+        batch_size=np.concatenate([np.full(points.gpus.size, np.nan), batch])[order],
     )

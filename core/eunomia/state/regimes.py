@@ -1,0 +1,138 @@
+"""Adaptations of jobs, and rates measured at batch sizes other than a job's present one."""
+
+import math
+from collections.abc import Iterable
+
+from eunomia.contract.events import Adapted, JobAdded, RateMeasured
+from eunomia.contract.snapshot import Measured
+from eunomia.model.adaptations import Adaptation, Adaptations, Regime
+from eunomia.state.folding import EventError, Folding
+from eunomia.state.state import State
+from eunomia.units import Cause
+
+_ROUNDING = 1e-6
+
+
+def adapted(fold: Folding, event: Adapted) -> None:
+    """Store a job's new global batch size, and add the adaptation to the job's history."""
+    job, state = fold.job(event.job), fold.state
+    cells = state.jobs.cells
+    if not (math.isfinite(event.batch_size) and event.batch_size > 0.0):
+        raise EventError("a batch size must be a number above 0", value=str(event.batch_size), place=event.job)
+    at = fold.time(event.at)
+    done = event.iterations_done
+    if math.isnan(done):
+        since = cells.since[job]
+        done = cells.done[job] + (0.0 if math.isnan(since) else max(0.0, at - since) * cells.rate[job])
+    if not 0.0 <= done < math.inf:
+        raise EventError("iterations done must be a number of 0 or more", value=str(done), place=event.job)
+    known = state.adaptations.get(job) or Adaptations(first_batch_size=cells.batch_size[job])
+    if known.kept and (at < known.kept[-1].at or done < known.floor):
+        last = known.kept[-1]
+        rule = f"regimes must be in order: the last began at {last.at:g} s and {known.floor:g} iterations"
+        raise EventError(rule, value=f"{at:g} s and {done:g} iterations", place=event.job)
+    _check_epochs(known.regimes(done), cells.epochs[job], cells.samples_per_epoch[job], event)
+    now = Adaptation(at=at, batch_size=event.batch_size, iterations_done=done)
+    state.adaptations[job] = known.then(now)
+    cells.batch_size[job] = event.batch_size
+    if job in state.measured or job in state.measured_at_others:
+        _sort_rates(state, job)
+    state.touch(job=job)
+    state.cause(Cause.ADAPTED)
+
+
+def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, event: Adapted) -> None:
+    """Refuse an adaptation after the last epoch; an epoch's last batch may be smaller, or one more than whole ones."""
+    if math.isnan(epochs) or math.isnan(samples):
+        return
+    steps = [(one.end - one.start, math.ceil(samples / one.batch_size)) for one in regimes if one.batch_size > 0.0]
+    done = sum(iterations / in_epoch for iterations, in_epoch in steps)
+    if done > (epochs + 1.0) * (1.0 + _ROUNDING):
+        rule = f"a job must adapt within its {epochs:g} epochs"
+        raise EventError(rule, value=f"epoch {done:.6g}", place=event.job)
+
+
+def check_declared(event: JobAdded) -> None:
+    """Refuse a job whose batch size, epochs or samples an epoch are not above 0; NaN: not declared.
+
+    Raises:
+        EventError: with the name of what is wrong.
+    """
+    for name in ("batch_size", "epochs", "samples_per_epoch"):
+        number = getattr(event, name)
+        if not _is_declared_well(number):
+            raise EventError(f"{name} must be a number above 0", value=str(number), place=event.job)
+
+
+def declares_well(event: JobAdded) -> bool:
+    """Return whether ``check_declared`` passes."""
+    return all(map(_is_declared_well, (event.batch_size, event.epochs, event.samples_per_epoch)))
+
+
+def _is_declared_well(number: float) -> bool:
+    return number != number or 0.0 < number < math.inf
+
+
+def reported_back(state: State, job: int, iterations: float) -> None:
+    """Note the iterations of a report: a job that went back to a checkpoint may adapt there again."""
+    known = state.adaptations.get(job)
+    if known is not None:
+        state.adaptations[job] = known.back_to(iterations)
+
+
+def rate_measured(fold: Folding, event: RateMeasured) -> None:
+    """Store a measured rate; it replaces an older one of the same size, GPU type, locality and batch size."""
+    job = fold.job(event.job)
+    if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
+        raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
+    if not (math.isnan(event.batch_size) or 0.0 < event.batch_size < math.inf):
+        raise EventError("a batch size must be a number above 0", value=str(event.batch_size), place=event.job)
+    seen = Measured(
+        job=job,
+        gpus=event.gpus,
+        gpu_type=event.gpu_type,
+        locality=event.locality,
+        rate=event.rate,
+        batch_size=event.batch_size,
+    )
+    state = fold.state
+    present = is_present(seen, state.jobs.cells.batch_size[job])
+    rates = state.measured if present else state.measured_at_others
+    rates[job] = (*_without(rates.get(job, ()), seen, any_batch=present), seen)
+    state.touch(job=job)
+    state.cause(Cause.REPORTED)
+
+
+def _sort_rates(state: State, job: int) -> None:
+    """Divide a job's rates into those of its present batch size and the others; a rate without one holds for any."""
+    batch = state.jobs.cells.batch_size[job]
+    old, others = state.measured.pop(job, ()), state.measured_at_others.pop(job, ())
+    come = tuple(seen for seen in others if is_present(seen, batch))
+    stay = tuple(seen for seen in old if is_present(seen, batch))
+    for seen in come:
+        stay = (*_without(stay, seen, any_batch=True), seen)
+    aside = tuple(seen for seen in (*others, *old) if not is_present(seen, batch))
+    if stay:
+        state.measured[job] = stay
+    if aside:
+        state.measured_at_others[job] = aside
+
+
+def is_present(seen: Measured, batch: float) -> bool:
+    """Return whether a rate holds at the job's batch size, as far as both are known."""
+    return math.isnan(seen.batch_size) or math.isnan(batch) or seen.batch_size == batch
+
+
+def _without(rates: Iterable[Measured], new: Measured, *, any_batch: bool) -> tuple[Measured, ...]:
+    """These rates without those that a new one replaces."""
+    where = (new.gpus, new.gpu_type, new.locality)
+    return tuple(
+        seen
+        for seen in rates
+        if (seen.gpus, seen.gpu_type, seen.locality) != where
+        or not (any_batch or _same(seen.batch_size, new.batch_size))
+    )
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
