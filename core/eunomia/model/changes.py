@@ -27,31 +27,35 @@ lazy(Changes, "jobs", "apps")
 class ChangeLog:
     """Rows of jobs and apps in the order of their changes; the state appends them and closes a version once a step."""
 
-    __slots__ = ("_marks", "apps", "jobs")
+    __slots__ = ("_marks", "rows")
 
     def __init__(self) -> None:
-        self.jobs: list[int] = []
-        self.apps: list[int] = []
-        self._marks: list[tuple[int, int]] = []
-        """Lengths of both lists when each version was closed."""
+        self.rows: list[int] = []
+        """Rows of jobs, and the complements (``~row``) of rows of apps."""
+        self._marks: list[int] = []
+        """Length of the list when each version was closed."""
 
-    def close(self) -> None:
+    def close(self, version: int) -> None:
         """Close a version, which covers all rows appended since the last one."""
-        self._marks.append((len(self.jobs), len(self.apps)))
-        if len(self._marks) > 2 * VERSIONS_KEPT:
-            jobs, apps = self._marks[-VERSIONS_KEPT - 1]
-            self.jobs, self.apps = self.jobs[jobs:], self.apps[apps:]
-            self._marks = [(job - jobs, app - apps) for job, app in self._marks[-VERSIONS_KEPT:]]
+        self._marks.append(len(self.rows))
+        if version % VERSIONS_KEPT == 0 and len(self._marks) > VERSIONS_KEPT:
+            gone = self._marks[-VERSIONS_KEPT - 1]
+            self.rows = self.rows[gone:]
+            self._marks = [mark - gone for mark in self._marks[-VERSIONS_KEPT:]]
 
     def since(self, versions: int) -> Changes | None:
         """Rows changed in this number of last versions and after them; None: more versions than are kept."""
         at = len(self._marks) - versions
         if versions < 0 or at < 0:
             return None
-        job, app = self._marks[at - 1] if at else (0, 0)
-        jobs, apps = self.jobs[job:], self.apps[app:]
-        return Changes(jobs=Later(_rows, jobs), apps=Later(_rows, apps), touched=jobs)  # type: ignore[arg-type]
+        rows = self.rows[self._marks[at - 1] if at else 0 :]
+        jobs = [row for row in rows if row >= 0]
+        return Changes(jobs=Later(_jobs, jobs), apps=Later(_apps, rows), touched=jobs)  # type: ignore[arg-type]
 
 
-def _rows(rows: Iterable[int]) -> Rows:
+def _jobs(rows: Iterable[int]) -> Rows:
     return np.array(sorted(set(rows)), dtype=np.int32)
+
+
+def _apps(rows: Iterable[int]) -> Rows:
+    return np.array(sorted({~row for row in rows if row < 0}), dtype=np.int32)

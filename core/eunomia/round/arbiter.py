@@ -51,7 +51,8 @@ class Arbiter:
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
         self._serving = stages
-        self._timing = Timing(stages)
+        self.timing = Timing(stages)
+        """When rounds are due under the stages in use."""
         self.calls = 0
         """Number of stage calls so far."""
 
@@ -63,6 +64,7 @@ class Arbiter:
     def use(self, stages: Stages) -> None:
         """Use other stages from the next step on; the driver sends ``ProfileChanged`` with that step."""
         self.chosen = stages
+        self._serve()
 
     def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
         """Fold events in, and decide if a round is due.
@@ -132,6 +134,7 @@ class Arbiter:
     def load(self, data: bytes) -> None:
         """Restore the state from a checkpoint of an arbiter of the same cluster."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
+        self._serve()
 
     def standings(self) -> Valuations:
         """The value of each claim's present holdings: the valuation of an empty offer, for screens.
@@ -139,8 +142,7 @@ class Arbiter:
         Raises:
             StageFaultError: the valuation failed.
         """
-        self._serving = self.serving
-        made = Round(self.state, self._serving, frozenset(), self.asking)
+        made = Round(self.state, self.serving, frozenset(), self.asking)
         try:
             return made.standings()
         except (Exception, SystemExit) as error:
@@ -151,21 +153,20 @@ class Arbiter:
         finally:
             self.calls += made.calls
 
-    @property
-    def timing(self) -> Timing:
-        """The timing of rounds under the stages in use."""
-        stages, timing = self.fallback if self.state.fallen_back else self.chosen, self._timing
-        if timing.stages is not stages:
-            timing = self._timing = Timing(stages)
-        return timing
+    def _serve(self) -> None:
+        """Use the stages of the chosen profile, or the fallback's, and their timing."""
+        self._serving = self.serving
+        if self.timing.stages is not self._serving:
+            self.timing = Timing(self._serving)
 
     def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
         state = self.state
         if not now >= state.now:
             raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
-        serving = self.fallback if state.fallen_back else self.chosen
-        folded = fold(state, now, events, grace=serving.rounds.suspend_grace)
-        self._serving = self.fallback if state.fallen_back else self.chosen
+        fallen_back = state.fallen_back
+        folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)
+        if state.fallen_back is not fallen_back:
+            self._serve()
         return folded
 
     def _is_quiet(self, triggers: Triggers, causes: frozenset[Cause]) -> bool:
@@ -291,6 +292,7 @@ class Arbiter:
         self.state.faults_in_row += 1
         if self.state.faults_in_row >= self.serving.rounds.faults_allowed:
             self.state.fallen_back = True
+            self._serve()
 
     def _rest(self, folded: Folded) -> Decision:
         """Make the decision of a step without a round: only what follows from the events."""

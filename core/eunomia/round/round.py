@@ -126,11 +126,11 @@ class Round:
         """Ask the allocation which GPUs to offer, and to which apps."""
         stages, snapshot = self.stages, self.snapshot
         empty = _empty(everything)
-        standings = self._call(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty)
+        standings = self._ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty, keep=False)
         narrow = stages.offer
         if narrow is None:
             return everything
-        offer = self._call(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings)
+        offer = self._ask(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings, keep=False)
         if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
             raise PlanError(_ALLOCATION, "a narrowed offer must not contain GPUs that were not on offer")
         return dataclasses.replace(offer, whole=False)
@@ -153,10 +153,21 @@ class Round:
 
     # --- one stage -------------------------------------------------------------------------------------------------
 
-    def _ask(self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str | None = None) -> T:
-        """Call a stage; keep its answer, memo and record, and check its verdicts."""
-        answer: Any = self._call(stage, kind, call, *given, name=name)
-        plugin = self.at[0] if self.at is not None else ""
+    def _ask(
+        self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str = "", keep: bool = True
+    ) -> T:
+        """Call a stage; with ``keep``, keep its answer, memo and record, and check its verdicts."""
+        plugin = name or self.stages.names.get(stage) or stage.value
+        self.at = plugin, stage
+        self.calls += 1
+        if self.observer is not None:
+            self.observer(plugin, stage)
+        made = call(*given)
+        if not isinstance(made, kind):
+            raise mistyped(plugin, stage, kind, made)
+        if not keep:
+            return made
+        answer: Any = made
         if answer.memo is not None:
             self.memos[plugin, stage] = answer.memo
         if kind is Allocation and answer.record is not None:
@@ -164,18 +175,7 @@ class Round:
         if answer.verdicts is not NO_VERDICTS:
             check_verdicts(self.state, stage, self._unit(answer), answer.verdicts)
         self.answers.append((stage, plugin, answer))
-        return answer  # type: ignore[no-any-return]
-
-    def _call(self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str | None = None) -> T:
-        plugin = self.stages.names.get(stage, stage.value) if name is None else name
-        self.at = plugin, stage
-        self.calls += 1
-        if self.observer is not None:
-            self.observer(plugin, stage)
-        answer = call(*given)
-        if not isinstance(answer, kind):
-            raise mistyped(plugin, stage, kind, answer)
-        return answer
+        return made
 
     def _unit(self, answer: Answer) -> Unit:
         """The unit of the rows in an answer's verdicts; a placement's verdicts use the allocation's unit."""

@@ -16,7 +16,7 @@ from eunomia.contract.events import (
 )
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.folding import EventError, Folding, await_round
+from eunomia.state.folding import EventError, Folding, await_round, close_app
 from eunomia.state.revoking import stop_clock
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Ints, Seconds
@@ -32,8 +32,9 @@ def released(fold: Folding, event: Released) -> None:
     lease = state.leases.get(event.lease)
     if lease is None:
         return  # late: the lease is gone
-    if _all_back(state, lease, event):
-        _end(fold, lease, sorted(event.gpus), at)
+    gpus = _all_back(state, lease, event)
+    if gpus:
+        _end(fold, lease, gpus, at)
         return
     held = state.holdings.live
     for gpu in event.gpus:
@@ -49,27 +50,32 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     job, app = state.job_rows.get(event.job, NONE), state.app_rows.get(event.app, NONE)
     if lease is None or job == NONE or lease.job != job or lease.app != app or state.standing.jobs_of[app] != {job}:
         return False
-    if state.app_accounts.cells.ended[app] or not _all_back(state, lease, event):
+    of_app = state.app_accounts.cells
+    if of_app.ended[app] or of_app.leases[app] != 1:
         return False
-    lease.gpus = lease.gpus[:0]
-    state.vacate(sorted(event.gpus))
+    gpus = _all_back(state, lease, event)
+    if not gpus:
+        return False
+    # No accounts are made up: the rows of job and app are dropped at once.
+    state.pass_on(gpus, state.now)
     state.drop_lease(lease.id)
-    fold.remove_job(job)
-    fold.end_app(app, "finished")
+    state.drop_job(job)
+    close_app(state, app, "finished")
     return True
 
 
-def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> bool:
-    """Return whether a release ends the lease: it gives back all GPUs of the lease, by order or unasked."""
+def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> list[int]:
+    """Return the GPUs of a release that gives back all GPUs of the lease, by order or unasked; empty: it does not."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
         theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
-    if not theirs or not gpus:
-        return False
-    # The release is not late: none of the GPUs has a newer order or another holder.
-    return {held.lease[gpu] for gpu in gpus} == {lease.id} and max([held.epoch[gpu] for gpu in gpus]) <= event.epoch
+    if not theirs:
+        return []
+    # A late release counts no more: one of the GPUs has a newer order or another holder.
+    late = [gpu for gpu in gpus if held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch]
+    return [] if late else gpus
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:

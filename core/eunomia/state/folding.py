@@ -1,14 +1,12 @@
 """Helpers shared by the folds of all kinds of event."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from eunomia.contract.decisions import Fault, Transition, TransitionKind
 from eunomia.contract.events import Event, JobFinished, SingleJobEnded
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
-from eunomia.model.columns import drop_row
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.revoking import revoke
@@ -62,7 +60,8 @@ class Folding:
 
     def time(self, at: Seconds) -> Seconds:
         """Time of an event: its own time, but at most the step's (an executor's clock may be ahead)."""
-        return self.state.now if math.isnan(at) else min(at, self.state.now)
+        now = self.state.now
+        return at if at < now else now  # NaN: the event carries no time
 
     def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
         """Make a lease give GPUs back, and add the order for executors."""
@@ -89,21 +88,10 @@ class Folding:
         if held[job] != NONE:
             self.leave_all(job)
         state.clear(job)
-        state.forget_job(job)
         lease = state.leases.get(held[job]) if held[job] != NONE else None
         if lease is not None:
             lease.job = NONE
-        app = state.jobs.cells.app[job]
-        state.touch(job=job, app=app)
-        standing = state.standing
-        standing.jobs_of[app].discard(job)
-        del state.job_rows[state.job_id(job)]
-        rates = (state.measured, state.measured_at_others)
-        for by_job in (standing.backing_off, *rates, state.adaptations, state.starts_at):
-            if by_job:
-                by_job.pop(job, None)
-        drop_row(state.tables_of_jobs, job)
-        state.cause(_LEFT)
+        state.drop_job(job)
 
     def end_app(self, app: int, outcome: str) -> None:
         """End an app with all its jobs and leases."""
@@ -113,15 +101,20 @@ class Folding:
         for lease in state.app_leases(app) if state.app_accounts.cells.leases[app] else ():
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
-        if state.open is not None:
-            state.open.bids.pop(app, None)
-        state.outcomes[state.app_id(app)] = outcome
         state.books.app(app, state.now)
-        state.app_accounts.cells.ended[app] = 1
-        state.standing.present -= 1
-        state.touch(app=app)
-        state.cause(_LEFT)
-        state.drop_app_if_over(app)
+        close_app(state, app, outcome)
+
+
+def close_app(state: State, app: int, outcome: str) -> None:
+    """End an app without jobs; it is dropped once it has given back all its GPUs."""
+    if state.open is not None:
+        state.open.bids.pop(app, None)
+    state.outcomes[state.app_id(app)] = outcome
+    state.app_accounts.cells.ended[app] = 1
+    state.standing.present -= 1
+    state.touch(app=app)
+    state.cause(_LEFT)
+    state.drop_app_if_over(app)
 
 
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)

@@ -53,7 +53,7 @@ class OpenOffer:
 
 STAGES = tuple(Stage)
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
-_FREED = Cause.FREED
+_FREED, _LEFT = Cause.FREED, Cause.LEFT
 _RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
 _EMPTY, _PAUSED = int(JobState.EMPTY), int(JobState.PAUSED)
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
@@ -222,14 +222,24 @@ class State:
             standing.stale_verdicts.discard(job)
             standing.asked -= jobs.most[job]
 
-    def forget_job(self, job: int) -> None:
-        """Remove a job that is about to be dropped from the sets of waiting and running jobs."""
-        standing = self.standing
+    def drop_job(self, job: int) -> None:
+        """Drop a job that is on no GPU."""
+        standing, jobs = self.standing, self.jobs.cells
         standing.short.discard(job)
         if job in standing.waiting:
             standing.waiting.discard(job)
             standing.stale_verdicts.discard(job)
-            standing.asked -= self.jobs.cells.most[job]
+            standing.asked -= jobs.most[job]
+        app = jobs.app[job]
+        standing.jobs_of[app].discard(job)
+        del self.job_rows[jobs.id[job]]
+        rates = (self.measured, self.measured_at_others)
+        for by_job in (standing.backing_off, *rates, self.adaptations, self.starts_at):
+            if by_job:
+                by_job.pop(job, None)
+        self.touch(job=job, app=app)
+        drop_row(self.tables_of_jobs, job)
+        self.cause(_LEFT)
 
     def sized(self, job: int) -> None:
         """Note whether a job that starts or changes size runs below its maximum size."""
@@ -249,8 +259,10 @@ class State:
         """Add GPUs to the count that a job runs on (``come``), or take them off it."""
         if job == NONE:
             return
-        self.books.job(job, self.now)
-        on, many = self.job_accounts.cells.on, len(gpus)
+        accounts = self.job_accounts.cells
+        if accounts.booked_at[job] != self.now:  # also where it is NaN: no entry yet
+            self.books.job(job, self.now)
+        on, many = accounts.on, len(gpus)
         if many == 1 or self._one_type:
             on[job, self._types[gpus[0]]] += many if come else -many
             return
@@ -308,21 +320,28 @@ class State:
         """Return GPUs of one lease, now or at ``at``: to their successors, else to the free GPUs."""
         at = self.now if at is None else at
         cells = self.holdings.cells
-        app, owner = cells.app[gpus[0]], cells.job[gpus[0]]
+        app = cells.app[gpus[0]]
         self.books.app(app, at)
         self.app_accounts.cells.gpus[app] -= len(gpus)
-        successors = {cells.successor[gpu] for gpu in gpus}
-        if len(successors) > 1 or {cells.job[gpu] for gpu in gpus} != {owner}:
-            self._pass_on(gpus, at)
-            return
-        self.own(gpus, owner, come=False)
-        successor = self.leases.get(successors.pop())
-        if successor is not None:
-            self._hand_over(gpus, successor, at)
-            return
-        self.holdings.clear(gpus)
-        self.standing.space.give(gpus)
-        self.cause(_FREED)
+        for job in {cells.job[gpu] for gpu in gpus}:
+            self.own([gpu for gpu in gpus if cells.job[gpu] == job], job, come=False)
+        self.pass_on(gpus, at)
+
+    def pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
+        """Give GPUs that their holder has left to their successors, else to the free GPUs."""
+        successor, free = self.holdings.cells.successor, gpus
+        if {successor[gpu] for gpu in gpus} != {NONE}:
+            promised: dict[int, list[int]] = {}
+            for gpu in gpus:
+                promised.setdefault(successor[gpu], []).append(gpu)
+            free = [gpu for gpu in gpus if successor[gpu] not in self.leases]
+            for number, taken in promised.items():
+                if number in self.leases:
+                    self._hand_over(taken, self.leases[number], at)
+        if free:
+            self.holdings.clear(free)
+            self.standing.space.give(free)
+            self.cause(_FREED)
 
     def _hand_over(self, gpus: Sequence[int], lease: Lease, at: Seconds) -> None:
         """Hand GPUs that their holder has left to their successor, with the CPUs and memory set for it."""
@@ -333,26 +352,6 @@ class State:
             held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
         self.occupy(gpus, lease, at)
         self.refresh(lease)
-
-    def _pass_on(self, gpus: Sequence[int], at: Seconds) -> None:
-        """Return GPUs on which several jobs run, or only some of which have successors."""
-        held = self.holdings.cells
-        jobs: dict[int, list[int]] = {}
-        successors: dict[int, list[int]] = {}
-        for gpu in gpus:
-            jobs.setdefault(held.job[gpu], []).append(gpu)
-            successors.setdefault(held.successor[gpu], []).append(gpu)
-        for job, theirs in jobs.items():
-            self.own(theirs, job, come=False)
-        promised = [(self.leases[number], taken) for number, taken in successors.items() if number in self.leases]
-        for lease, taken in promised:
-            self._hand_over(taken, lease, at)
-        taken_on = {gpu for _, taken in promised for gpu in taken}
-        free = [gpu for gpu in gpus if gpu not in taken_on]
-        if free:
-            self.holdings.clear(free)
-            self.standing.space.give(free)
-            self.cause(_FREED)
 
     def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
         """Make a lease the holder of GPUs that have no holder."""
@@ -448,16 +447,16 @@ class State:
 
     def touch(self, *, job: int = NONE, app: int = NONE) -> None:
         """Note that a row changed."""
-        changes = self._changes
+        rows = self._changes.rows
         if job != NONE:
-            changes.jobs.append(job)
+            rows.append(job)
         if app != NONE:
-            changes.apps.append(app)
+            rows.append(~app)
 
     def bump(self) -> None:
         """Close a version, which covers all rows touched since the last one."""
         self.version = Version(self.version + 1)
-        self._changes.close()
+        self._changes.close(self.version)
 
     def changed(self, since: Version) -> Changes | None:
         """Rows touched after a version, including this step's; None: the version is too old."""
