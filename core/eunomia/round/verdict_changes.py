@@ -9,11 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.allocations import Allocation
 from eunomia.contract.decisions import Fault, Transition, TransitionKind, Waiting
-from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
-from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
 from eunomia.round.answers import Answer
 from eunomia.state.offering import anything
@@ -24,8 +21,10 @@ Code = tuple[int, int, str]
 """A verdict: numbers of its reason and stage, and its plugin."""
 
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
-_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
-_SUSPEND, _START = TransitionKind.SUSPEND, TransitionKind.START
+_START = TransitionKind.START
+_ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
+_OUTRANKED = int(Reason.OUTRANKED), _STAGE_NUMBER[_ALLOCATION]
+_UNTIL_CLOSED = int(Reason.AWAITING_ROUND), _STAGE_NUMBER[Stage.VALUATION]
 
 
 def verdicts_of(
@@ -50,20 +49,21 @@ def verdicts_of(
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
-    given = _Given(state)
-    unit = Unit.JOB
+    given, unit, allocator = _Given(state), Unit.JOB, ""
     for stage, name, answer in answers:
-        if isinstance(answer, Valuations | Allocation):
-            unit = answer.claims.unit
+        if stage is _ALLOCATION:
+            allocator = name
+        if stage is not _ELASTICITY and stage is not _PLACEMENT:
+            unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
         if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
-            rows, reasons = _by_job(state, answer.verdicts, Unit.JOB if isinstance(answer, Menus) else unit)
+            rows, reasons = _by_job(state, answer.verdicts, Unit.JOB if stage is _ELASTICITY else unit)
             given.add(rows, reasons, stage, name)
-    stopped = _stopped(state, transitions)
+    stopped, started = _moved(state, transitions)
     if offer is not None and offer.apps is not None and fault is None:
         outside = _outside(state, stopped | state.standing.waiting, offer.apps)
-        given.add(*outside, Stage.ALLOCATION, _allocator(answers))
-    default = _default(offer, answers, opened=opened, fault=fault)
-    return _changed(state, given, default, stopped, _started(state, transitions))
+        given.add(*outside, _ALLOCATION, allocator)
+    default = _default(offer, allocator, opened=opened, fault=fault)
+    return _changed(state, given, default, stopped, started)
 
 
 class _Given:
@@ -86,27 +86,13 @@ class _Given:
         self.named.update(rows.tolist())
 
 
-def _allocator(answers: Sequence[tuple[Stage, str, Answer]]) -> str:
-    return next((name for stage, name, _ in answers if stage is Stage.ALLOCATION), "")
-
-
-def _default(
-    offer: Offer | None,
-    answers: Sequence[tuple[Stage, str, Answer]],
-    *,
-    opened: bool,
-    fault: Fault | None,
-) -> Code | None:
+def _default(offer: Offer | None, allocator: str, *, opened: bool, fault: Fault | None) -> Code | None:
     """The verdict on jobs that no stage turned down; None: earlier verdicts are kept."""
     if fault is not None:
-        reason, stage, plugin = Reason.PLUGIN_FAULT, fault.stage or Stage.ALLOCATION, fault.plugin
-    elif offer is None:
+        return int(Reason.PLUGIN_FAULT), _STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
+    if offer is None:
         return None
-    elif opened:
-        reason, stage, plugin = Reason.AWAITING_ROUND, Stage.VALUATION, ""
-    else:
-        reason, stage, plugin = Reason.OUTRANKED, Stage.ALLOCATION, _allocator(answers)
-    return int(reason), _STAGE_NUMBER[stage], plugin
+    return (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
@@ -133,13 +119,14 @@ def _changed(
 ) -> tuple[Waiting, ...]:
     index = state.standing
     look_at = stopped if default is None else stopped | index.stale_verdicts_for(default)
-    look_at = (look_at - given.named).union(given.changed)
+    look_at = look_at - given.named | given.changed.keys()
+    look_at -= started
     if not look_at:
         return ()
     kept, plugins, changed = state.job_accounts.cells, list(state.plugins), list[Waiting]()
     for row in sorted(look_at):
         code = given.changed.get(row, default)
-        if code is None or row in started or not (row in index.waiting or row in stopped):
+        if code is None or not (row in index.waiting or row in stopped):
             continue
         if code == (kept.reason[row], kept.stage[row], plugins[kept.plugin[row]]):
             index.stale_verdicts.discard(row)
@@ -149,20 +136,21 @@ def _changed(
     return tuple(changed)
 
 
-def _started(state: State, transitions: Sequence[Transition]) -> set[int]:
-    """Jobs that start, and all jobs of an app that wins GPUs: the app's tuner chooses which of them run."""
-    orders = [order for order in transitions if order.kind is not _SUSPEND and order.gpus.size]
-    jobs = {state.job_row(order.job) for order in orders if order.job is not None}
-    winners = [state.app_row(order.app) for order in orders if order.job is None and order.kind is _START]
-    return jobs.union(*[state.standing.jobs_of.get(app, ()) for app in winners])
+def _moved(state: State, transitions: Sequence[Transition]) -> tuple[set[int], set[int]]:
+    """Jobs that lose all their GPUs, and jobs that hold GPUs from now on.
 
-
-def _stopped(state: State, transitions: Sequence[Transition]) -> set[int]:
-    """Jobs that lose all their GPUs."""
-    orders = [order for order in transitions if order.kind in _LEAVERS]
-    jobs = {state.job_row(order.job) for order in orders if order.job is not None and order.gpus.size == 0}
-    theirs = [state.holdings.live.job[order.leaving].tolist() for order in orders if order.job is None]
-    return jobs.union(*theirs) - {NONE}
+    All jobs of an app that wins GPUs count as starting: the app's tuner chooses which of them run.
+    """
+    stopped, started = set[int](), set[int]()
+    for order in transitions:
+        if order.job is not None:
+            (started if order.gpus.size else stopped).add(state.job_rows[order.job])
+        elif order.kind is _START:
+            started.update(state.standing.jobs_of.get(state.app_row(order.app), ()))
+        else:
+            stopped.update(state.holdings.live.job[order.leaving].tolist())
+    stopped.discard(NONE)
+    return stopped, started
 
 
 def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:

@@ -29,7 +29,7 @@ from eunomia.state.revoking import stop_clock
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, UserId
 
-_RUNNING = int(JobState.RUNNING)
+_RUNNING, _AWAITING_ROUND = int(JobState.RUNNING), int(Reason.AWAITING_ROUND)
 
 
 def job_finished(fold: Folding, event: JobFinished) -> None:
@@ -130,7 +130,7 @@ def resumed(fold: Folding, event: JobResumed) -> None:
 def app_arrived(fold: Folding, event: AppArrived) -> None:
     """Add an app, and its user if new."""
     _check_new(fold.state, event)
-    _enter_app(fold.state, event)
+    fold.state.touch(app=_enter_app(fold.state, event))
 
 
 def _enter_app(state: State, event: AppArrived) -> int:
@@ -144,7 +144,6 @@ def _enter_app(state: State, event: AppArrived) -> int:
     state.app_rows[event.app] = row
     state.books.app(row, state.now)
     state.standing.present += 1
-    state.touch(app=row)
     return row
 
 
@@ -208,7 +207,11 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
     state.job_rows[event.job] = row
     state.standing.jobs_of.setdefault(app, set()).add(row)
     state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
-    await_round(state, row)
+    state.turn(row, JobState.WAITING)
+    accounts = state.job_accounts.cells
+    accounts.reason[row], accounts.since[row], accounts.round[row] = _AWAITING_ROUND, state.now, state.round
+    state.touch(job=row, app=app)
+    state.cause(Cause.ARRIVED)
 
 
 def profile_changed(fold: Folding, event: ProfileChanged) -> None:
