@@ -13,6 +13,7 @@ import pytest
 
 from eunomia import (
     Allocation,
+    ChangeCosts,
     Claims,
     Cluster,
     Explanation,
@@ -698,3 +699,19 @@ def test_past_waits_are_counted_in_rounds() -> None:
     town.finish([0, 1, 2, 3])
     assert past_waits(town.rounds, "b") == []  # nothing was on offer when it came: it was never turned down
     assert town.explain("c/0").reason is not None
+
+
+def test_a_job_that_leaves_has_the_time_that_its_menus_name_for_a_release() -> None:
+    def slow(cluster: Cluster) -> Any:
+        stages = LAS(cluster)
+        release = ChangeCosts(release=Seconds(90.0))
+        return dataclasses.replace(
+            stages, elasticity=lambda snapshot: dataclasses.replace(stages.elasticity(snapshot), change=release)
+        )
+
+    made = build(comes("a", 4), disobeys, comes("b", 4), after(61.0), site=lambda: lab("1x4 V100", slow))()
+    leaving = [order for decision in made.rounds for order in decision.transitions if order.leaving.size]
+    granted = made.now - 1.0
+    assert [order.deadline for order in leaving] == [granted + 90.0]
+    why = made.explain("b/0")
+    assert (why.reason, why.starts_in) == (Reason.AWAITING_RELEASE, (0.0, 89.0))

@@ -33,6 +33,7 @@ def _classes() -> dict[str, type[PolicyConformance]]:
     made = [_class_of(name, _beside(name)) for name in names]
     if not wanted:
         made.append(_class_of("ordered", {}, preemptive=True))
+        made.append(_class_of("ordered", {"placement": "consolidated"}, standby=4))
         made.append(_class_of("las", {"plugins.ordered.preemptive": True}, queues=[30.0, 200.0]))
         made.append(_class_of("themis", {"elasticity": "range"}, fairness_knob=0.3))
     return {kind.__name__: kind for kind in made}

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.contract.memos import Memo
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.model.shapes import builds, reads
-from eunomia.units import Ints, Locality, Reals, Rows, Seconds
+from eunomia.units import Bools, Ints, Locality, Reals, Rows, Seconds
 
 
 @reads
@@ -16,7 +16,8 @@ class CurvePoints:
     """Points of all curves, sorted by curve and then by GPUs; ``start[c]`` to ``start[c + 1]`` are curve c's.
 
     ``gpu_type``, ``locality``, ``cpus``, ``memory_gib`` and ``batch_size`` are -1 or NaN where a point holds for any.
-    ``rate`` is in iterations a second; NaN: the size can run, its rate is not known. ``basis``: a ``Basis``.
+    ``cpus`` and ``memory_gib`` are those of all GPUs of the job together; a size may have several points that differ in
+    them. ``rate`` is in iterations a second; NaN: the size can run, its rate is not known. ``basis``: a ``Basis``.
     """
 
     curve: Rows
@@ -34,14 +35,15 @@ class CurvePoints:
 
 @builds
 class ChangeCosts:
-    """The cost of changing the size of a running job, in seconds."""
+    """The cost of changing the size of a running job, in seconds, by part of the change."""
 
     pause: Seconds = Seconds(0.0)
-    """How long the job makes no progress."""
+    """How long a job makes no progress if it grows, shrinks or moves; for stages that weigh a change."""
     join: Seconds = Seconds(0.0)
-    """How long the job still runs at its old size, until its new workers are ready."""
+    """How long a job that grows or moves still runs at its old size, until its new workers are ready; likewise."""
     release: Seconds = Seconds(0.0)
-    """How long until the released GPUs are free."""
+    """How long it takes until GPUs that a job gives back are free. A job that leaves gets at least this grace before it
+    is killed, even if the profile's ``suspend_grace`` is shorter, and ``explain`` counts with it."""
 
 
 @builds
@@ -81,14 +83,30 @@ class Menus:
     one_size: bool = False
     """True: every job runs at its most GPUs or not at all, and its size changes only when its row changes."""
 
-    def sizes(self, job: int) -> Ints:
-        """Return the numbers of GPUs that the job can run at, ascending."""
+    def sizes(self, job: int, *, cpus: float | None = None, memory_gib: float | None = None) -> Ints:
+        """Return the numbers of GPUs that the job can run at, ascending.
+
+        Args:
+            job: its row.
+            cpus: the CPUs that it gets, for all its GPUs together: sizes whose every point needs more are left out.
+                None: as many as it needs.
+            memory_gib: likewise.
+        """
         curve = int(self.curve[job])
         if curve < 0:
             return np.empty(0, np.int64)
         start, end = self.points.start[curve : curve + 2].tolist()
         gpus = self.points.gpus[start:end]
-        return gpus if end <= start + 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
+        if cpus is not None or memory_gib is not None:
+            gpus = gpus[self._within(slice(start, end), cpus, memory_gib)]
+        return gpus if gpus.size <= 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
+
+    def _within(self, points: slice | Ints, cpus: float | None, memory_gib: float | None) -> Bools:
+        """Say of each point whether it needs at most so many CPUs and GiB; one that holds for any needs none."""
+        needed = self.points.cpus[points], self.points.memory_gib[points]
+        limits = (np.inf if limit is None else limit for limit in (cpus, memory_gib))
+        more = [amount > limit for amount, limit in zip(needed, limits, strict=True)]
+        return ~(more[0] | more[1])
 
     def only(self, job: int) -> tuple[int, float] | None:
         """Return the only size on the job's menu and its iterations a second; 0 and NaN if the menu is empty.
@@ -126,8 +144,13 @@ class Menus:
                 return True  # every job is at its smallest size
         return all(map(self.has, jobs, gpus))
 
-    def largest_at_most(self, job: int, gpus: int) -> int:
-        """Return the largest size on the job's menu that is at most ``gpus``; 0: none is."""
+    def largest_at_most(
+        self, job: int, gpus: int, *, cpus: float | None = None, memory_gib: float | None = None
+    ) -> int:
+        """Return the largest size on the job's menu that is at most ``gpus``; 0: none is. See ``sizes``."""
+        if cpus is not None or memory_gib is not None:
+            sizes = self.sizes(job, cpus=cpus, memory_gib=memory_gib)
+            return int(sizes[sizes <= gpus].max(initial=0))
         curve, points = int(self.curve[job]), self.points
         if curve < 0:
             return 0
@@ -154,10 +177,10 @@ class Menus:
         if self.one_size:
             only: Reals = np.where(curve < 0, np.nan, points.rate[points.start[curve]])
             return only
-        # Where a size has several points, the point for any locality or for an island comes first, and points of GPU
-        # types that the job cannot run on come last.
+        # Where a size has several points, the point for any locality or for an island comes first, of these the one
+        # with the most CPUs and memory, and points of GPU types that the job cannot run on come last.
         far = (points.locality != -1) & (points.locality != int(Locality.ISLAND))
-        order = np.lexsort((far, points.rate <= 0.0, points.gpus, points.curve))
+        order = np.lexsort((*_most_first(points), far, points.rate <= 0.0, points.gpus, points.curve))
         size = (points.curve[order].astype(np.int64) << 32) + points.gpus[order]
         first = np.concatenate([[True], size[1:] != size[:-1]])
         first_of = np.maximum.accumulate(np.where(first, np.arange(size.size), 0))
@@ -166,18 +189,51 @@ class Menus:
         found: Reals = np.where(empty, np.nan, points.rate[order[first_of[np.where(empty, 0, end - 1)]]])
         return found
 
-    def rate(self, job: int, gpus: int, locality: Locality = Locality.ISLAND) -> float:
-        """Return iterations a second at a size and the nearest locality on the curve; NaN: not known."""
+    def rate(
+        self,
+        job: int,
+        gpus: int,
+        locality: Locality = Locality.ISLAND,
+        *,
+        cpus: float | None = None,
+        memory_gib: float | None = None,
+    ) -> float:
+        """Return iterations a second at a size and the nearest locality on the curve; NaN: not known.
+
+        Args:
+            job: its row.
+            gpus: the size.
+            locality: how far apart its GPUs are.
+            cpus: the CPUs that it gets, for all its GPUs together: the rate is that of the point with the most CPUs
+                up to these. None: of the point with the most CPUs.
+            memory_gib: likewise.
+        """
         curve = int(self.curve[job])
         if curve < 0:
             return float("nan")
         start, end = self.points.start[curve : curve + 2]
         here = np.flatnonzero(self.points.gpus[start:end] == gpus) + start
+        here = here[self._within(here, cpus, memory_gib)]
         if here.size == 0:
             return float("nan")
-        levels = self.points.locality[here]
-        exact = here[(levels == int(locality)) | (levels == -1)]
-        return float(self.points.rate[exact[0] if exact.size else here[np.argmin(abs(levels - int(locality)))]])
+        far = abs(self.points.locality[here] - int(locality))
+        far[self.points.locality[here] == -1] = 0
+        nearest = here[far == far.min()]
+        if nearest.size > 1:
+            amounts = _amount_first(self.points.cpus[nearest]), _amount_first(self.points.memory_gib[nearest])
+            nearest = nearest[np.lexsort(amounts[::-1])]
+        return float(self.points.rate[nearest[0]])
+
+
+def _amount_first(amount: Reals) -> Reals:
+    """Sort keys that put larger amounts first and NaN, which holds for any, last."""
+    return np.where(np.isnan(amount), np.inf, -amount)
+
+
+def _most_first(points: CurvePoints) -> tuple[Reals, ...]:
+    """Sort keys, the last one first, by CPUs and memory; none where no point names an amount."""
+    amounts = [column for column in (points.memory_gib, points.cpus) if not np.isnan(column).all()]
+    return tuple(_amount_first(amount) for amount in amounts)
 
 
 def curve_points(
@@ -187,6 +243,8 @@ def curve_points(
     rate: Reals | None = None,
     gpu_type: Rows | None = None,
     locality: Rows | None = None,
+    cpus: Reals | None = None,
+    memory_gib: Reals | None = None,
     basis: Rows | None = None,
     batch_size: Reals | None = None,
 ) -> CurvePoints:
@@ -200,8 +258,8 @@ def curve_points(
         gpus=gpus,
         gpu_type=nothing if gpu_type is None else gpu_type,
         locality=nothing if locality is None else locality,
-        cpus=unknown,
-        memory_gib=unknown,
+        cpus=unknown if cpus is None else cpus,
+        memory_gib=unknown if memory_gib is None else memory_gib,
         rate=unknown if rate is None else rate,
         basis=np.zeros(size, np.int32) if basis is None else basis,
         start=np.searchsorted(curve, np.arange(curves + 1)).astype(np.int64),

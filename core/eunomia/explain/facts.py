@@ -229,6 +229,20 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
     )
 
 
+def longest_release(arbiter: Arbiter) -> float:
+    """Seconds that a job has to give its GPUs back: the profile's grace, or the longer time that menus name.
+
+    Args:
+        arbiter: a copy: the elasticity is asked.
+    """
+    grace = float(arbiter.serving.rounds.suspend_grace)
+    try:
+        menus = arbiter.serving.elasticity(arbiter.snapshot())
+    except Exception:  # a plugin's fault must not cost an answer
+        return grace
+    return max(grace, float(menus.change.release)) if isinstance(menus, Menus) else grace
+
+
 def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | None, tuple[str, ...]]:
     """A job's place among the waiting jobs, by the valuation's scores, and the jobs ahead of it.
 

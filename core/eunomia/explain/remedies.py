@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from eunomia.contract.verdicts import Reason
-from eunomia.explain.facts import Facts, names_of
+from eunomia.explain.facts import Facts, longest_release, names_of
 from eunomia.explain.what_if import Start, Trials, down_machines, finishes_at, what_is_down
 from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import value
@@ -111,8 +111,7 @@ class Ways:
     def _releases(self) -> Iterable[Way]:
         lease = self.state.leases[int(self.state.job_accounts.live.lease[self.row])]
         held = self.state.holdings.live
-        grace = float(self.arbiter.serving.rounds.suspend_grace)
-        latest = max(0.0, lease.granted_at + grace - self.now)
+        latest = max(0.0, lease.granted_at + longest_release(self.arbiter) - self.now)
         for gpu in lease.gpus.tolist():
             if held.lease[gpu] != lease.id and held.app[gpu] != NONE:
                 text = f"{self.state.app_id(int(held.app[gpu]))} gives it back"

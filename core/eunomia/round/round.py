@@ -17,7 +17,7 @@ from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
-from eunomia.contract.stages import Stages
+from eunomia.contract.stages import Rounds, Stages
 from eunomia.contract.valuations import LinearKeyError, Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
@@ -145,7 +145,7 @@ class Round:
         starts_at = planned(allocation)
         placement = self._ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
         check_placement(state, menus, offer, allocation, placement)
-        made = plan(state, offer, allocation, placement, stages.rounds)
+        made = plan(state, offer, allocation, placement, _graced(stages.rounds, menus))
         self.plan.transitions += made.transitions
         self.plan.renewals += made.renewals
         self.starts_at = starts_at
@@ -263,6 +263,12 @@ def _has_bidders(state: State, offer: Offer) -> bool:
         return False
     apps = state.present() if offer.apps is None else offer.apps
     return bool(np.any(state.apps.live.divides[apps] == 1))
+
+
+def _graced(rounds: Rounds, menus: Menus) -> Rounds:
+    """The rounds of the profile; a job that leaves has at least the time that its menus name for it."""
+    release = menus.change.release
+    return rounds if release <= rounds.suspend_grace else dataclasses.replace(rounds, suspend_grace=release)
 
 
 def _empty(offer: Offer) -> Offer:

@@ -42,7 +42,8 @@ def left_out(
         return None
     free = np.setdiff1d(available(snapshot, offer, allocation), placement.gpus)
     # What was granted and could not be placed is the placement's to answer for.
-    unplaced = max(0, int(grants.gpus.sum()) - int(placement.gpus.size))
+    settled = np.isin(placement.claim, allocation.order)
+    unplaced = max(0, int(grants.gpus[allocation.order].sum()) - int(np.diff(placement.start)[settled].sum()))
     pool = Pool(snapshot, free)
     for job in _waiting(snapshot, offer, allocation):
         kind = int(snapshot.jobs.gpu_type[job])
@@ -61,7 +62,7 @@ def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterat
     claims, grants = allocation.claims, allocation.amount
     if not isinstance(grants, Grants):
         return
-    served = set(claims.rows[grants.gpus > 0].tolist())
+    served = set(claims.rows[allocation.order].tolist())
     holders = set(owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.APP).tolist())
     for job in offer.candidates.tolist():
         app = int(snapshot.jobs.app[job])

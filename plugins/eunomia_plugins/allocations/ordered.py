@@ -1,10 +1,10 @@
 """Serve jobs in an order: each job gets the largest size on its menu that is still free."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from eunomia import (
     NEVER,
@@ -13,6 +13,7 @@ from eunomia import (
     Contract,
     Explanation,
     Feature,
+    JobState,
     Menus,
     Misfit,
     Offer,
@@ -50,6 +51,15 @@ class OrderedOptions(PluginOptions):
     """With ``conservative``, for how many jobs GPUs are held at most."""
     preemptive: bool = False
     """Rank running jobs too, and stop those that higher-ranked jobs displace; else only free GPUs are given out."""
+    standby: Annotated[int, Field(ge=0)] = 0
+    """With ``skip``: how many of the first waiting jobs for which no GPUs are left the placement may still start, each
+    at its smallest size, on GPUs that it cannot use for the jobs ahead of them."""
+
+    @model_validator(mode="after")
+    def _standby_skips(self) -> Self:
+        if self.standby and self.on_misfit != "skip":
+            raise ValueError('standby must be 0 unless on_misfit is "skip"')
+        return self
 
 
 class Ordered:
@@ -88,7 +98,8 @@ class Ordered:
         form, misfit = valuations.forms[0] if valuations.forms else None, self.options.on_misfit
         if not isinstance(form, Scores):
             form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
-        if form is not None and form.linear_key is not None and misfit in ("skip", "stop"):
+        by_key = form is not None and form.linear_key is not None and not self.options.standby
+        if form is not None and by_key and misfit in ("skip", "stop"):
             stop = misfit == "stop"
             if can_be_incremental(snapshot, menus, offer, stop=stop):
                 return schedule_incrementally(self._queue, snapshot, offer, form, stop=stop)
@@ -117,16 +128,27 @@ class Ordered:
             home = _homes(snapshot, jobs) if types > 1 else np.full(jobs.size, NONE)
             capacity = Capacity(free.tolist(), idle.tolist())
             sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind, home), capacity, stop=stop)
-        late = np.flatnonzero(sizes == 0)
+        served, late = np.flatnonzero(sizes > 0), np.flatnonzero(sizes == 0)
+        standby = self._standby(snapshot, jobs, turn[sizes[turn] == 0])
+        if standby is not None:
+            sizes[standby], kinds[standby] = least[standby], kind[standby]
         return Allocation(
             claims=claims,
             amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
-            order=in_turn(snapshot, jobs, sizes, np.flatnonzero(sizes > 0), stop=self.options.on_misfit != "skip"),
+            order=in_turn(snapshot, jobs, sizes, served, stop=self.options.on_misfit != "skip"),
+            standby=standby,
             on_misfit=Misfit.STOP if self.options.on_misfit == "stop" else Misfit.SKIP,
             verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
             starts_at=starts_at,
             wake_at=_first_change(snapshot, valuations, jobs[sizes > 0]),
         )
+
+    def _standby(self, snapshot: Snapshot, jobs: Rows, left: Ints) -> Rows | None:
+        """Indices of waiting jobs that the placement may start on GPUs left over; None: the option is off."""
+        if not self.options.standby:
+            return None
+        waits: Ints = left[snapshot.jobs.state[jobs[left]] == int(JobState.WAITING)]
+        return waits[: self.options.standby].astype(np.int32)
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:

@@ -92,8 +92,9 @@ class _Plan:
     def run(self) -> Placement:
         order = self.allocation.order.tolist()
         standby = [] if self.allocation.standby is None else self.allocation.standby.tolist()
-        self._keep([*order, *standby])
+        self._keep(order)
         self._serve(order, stop=self.allocation.on_misfit is Misfit.STOP)
+        self._keep(standby)
         self._serve(standby, stop=False)
         for claim in self.mine:
             self.chosen.setdefault(claim, np.empty(0, np.int64))
@@ -105,7 +106,7 @@ class _Plan:
             held = self.mine.get(claim)
             if held is None or claim in self.chosen or held.size != self.grants.gpus[claim]:
                 continue
-            if self._allowed(claim, held):
+            if self._allowed(claim, held) and self.pool.holds(held).all():
                 self._settle(claim, held, self._current(held) if self.resources else None)
 
     def _allowed(self, claim: int, gpus: Ints) -> bool:

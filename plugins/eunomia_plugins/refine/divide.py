@@ -61,16 +61,19 @@ class Divide:
         parts = _Parts.empty(jobs.size)
         turns = self._turns(snapshot, jobs)
         standby = [] if allocation.standby is None else allocation.standby.tolist()
-        for claim in [*allocation.order.tolist(), *standby]:
-            mine = turns[owner[turns] == claim]
-            self._divide(snapshot, menus, jobs, mine, _Budget.of(grants, claim), parts)
+        ordered = 0
+        for claims in (allocation.order.tolist(), standby):
+            ordered = len(parts.order)
+            for claim in claims:
+                mine = turns[owner[turns] == claim]
+                self._divide(snapshot, menus, jobs, mine, _Budget.of(grants, claim), parts)
         lease, protected = allocation.lease, allocation.protected
         return dataclasses.replace(
             allocation,
             claims=Claims(unit=Unit.JOB, rows=jobs),
             amount=Grants(gpus=parts.gpus, gpu_type=_types(grants, owner), pins=parts.pins()),
-            order=np.array(parts.order, np.int32),
-            standby=None,
+            order=np.array(parts.order[:ordered], np.int32),
+            standby=None if allocation.standby is None else np.array(parts.order[ordered:], np.int32),
             lease=lease[owner] if isinstance(lease, np.ndarray) else lease,
             protected=protected[owner] if isinstance(protected, np.ndarray) else protected,
             starts_at=None,
