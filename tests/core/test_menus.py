@@ -13,8 +13,7 @@ def menus() -> Menus:
     points = curve_points(
         curve=np.zeros(5, np.int32),
         gpus=np.array([1, 1, 1, 2, 4]),
-        cpus=np.array([1.0, 4.0, NAN, 8.0, NAN]),
-        memory_gib=np.array([NAN, NAN, NAN, 64.0, NAN]),
+        amounts=(np.array([1.0, 4.0, NAN, 8.0, NAN]), np.array([NAN, NAN, NAN, 64.0, NAN])),
         rate=np.array([1.0, 2.5, 3.0, 4.0, 9.0]),
     )
     return Menus(curve=np.array([0, -1], np.int32), points=points)
@@ -54,7 +53,7 @@ def test_the_nearest_locality_comes_before_the_most_cpus() -> None:
         curve=np.zeros(3, np.int32),
         gpus=np.array([2, 2, 2]),
         locality=np.array([far, near, near], np.int32),
-        cpus=np.array([8.0, 2.0, 4.0]),
+        amounts=(np.array([8.0, 2.0, 4.0]), np.full(3, NAN)),
         rate=np.array([1.0, 2.0, 3.0]),
     )
     made = Menus(curve=np.zeros(1, np.int32), points=points)
@@ -66,6 +65,9 @@ def test_the_nearest_locality_comes_before_the_most_cpus() -> None:
 
 def test_the_full_rate_is_that_with_the_most_cpus() -> None:
     points = curve_points(
-        curve=np.zeros(2, np.int32), gpus=np.array([2, 2]), cpus=np.array([2.0, 4.0]), rate=np.array([2.0, 3.0])
+        curve=np.zeros(2, np.int32),
+        gpus=np.array([2, 2]),
+        amounts=(np.array([2.0, 4.0]), np.full(2, NAN)),
+        rate=np.array([2.0, 3.0]),
     )
     assert Menus(curve=np.zeros(1, np.int32), points=points).full_rate(np.zeros(1, np.int32)).tolist() == [3.0]

@@ -243,23 +243,26 @@ def curve_points(
     rate: Reals | None = None,
     gpu_type: Rows | None = None,
     locality: Rows | None = None,
-    cpus: Reals | None = None,
-    memory_gib: Reals | None = None,
     basis: Rows | None = None,
     batch_size: Reals | None = None,
+    amounts: tuple[Reals, Reals] | None = None,
 ) -> CurvePoints:
-    """Build points from columns sorted by curve and GPUs; an omitted one holds for any value, or is unknown."""
+    """Build points from columns sorted by curve and GPUs; an omitted one holds for any value, or is unknown.
+
+    ``amounts`` are the columns ``cpus`` and ``memory_gib``.
+    """
     size = curve.size
     curves = int(curve.max()) + 1 if size else 0
     nothing = np.full(size, -1, np.int32)
     unknown = np.full(size, np.nan)
+    cpus, memory_gib = (unknown, unknown) if amounts is None else amounts
     return CurvePoints(
         curve=curve,
         gpus=gpus,
         gpu_type=nothing if gpu_type is None else gpu_type,
         locality=nothing if locality is None else locality,
-        cpus=unknown if cpus is None else cpus,
-        memory_gib=unknown if memory_gib is None else memory_gib,
+        cpus=cpus,
+        memory_gib=memory_gib,
         rate=unknown if rate is None else rate,
         basis=np.zeros(size, np.int32) if basis is None else basis,
         start=np.searchsorted(curve, np.arange(curves + 1)).astype(np.int64),
