@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
@@ -76,26 +76,102 @@ class Failures:
     checkpoints take no time; ``Costs.checkpoint_every`` replaces them by others that do."""
 
 
-Knowledge = Literal["declared", "oracle", "measured"]
+Knowledge = Literal["declared", "measured", "oracle"]
+Fact = Literal["work", "sizes", "types"]
+FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types")
+"""What app masters may know from the beginning, on top of what they measure."""
+ERRORS: Final = ("work", "rates", "types", "sizes", "slowdowns")
+"""What errors may be on: all work and all rates of an app, or rates by GPU type, by size, and by distance."""
+_OF_ORACLE: Final[frozenset[Fact]] = frozenset({"work", "sizes", "types"})
+_CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
+    "work": frozenset({"work"}),
+    "rates": frozenset({"sizes", "types"}),
+    "types": frozenset({"types"}),
+    "sizes": frozenset({"sizes"}),
+    "slowdowns": frozenset({"sizes"}),
+}
+"""By error, the facts that it contradicts."""
 
 
 @value
 class Reports:
     """What app masters report of their jobs, as opposed to the true values."""
 
-    know: Knowledge = "declared"
+    know: Knowledge | tuple[Fact, ...] = "declared"
     """``declared``: work and serial time from the workload; ``measured``: also what was measured while a job ran;
-    ``oracle``: all true rates from the beginning."""
+    ``oracle``: all true rates from the beginning; facts: what was measured, and these from the beginning.
+    ``work``: the work is the true one; ``sizes``: the rates at every size and locality on the job's own GPU type, and
+    the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type."""
     error: float = 0.0
     """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
+    errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Relative errors by what they are on, of ``ERRORS``; ``error`` holds for work and rates that are not named."""
     lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """By app id, a factor on the work that the app reports."""
+    type_lies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    """By app id and GPU type, a factor on the rates that the app reports there."""
     far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """By app id, a factor on the reported slowdown of its jobs across machines (Themis §6.3)."""
     profiles: bool = True
-    """With ``oracle``: whether rates are reported for each job; else only an app's forecast holds slowdowns."""
+    """With known sizes: whether rates are reported for each job; else only an app's forecast holds slowdowns."""
     forecast_seconds: float = 0.0
     """Least seconds between two forecasts of an app master, apart from those that its bids need; 0: with every step."""
+
+    @property
+    def facts(self) -> frozenset[Fact]:
+        """What is known from the beginning."""
+        if isinstance(self.know, str):
+            return _OF_ORACLE if self.know == "oracle" else frozenset()
+        return frozenset(self.know)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the rate of a setting is reported when a job first runs there: not where all are known."""
+        return self.know != "declared" and not {"sizes", "types"} <= self.facts
+
+    def error_of(self, what: str) -> float:
+        """The relative error on one of ``ERRORS``."""
+        return self.errors.get(what, self.error if what in ("work", "rates") else 0.0)
+
+    def check(self) -> None:
+        """Refuses unknown words, errors outside 0 to 1, and errors and lies that contradict what is known.
+
+        Raises:
+            InputError: the first of them.
+        """
+        for fact in () if isinstance(self.know, str) else self.know:
+            if fact not in FACTS:
+                raise InputError(f"know must be of {', '.join(FACTS)}", value=f'"{fact}"')
+        for name, part in (("error", self.error), *self.errors.items()):
+            if name != "error" and name not in ERRORS:
+                raise InputError(f"error must be on one of {', '.join(ERRORS)}", value=f'"{name}"')
+            if not 0.0 <= part < 1.0:
+                told = "error" if name == "error" else f"error of {name}"
+                raise InputError(f"{told} must be at least 0 and less than 1", value=str(part))
+        of_types = ((f"{app}.{kind}", one) for app, by in self.type_lies.items() for kind, one in by.items())
+        for app, factor in (*self.lies.items(), *self.far_lies.items(), *of_types):
+            if not 0.0 < factor < math.inf:
+                raise InputError("a lie must be a positive factor", value=str(factor), place=app)
+        self._check_contradictions()
+
+    def _check_contradictions(self) -> None:
+        """A fact of a list is the true one; ``oracle`` may be off, as what is declared and measured may be."""
+        off = {name for name in ERRORS if self.error_of(name) > 0.0}
+        if self.know == "declared" and off & {"types", "sizes", "slowdowns"}:
+            name = min(off & {"types", "sizes", "slowdowns"})
+            raise InputError(f"error of {name} must stand with rates that are known", value='know "declared"')
+        if self.know == "declared" and self.type_lies:
+            raise InputError("a lie on a GPU type must stand with rates that are known", value='know "declared"')
+        if isinstance(self.know, str):
+            return
+        for name in sorted(off):
+            fact = _CONTRADICTED[name] & self.facts
+            if fact:
+                raise InputError("error must not be on what is known", value=f"{name}, with known {min(fact)}")
+        if self.lies and "work" in self.know:
+            raise InputError("a lie must not be on what is known", value=f"work of {min(self.lies)}")
+        if self.type_lies and "types" in self.know:
+            raise InputError("a lie must not be on what is known", value=f"types of {min(self.type_lies)}")
 
 
 @value
@@ -159,13 +235,11 @@ class SimulationOptions:
             raise InputError("checkpoint_every must be positive", value=str(self.costs.checkpoint_every))
         for name, seconds in (("order", self.delays.order), ("again", self.delays.again)):
             _at_least_zero(name, seconds)
-        for name, part in (("jitter", self.delays.jitter), ("lost", self.delays.lost), ("error", self.reports.error)):
+        for name, part in (("jitter", self.delays.jitter), ("lost", self.delays.lost)):
             if not 0.0 <= part < 1.0:
                 raise InputError(f"{name} must be at least 0 and less than 1", value=str(part))
         _at_least_zero("answer_seconds", self.answer_seconds)
-        for app, factor in (*self.reports.lies.items(), *self.reports.far_lies.items()):
-            if not 0.0 < factor < math.inf:
-                raise InputError("a lie must be a positive factor", value=str(factor), place=app)
+        self.reports.check()
         if self.failures is not None:
             self._check_failures(self.failures)
 

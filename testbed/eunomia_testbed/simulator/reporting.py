@@ -8,6 +8,7 @@ import numpy as np
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, RateMeasured
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+from eunomia_testbed.simulator.misreports import Misreports
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.simulator.truth import GangShape, Speeds
 from eunomia_testbed.simulator.work import Work
@@ -39,22 +40,15 @@ class Reporter:
         seed: int,
     ) -> None:
         self._workload, self._cluster, self._speeds, self._work = workload, cluster, speeds, work
-        self._know = reports.know
+        self._reports, self._facts, self._measures = reports, reports.facts, reports.measures
         self._divides = divides
         jobs, apps = workload.jobs, workload.apps
-        count = len(apps.id)
-        luck = np.random.default_rng([seed, 0x5E9])
-        error = reports.error
-        factors = luck.uniform(1.0 - error, 1.0 + error, size=(2, count)) if error > 0.0 else np.ones((2, count))
-        lies = np.array([reports.lies.get(app, 1.0) for app in apps.id]) if reports.lies else np.ones(count)
+        self._off = Misreports(workload, cluster, reports, seed)
         self._ids: list[JobId] = list(map(JobId, jobs.id))
         self._app_ids: list[AppId] = list(map(AppId, apps.id))
         self._user_ids: list[UserId] = list(map(UserId, workload.users.id))
         self._app: list[int] = jobs.app.tolist()
-        self._far_lies = reports.far_lies
-        self._profiles = reports.profiles
-        self._work_factor: list[float] = (factors[0] * lies).tolist()
-        self._time_factor: list[float] = factors[1].tolist()
+        self._work_factor = self._off.work
         self._least: list[int] = jobs.least.tolist()
         self._most: list[int] = jobs.most.tolist()
         self.batch: dict[int, float] = {}
@@ -66,10 +60,11 @@ class Reporter:
         self._user: list[int] = apps.user.tolist()
         self._weight: list[float] = apps.weight.tolist()
         self._user_weight: list[float] = workload.users.weight.tolist()
-        declared = jobs.seconds_per_iteration * jobs.most * factors[1][jobs.app]
+        declared = jobs.seconds_per_iteration * jobs.most * self._off.times[jobs.app]
         self._serial: list[float] = declared.tolist()
         self._seen: dict[int, set[tuple[int, int, int]]] = {}
-        self.follows_up = self._know != "declared" and not (speeds.plain and error == 0.0 and not workload.regimes)
+        exact = speeds.plain and not self._off.any and not workload.regimes
+        self.follows_up = reports.know != "declared" and not exact
         """Whether reports follow a start: not where the declaration is complete."""
 
     # --- arrivals ----------------------------------------------------------------------------------------------------
@@ -119,25 +114,32 @@ class Reporter:
             return declared
         pace = self._speeds.at(job, GangShape(self._most[job], self._speeds.own_type(job)))
         pace = pace if math.isfinite(pace) else math.nan
-        return pace * self._most[job] * self._time_factor[self._app[job]]
+        return pace * self._most[job] * self._off.time(self._app[job])
 
     def profiled(self, job: int) -> Iterator[Event]:
-        """With ``oracle``: the rates of an arriving job, by size, type and locality."""
-        if self._know != "oracle" or self._speeds.plain or not self._profiles:
+        """The rates of an arriving job that are known from the beginning, by size, type and locality."""
+        if not self._reports.profiles or (self._speeds.plain and not self._off.by_setting):
             return
-        for size in sorted({*_sizes(self._least[job], self._most[job])}):
-            for kind in range(len(self._cluster.gpu_types)):
-                known = math.nan
-                for locality in Locality if size > 1 else (Locality.ISLAND,):
-                    machines = 1 if locality <= Locality.MACHINE else 2
-                    pace = self._speeds.at(job, GangShape(size, kind, locality, machines))
-                    if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
-                        known = pace
-                        yield self._measured(job, size, kind, locality, pace)
+        for size, kind in self._known_settings(job):
+            known = math.nan
+            for locality in Locality if size > 1 else (Locality.ISLAND,):
+                machines = 1 if locality <= Locality.MACHINE else 2
+                pace = self._speeds.at(job, GangShape(size, kind, locality, machines))
+                if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
+                    known = pace
+                    yield self._measured(job, size, kind, locality, pace)
+
+    def _known_settings(self, job: int) -> Iterator[tuple[int, int]]:
+        """Sizes and GPU types at which the job's rate is known: all sizes, all types, or both."""
+        least, most, own = self._least[job], self._most[job], self._speeds.own_type(job)
+        sizes = range(least, most + 1) if "sizes" in self._facts else (most,)
+        kinds = range(len(self._cluster.gpu_types)) if "types" in self._facts else (own,)
+        if self._facts & {"sizes", "types"}:
+            yield from ((size, kind) for size in sizes for kind in kinds)
 
     def again(self, job: int, pace: float) -> Iterator[Event]:
         """The rates of a job whose speed has changed for good, by type."""
-        if self._know != "declared":
+        if self._reports.know != "declared":
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
 
@@ -149,7 +151,7 @@ class Reporter:
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
             return
-        if self._know == "measured":
+        if self._measures:
             gpus = np.array(work.on[job])
             kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
             setting = (int(gpus.size), kind, int(locality))
@@ -162,7 +164,7 @@ class Reporter:
     def progress(self, job: int, now: float) -> JobReported:
         """What a job has done and how fast it goes."""
         app, work = self._app[job], self._work
-        rate = work.rate(job) / self._time_factor[app] if work.on[job] else 0.0
+        rate = work.rate(job) / self._off.time(app) if work.on[job] else 0.0
         done = work.done_at(job, now) * self._work_factor[app]
         return JobReported(job=self._ids[job], iterations_done=done, rate=rate, at=Seconds(now))
 
@@ -176,8 +178,8 @@ class Reporter:
         return self.whole(job) * self.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """S by locality at the job's largest gang: known with ``oracle``."""
-        if self._know != "oracle" or self._speeds.plain:
+        """S by locality at the job's largest gang; None: not known."""
+        if "sizes" not in self._facts or self._speeds.plain:
             return None
         kind, most = self._speeds.own_type(job), self._most[job]
         gangs = [GangShape(most, kind, place, 1 if place <= Locality.MACHINE else 2) for place in Locality]
@@ -185,25 +187,13 @@ class Reporter:
         if not all(map(math.isfinite, paces)) or paces[0] <= 0.0:
             return None
         island, machine, rack, cluster = (max(1.0, pace / paces[0]) for pace in paces)
-        lie = self._far_lies.get(self._workload.apps.id[self._app[job]], 1.0)
-        return island, machine, max(1.0, rack * lie), max(1.0, cluster * lie)
+        return self._off.slowdown(self._app[job], (island, machine, rack, cluster))
 
     def _measured(self, job: int, gpus: int, kind: int, locality: Locality, pace: float) -> RateMeasured:
         return RateMeasured(
             job=self._ids[job],
             gpus=gpus,
             locality=locality,
-            rate=1.0 / (pace * self._time_factor[self._app[job]]),
+            rate=1.0 / self._off.pace(self._app[job], gpus, kind, locality, pace),
             gpu_type=self._cluster.gpu_types[kind],
         )
-
-
-def _sizes(least: int, most: int) -> Iterator[int]:
-    """Least, most, and the powers of two between."""
-    yield least
-    yield most
-    size = 1
-    while size < most:
-        if size > least:
-            yield size
-        size *= 2

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Final
 
 from eunomia.errors import InputError
@@ -10,14 +9,13 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
-from eunomia.words import did_you_mean, shown
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
-from eunomia_testbed.simulator import Costs, Failures, Keep, Reports, SimulationOptions
-from eunomia_testbed.simulator.options import Knowledge
+from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
 from eunomia_testbed.spec.outages import check_machines, failures_of
-from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
+from eunomia_testbed.spec.reports import reports_of
+from eunomia_testbed.spec.settings import filled, load_list, seed_list
 from eunomia_testbed.spec.simulation import SimulationSpec
 from eunomia_testbed.spec.source import Request, Source, check_owner, read_source, source_of
 
@@ -25,7 +23,6 @@ SEGMENTS_UP_TO: Final = 2_000
 """Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
 OPTION_FIELDS: Final = ("cost", "failures", "know", "error", "lie", "agents", "until")
 """Fields of a spec that ``options`` replaces."""
-KNOWLEDGE: Final[Mapping[str, Knowledge]] = {"declared": "declared", "measured": "measured", "oracle": "oracle"}
 
 
 def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
@@ -44,7 +41,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         cluster_text=cluster_toml(where),
         profiles=profiles,
         loads=load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads,
-        options=_options(spec, source.jobs),
+        options=_options(spec, source, where.cluster),
         peer=peer,
         models=source.models if spec.models is None else spec.models,
         rho=_kind(spec, by_rules=peer is not None),
@@ -64,7 +61,6 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
     plan.check()
     if spec.failures is not None:
         check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
-    _check_lies(plan, spec.place("lie"))
     _check_searches(plan)
     if spec.strict:
         _refuse_unfit(plan)
@@ -128,25 +124,23 @@ def _peer(spec: SimulationSpec) -> Peer | None:
     return Peer.named(spec.rules, lambda kind: filled(kind, spec.rule, spec.place("rule")))
 
 
-def _options(spec: SimulationSpec, jobs: int) -> SimulationOptions:
+def _options(spec: SimulationSpec, source: Source, where: Cluster) -> SimulationOptions:
     if spec.options is not None:
         return _given_options(spec, spec.options)
-    know = spec.know or ("declared" if spec.rules is None else "oracle")  # peers' policies are told all rates
-    if know not in KNOWLEDGE:
-        raise InputError("know must be declared, measured or oracle", value=f'"{know}"', place=spec.place("know"))
     if spec.rules is not None and (spec.cost or spec.failures):
         given, flag = (spec.cost[0], "--cost") if spec.cost else (spec.failures, "--failures")
         rule = f"{flag} must stand without --rules: these have their own cost of a restart (--rule restart=20s)"
         raise InputError(rule, value=given, place=flag)
     until = spec.place("until")
+    apps = {app for workload in source.workloads.values() for app in workload.apps.id}
     options = SimulationOptions(
         costs=filled(Costs, spec.cost, spec.place("cost"), durations=True),
         failures=None if spec.failures is None else failures_of(spec.failures),
-        reports=Reports(know=KNOWLEDGE[know], error=spec.error, lies=factors(spec.lie, spec.place("lie"))),
+        reports=reports_of(spec, apps, where.gpu_types),
         agents=spec.agents,
         plain=spec.plain,
         tolerate_faults=spec.tolerate_faults,
-        keep=Keep(segments=jobs <= SEGMENTS_UP_TO),
+        keep=Keep(segments=source.jobs <= SEGMENTS_UP_TO),
         until=float("inf") if spec.until is None else parse_duration(spec.until, name="until", place=until),
     )
     _check(options, spec)
@@ -176,7 +170,8 @@ def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
     except InputError as error:
         name = error.rule.partition(" ")[0]
         among_failures = name in {field.name for field in dataclasses.fields(Failures)}
-        field = "error" if name == "error" else "failures" if among_failures else "cost"
+        of_reports = next((flag for flag in ("error", "lie", "know") if flag in (name, *error.rule.split()[:2])), None)
+        field = of_reports or ("failures" if among_failures else "cost")
         raise InputError(error.rule, value=error.value, place=error.place or spec.place(field)) from None
 
 
@@ -187,16 +182,6 @@ def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
     if spec.rho not in KINDS:
         raise InputError(f"rho must be one of {', '.join(KINDS)}", value=f'"{spec.rho}"', place=spec.place("rho"))
     return spec.rho
-
-
-def _check_lies(plan: Plan, place: str) -> None:
-    """A lie of an app that is in no workload would be of no effect."""
-    lies = plan.options.reports.lies
-    known = {app for workload in plan.workloads.values() for app in workload.apps.id} if lies else set()
-    for app in lies:
-        if app not in known:
-            value = f"{shown(app)}{did_you_mean(app, known)}"
-            raise InputError("a lie must be of an app of the workload", value=value, place=place)
 
 
 def _check_searches(plan: Plan) -> None:

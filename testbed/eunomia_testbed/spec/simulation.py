@@ -39,6 +39,11 @@ def _listed(given: object) -> object:
     return tuple(given)
 
 
+def _error(given: object) -> object:
+    """Returns a number as it is, and texts as a tuple; 0 where the flag was not given."""
+    return 0.0 if given is None else given if isinstance(given, float | int) else _listed(given)
+
+
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ())]
 """Texts of a flag that may be given several times; none where it was not given."""
 
@@ -121,14 +126,28 @@ class SimulationSpec(BaseModel):
     know: Annotated[
         str | None,
         typer.Option(
-            help="What app masters know: declared, measured or oracle. By default declared, with --rules oracle."
+            help="What app masters know: declared, measured or oracle, or what is known on top of what is measured, "
+            "of work,sizes,types. By default declared, with --rules oracle."
         ),
     ] = None
-    error: Annotated[float, typer.Option(help="Relative error of what app masters report.")] = 0.0
+    error: Annotated[
+        float | tuple[str, ...],
+        BeforeValidator(_error),
+        FlagType(list[str] | None),
+        typer.Option(
+            "--error",
+            metavar="0.2",
+            help="Relative error of what app masters report: of work and rates, or work=0.2,types=0.1,sizes=0.1,...",
+        ),
+    ] = 0.0
     lie: Annotated[
         Texts,
         FlagType(list[str] | None),
-        typer.Option("--lie", metavar="APP=2.0", help="A factor on the work that an app reports."),
+        typer.Option(
+            "--lie",
+            metavar="APP=2.0",
+            help="A factor on the work that an app reports; APP.V100=2.0: on its rates on that GPU type.",
+        ),
     ] = ()
     agents: Annotated[bool, typer.Option("--agents", help="App masters answer offers with bids of their own.")] = False
     until: Annotated[str | None, typer.Option(metavar="30d", help="Cut off after this much simulated time.")] = None

@@ -1,0 +1,82 @@
+"""Errors and lies of app masters: the factors by which their reports are off."""
+
+import numpy as np
+
+from eunomia.model.cluster import Cluster
+from eunomia.units import Locality, Reals
+from eunomia_testbed.simulator.options import Reports
+from eunomia_testbed.workload import Workload
+
+_OF_BOTH, _OF_TYPES, _OF_SIZES, _OF_SLOWDOWNS = 0x5E9, 0x5EA, 0x5EB, 0x5EC
+"""One stream of random numbers for each kind of error: another error leaves the draws of one as they are."""
+
+
+class Misreports:
+    """By app, the factors on the work, the times and the slowdowns that its app master reports.
+
+    Args:
+        workload: with the apps.
+        cluster: with the GPU types.
+        reports: errors and lies.
+        seed: of the draws.
+    """
+
+    def __init__(self, workload: Workload, cluster: Cluster, reports: Reports, seed: int) -> None:
+        self._apps, count = workload.apps.id, len(workload.apps.id)
+        of_work, of_rates = reports.error_of("work"), reports.error_of("rates")
+        drawn = np.random.default_rng([seed, _OF_BOTH]).random(size=(2, count))
+        lies = np.array([reports.lies.get(app, 1.0) for app in self._apps]) if reports.lies else np.ones(count)
+        self.work: list[float] = (_within(of_work, drawn[0]) * lies).tolist()
+        """By app row, a factor on the work."""
+        self.times = _within(of_rates, drawn[1])
+        """By app row, a factor on all times of iterations."""
+        self._time: list[float] = self.times.tolist()
+        self._types = cluster.gpu_types
+        self._of_types, self._of_sizes = reports.error_of("types"), reports.error_of("sizes")
+        self._of_slowdowns = reports.error_of("slowdowns")
+        self._type_lies, self._far_lies = reports.type_lies, reports.far_lies
+        self._seed = seed
+        self.by_setting = bool(self._of_types or self._of_sizes or self._of_slowdowns or self._type_lies)
+        """Whether the factor on a rate depends on the size, the GPU type or the distance."""
+        self._factors: dict[tuple[int, ...], float] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether a rate is off for any app."""
+        return self.by_setting or bool((self.times != 1.0).any())
+
+    def time(self, app: int) -> float:
+        """The factor on an app's times."""
+        return self._time[app]
+
+    def pace(self, app: int, gpus: int, kind: int, locality: Locality, pace: float) -> float:
+        """Reported seconds an iteration in a setting, from the true ones."""
+        pace = pace * self._time[app]
+        if not self.by_setting:
+            return pace
+        pace *= self._drawn(_OF_TYPES, self._of_types, app, kind) * self._drawn(_OF_SIZES, self._of_sizes, app, gpus)
+        if locality > Locality.MACHINE:
+            pace *= self._drawn(_OF_SLOWDOWNS, self._of_slowdowns, app)
+        return pace / self._type_lies.get(self._apps[app], {}).get(self._types[kind], 1.0)
+
+    def slowdown(self, app: int, true: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+        """Reported S by locality: errors and lies are on distances beyond a machine, and S is at least 1."""
+        island, machine, rack, cluster = true
+        far = self._far_lies.get(self._apps[app], 1.0) * self._drawn(_OF_SLOWDOWNS, self._of_slowdowns, app)
+        return island, machine, max(1.0, rack * far), max(1.0, cluster * far)
+
+    def _drawn(self, stream: int, error: float, *key: int) -> float:
+        """A factor from 1 - error to 1 + error, the same whenever it is asked for."""
+        if error <= 0.0:
+            return 1.0
+        full = (stream, *key)
+        if full not in self._factors:
+            luck = np.random.default_rng([self._seed, *full])
+            self._factors[full] = float(luck.uniform(1.0 - error, 1.0 + error))
+        return self._factors[full]
+
+
+def _within(error: float, drawn: Reals) -> Reals:
+    """Numbers from 0 to 1 as factors from 1 - error to 1 + error."""
+    low, high = 1.0 - error, 1.0 + error
+    return low + (high - low) * drawn

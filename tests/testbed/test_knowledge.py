@@ -1,0 +1,152 @@
+"""What app masters know, and by how much their reports are off: ``--know``, ``--error``, ``--lie``."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.testbed.simulator_lab import runs
+
+from eunomia.cli import run
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.units import Locality
+from eunomia_testbed import simulate
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.performance import Setting
+from eunomia_testbed.simulator import Reports, SimulationOptions, assemble
+
+SITE = Cluster.parse("3x4 V100, 2x4 K80")
+
+
+class Scaling:
+    """A performance model: half as fast beyond a machine, a third on a K80, and sublinear in GPUs."""
+
+    models = ("net",)
+
+    def rate(self, model: str, setting: Setting) -> float:
+        slow = 2.0 if setting.locality >= Locality.RACK else 1.0
+        return float(setting.gpus**0.5) / (slow * (3.0 if setting.gpu_type == "K80" else 1.0))
+
+
+def elastic() -> Any:
+    """Three jobs of 1 to 6 GPUs."""
+    made = runs([(0.0, 6, 100.0)] * 3, models=["net"] * 3)
+    return dataclasses.replace(made, jobs=dataclasses.replace(made.jobs, least=np.ones(3, dtype=np.int64)))
+
+
+def rates(reports: Reports, job: int = 0, seed: int = 0) -> Mapping[tuple[int, str, Locality], float]:
+    """The rates that an app master reports when its job arrives."""
+    options = SimulationOptions(reports=reports)
+    engine = assemble(elastic(), SITE, Profile.load("fifo"), options, models=Scaling(), seed=seed)
+    found: list[Any] = list(engine.sim.reporter.profiled(job))
+    return {(event.gpus, event.gpu_type, event.locality): event.rate for event in found}
+
+
+def reported_work(reports: Reports, seed: int = 0) -> list[float]:
+    """The work that app masters report, over the true one."""
+    engine = assemble(elastic(), SITE, Profile.load("fifo"), SimulationOptions(reports=reports), seed=seed)
+    return [engine.sim.reporter.added(job).iterations / 100.0 for job in range(3)]
+
+
+def test_all_sizes_are_known_on_the_own_type() -> None:
+    known = rates(Reports(know=("sizes",)))
+    assert {size for size, _, _ in known} == {1, 2, 3, 4, 5, 6}
+    assert {kind for _, kind, _ in known} == {"V100"}
+    assert known[5, "V100", Locality.CLUSTER] == pytest.approx(known[5, "V100", Locality.ISLAND] / 2.0)
+
+
+def test_all_types_are_known_at_the_largest_size() -> None:
+    known = rates(Reports(know=("types",)))
+    assert {(size, kind) for size, kind, _ in known} == {(6, "V100"), (6, "K80")}
+    assert known[6, "K80", Locality.ISLAND] == pytest.approx(known[6, "V100", Locality.ISLAND] / 3.0)
+
+
+def test_the_oracle_is_all_facts() -> None:
+    assert rates(Reports(know="oracle")) == rates(Reports(know=("work", "sizes", "types")))
+    assert len({(size, kind) for size, kind, _ in rates(Reports(know="oracle"))}) == 12
+    assert rates(Reports(know="measured")) == rates(Reports(know=("work",))) == {}
+
+
+@pytest.mark.parametrize("know", ["measured", ("types",), ("sizes",)])
+def test_what_is_not_known_from_the_beginning_is_measured(know: Any) -> None:
+    assert Reports(know=know).measures
+    assert not Reports(know=("sizes", "types")).measures and not Reports(know="declared").measures
+
+
+def test_slowdowns_are_known_with_the_sizes() -> None:
+    def slowdown(*facts: Any) -> object:
+        options = SimulationOptions(reports=Reports(know=facts))
+        return assemble(elastic(), SITE, Profile.load("fifo"), options, models=Scaling()).sim.reporter.slowdown(0)
+
+    assert slowdown("sizes") == (1.0, 1.0, 2.0, 2.0)
+    assert slowdown("types") is None
+
+
+def test_an_error_of_work_leaves_rates_true() -> None:
+    off = Reports(know="oracle", errors={"work": 0.2})
+    assert rates(off) == rates(Reports(know="oracle"))
+    both = Reports(know="oracle", error=0.2)
+    assert reported_work(off) == reported_work(both) and rates(both) != rates(off)
+    assert all(0.8 <= each <= 1.2 and each != 1.0 for each in reported_work(off))
+
+
+@pytest.mark.parametrize(("what", "varies"), [("types", 1), ("sizes", 0), ("slowdowns", 2)])
+def test_an_error_on_rates_is_drawn_for_each_type_size_or_distance(what: str, varies: int) -> None:
+    true, off = rates(Reports(know="oracle")), rates(Reports(know="oracle", errors={what: 0.2}))
+    factors: dict[Any, set[float]] = {}
+    for setting, rate in off.items():
+        factors.setdefault(setting[varies], set()).add(round(true[setting] / rate, 9))
+    assert all(len(found) == 1 and 0.8 <= min(found) <= 1.2 for found in factors.values())
+    assert len({min(found) for found in factors.values()}) > 1
+    assert off == rates(Reports(know="oracle", errors={what: 0.2}))  # the same whenever it is asked for
+    assert reported_work(Reports(know="oracle", errors={what: 0.2})) == [1.0] * 3
+
+
+def test_a_lie_on_a_type_is_told_of_that_type_alone() -> None:
+    true, lied = rates(Reports(know="oracle")), rates(Reports(know="oracle", type_lies={"a": {"K80": 2.0}}))
+    ratios = {kind: lied[6, kind, Locality.ISLAND] / true[6, kind, Locality.ISLAND] for kind in ("V100", "K80")}
+    assert ratios == pytest.approx({"V100": 1.0, "K80": 2.0})
+    assert rates(Reports(know="oracle", type_lies={"b": {"K80": 2.0}})) == true
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--know", "work,sises"], 'or a list of work, sizes, types, but got "sises"; did you mean "sizes"? (--know)'),
+        (["--know", "oracle,work"], "declared, measured and oracle must stand alone"),
+        (["--know", "work", "--error", "0.2"], "error must not be on what is known, but got work, with known work"),
+        (["--know", "sizes", "--error", "slowdowns=0.1"], "error must not be on what is known"),
+        (["--know", "types", "--lie", "gavel-0001.V100=2"], "a lie must not be on what is known"),
+        (["--know", "work", "--lie", "gavel-0001=2"], "a lie must not be on what is known"),
+        (["--error", "types=0.1"], "error of types must stand with rates that are known"),
+        (["--lie", "gavel-0001.V100=2"], "a lie on a GPU type must stand with rates that are known"),
+        (["--error", "wrok=0.2"], 'work, rates, types, sizes, slowdowns, but got "wrok=0.2"; did you mean "work"?'),
+        (["--error", "work=0.2", "--error", "work=0.1"], "error of work must be given once"),
+        (["--error", "0.2,work=0.1"], "must stand without a bare number"),
+        (["--error", "1.5"], "error must be at least 0 and less than 1, but got 1.5 (--error)"),
+        (["--error", "sizes=1.5", "--know", "oracle"], "error of sizes must be at least 0 and less than 1"),
+        (["--know", "oracle", "--lie", "gavel-0001.V10=2"], 'must be one of V100, but got "V10"; did you mean "V100"?'),
+        (["--lie", "gavle-0001=2"], "a lie must be of an app of the workload"),
+    ],
+)
+def test_contradictions_and_unknown_words_are_refused(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = generate_workload("gavel", {"jobs": 5}, 0).apps.id[1]
+    flags = [flag.replace("gavel-0001", app) for flag in flags]
+    common = ["--workload", "gavel", "--set", "gavel.jobs=5", "--cluster", "2x4 V100", "--out", str(tmp_path / "run")]
+    assert run(["simulate", *common, "--policy", "fifo", *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_script_says_it_in_the_same_words() -> None:
+    workload = generate_workload("gavel", {"jobs": 5}, 0)
+    found = simulate(workload, "2x4 V100", ["srtf"], know="work,sizes", error=["rates=0.0"], lie=[])
+    assert found.run.facts is not None and found.run.facts.spec["know"] == "work,sizes"
+    with pytest.raises(InputError, match=r"but got work, with known work \(error\)"):
+        simulate(workload, "2x4 V100", ["srtf"], know="work", error=0.2)
