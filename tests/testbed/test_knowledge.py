@@ -56,7 +56,7 @@ def test_all_sizes_are_known_on_the_own_type() -> None:
     known = rates(Reports(know=("sizes",)))
     assert {size for size, _, _ in known} == {1, 2, 3, 4, 5, 6}
     assert {kind for _, kind, _ in known} == {"V100"}
-    assert known[5, "V100", Locality.CLUSTER] == pytest.approx(known[5, "V100", Locality.ISLAND] / 2.0)
+    assert known[5, "V100", Locality.RACK] == pytest.approx(known[5, "V100", Locality.ISLAND] / 2.0)
 
 
 def test_all_types_are_known_at_the_largest_size() -> None:
@@ -150,3 +150,16 @@ def test_a_script_says_it_in_the_same_words() -> None:
     assert found.run.facts is not None and found.run.facts.spec["know"] == "work,sizes"
     with pytest.raises(InputError, match=r"but got work, with known work \(error\)"):
         simulate(workload, "2x4 V100", ["srtf"], know="work", error=0.2)
+
+
+def test_what_rules_of_a_peer_imply_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--workload", "gavel", "--set", "gavel.jobs=3", "--cluster", "4x1 V100", "--rules", "gavel"]
+    policies = ["--policy", "max_min_fairness", "--policy", "gandiva_fair", "--policy", "fifo"]
+    assert run(["simulate", *common, *policies, "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().err
+    assert "rules of gavel: app masters know all rates (--know oracle), since --know is not given" in shown
+    assert "gandiva_fair is not the peer's policy of that name: here it gives tickets to users" in shown
+    assert "rules of gavel: fifo decides in every round: its allocation has no least_between" in shown
+    told = ["--policy", "max_min_fairness", "--know", "measured", "--out", str(tmp_path / "told")]
+    assert run(["simulate", *common, *told]) == 0
+    assert "rules of gavel" not in capsys.readouterr().err

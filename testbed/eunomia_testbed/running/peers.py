@@ -1,7 +1,7 @@
 """Round rules of other simulators, by name: made for each workload, with the profiles adapted to them."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from eunomia.errors import InputError
@@ -25,6 +25,8 @@ class Names:
     """Called with workload, cluster, performance model and options: the rules."""
     under: str
     """Called with a profile and options: the profile as the rules want it."""
+    notes: str
+    """Called with the profiles by name: sentences on policies that differ from the peer's."""
 
     def get(self, name: str) -> Any:
         """A name of the module."""
@@ -37,6 +39,7 @@ PEERS: Final = {
         options="GavelRuleOptions",
         make="gavel_rules",
         under="under_rules",
+        notes="rule_notes",
     )
 }
 
@@ -70,6 +73,11 @@ class Peer:
     def under(self, profile: Profile) -> Profile:
         """The profile as the rules want it."""
         made: Profile = PEERS[self.name].get(PEERS[self.name].under)(profile, self.options)
+        return made
+
+    def notes(self, profiles: Mapping[str, Profile]) -> list[str]:
+        """What differs from the peer's policies, a sentence each."""
+        made: list[str] = PEERS[self.name].get(PEERS[self.name].notes)(profiles)
         return made
 
     def rules(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Rules:

@@ -93,12 +93,45 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
         "credit": options.credit,
     }
     settings: dict[str, object] = {"rounds.on": [], "rounds.scope": "all", "rounds.lease": "unlimited"}
-    stages = profile.merged.tree["stages"]
-    for name in dict.fromkeys((*profile.plugins.values(), *map(str, stages.get("refiners", [])))):
-        options_type = getattr(profile.registry.load(name), "options_type", None)
-        known = options_type.model_fields if options_type is not None else {}
+    for name, known in _options_by_plugin(profile).items():
         settings |= {f"plugins.{name}.{key}": item for key, item in wanted.items() if key in known}
     return profile.replace(settings=settings)
+
+
+OTHERS: Final[Mapping[str, str]] = {
+    "gandiva_fair": "gives tickets to users, who trade GPU types (EuroSys'20)",
+    "isolated": "cuts the cluster into parts that keep their GPUs",
+}
+"""Allocations that have the name of another policy of the peer, and what they do here."""
+
+
+def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
+    """Sentences on policies that differ from the peer's under the rules."""
+    notes = [
+        f"{name} is not the peer's policy of that name: here it {OTHERS[plugin]}"
+        for name, profile in profiles.items()
+        for plugin in profile.plugins.values()
+        if plugin in OTHERS
+    ]
+    names = [name for name, profile in profiles.items() if not _solves_at_times(profile)]
+    if not names:
+        return notes
+    own = "its allocation has" if len(names) == 1 else "their allocations have"
+    each = "decides" if len(names) == 1 else "decide"
+    every = f"{', '.join(names)} {each} in every round: {own} no least_between, which the peer's policies have"
+    return [*notes, every]
+
+
+def _solves_at_times(profile: Profile) -> bool:
+    """Whether a plugin of the profile keeps a least time between two solutions."""
+    return any("least_between" in known for known in _options_by_plugin(profile).values())
+
+
+def _options_by_plugin(profile: Profile) -> dict[str, frozenset[str]]:
+    """By plugin of the profile, the names of its options."""
+    names = (*profile.plugins.values(), *map(str, profile.merged.tree["stages"].get("refiners", [])))
+    types = {name: getattr(profile.registry.load(name), "options_type", None) for name in dict.fromkeys(names)}
+    return {name: frozenset(() if kind is None else kind.model_fields) for name, kind in types.items()}
 
 
 class _Adapting:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from eunomia.errors import InputError
@@ -52,7 +53,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         spec=spec.given(),
     )
     _check_plan(plan, spec)
-    notes = [*source.notes, *_left_out(where)]
+    notes = [*source.notes, *_left_out(where), *_of_peer(peer, spec, profiles)]
     return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in notes)]
 
 
@@ -64,6 +65,16 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
     _check_searches(plan)
     if spec.strict:
         _refuse_unfit(plan)
+
+
+def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:
+    """What a peer's rules imply without a flag, and what under them is not the peer's."""
+    if peer is None:
+        return []
+    implied = ["app masters know all rates (--know oracle), since --know is not given"] if spec.know is None else []
+    if spec.options is not None:
+        implied = []
+    return [f"rules of {peer.name}: {each}" for each in (*implied, *peer.notes(profiles))]
 
 
 def _left_out(where: ClusterFile) -> list[str]:
