@@ -1,9 +1,11 @@
 """Options of trace readers as ``--set trace.KEY=VALUE`` takes them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia.words import shown
 from eunomia_testbed.spec.settings import filled
 
 
@@ -26,7 +28,8 @@ def reader_options(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputErrors: unknown keys and values that do not suit.
     """
-    flags = filled(ReaderFlags, texts, "--set trace")
+    mapped = [text.removeprefix(_COLUMNS) for text in texts if text.startswith(_COLUMNS)]
+    flags = filled(ReaderFlags, [text for text in texts if not text.startswith(_COLUMNS)], "--set trace")
     return {
         "gpu_type": flags.gpu_type,
         "models": _parts(flags.models),
@@ -35,8 +38,24 @@ def reader_options(texts: Sequence[str]) -> dict[str, Any]:
         "by_group": flags.by_group,
         "users": _parts(flags.users),
         "first_jobs": flags.first_jobs,
+        "columns": _mapping(mapped),
     }
 
 
 def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_COLUMNS: Final = "columns."
+
+
+def _mapping(texts: Sequence[str]) -> dict[str, str]:
+    """Columns by key, from ``KEY=NAME`` or ``KEY=NAME:UNIT``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, name = text.partition("=")
+        if not equals or key in found:
+            rule = "--set trace.columns must be KEY=NAME or KEY=NAME:UNIT, each key once"
+            raise InputError(rule, value=shown(text), place="--set trace")
+        found[key] = name
+    return found

@@ -24,6 +24,7 @@ READERS: Final[Mapping[str, str]] = {
     "pai": "eunomia_testbed.traces.pai:PaiReader",
     "pollux_philly": "eunomia_testbed.traces.pollux:PolluxPhillyReader",
     "pollux": "eunomia_testbed.traces.pollux:PolluxReader",
+    "columns": "eunomia_testbed.traces.mapped:MappedReader",
     "swf": "eunomia_testbed.traces.swf:SwfReader",
 }
 """Built-in readers as ``module:class`` by format; plugins add theirs by ``eunomia_trace_readers``."""

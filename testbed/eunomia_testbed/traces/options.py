@@ -1,5 +1,8 @@
 """A user's options for reading a trace."""
 
+import dataclasses
+from collections.abc import Mapping
+
 from eunomia.model.shapes import value
 from eunomia_testbed.performance import GavelThroughputs
 
@@ -26,3 +29,6 @@ class ReadOptions:
     """Only jobs of these users; empty: all jobs."""
     first_jobs: int | None = None
     """Only this many jobs, the first by arrival; None: all."""
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """For the format ``columns``: by ``id``, ``submit``, ``duration`` or ``end``, ``gpus``, ``user`` and ``model`` the
+    name of the file's column, for times with a unit behind a colon, such as ``start_time:ms``."""

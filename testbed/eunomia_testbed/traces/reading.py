@@ -35,6 +35,8 @@ class ReadKeywords(TypedDict, total=False):
     """Only jobs of these users; empty: all jobs."""
     first_jobs: int | None
     """Only this many jobs, the first by arrival; None: all."""
+    columns: Mapping[str, str]
+    """The names of a table's columns, with units: see ``ReadOptions``. It is then of the format ``columns``."""
 
 
 def read_trace(
@@ -55,8 +57,10 @@ def read_trace(
     first_jobs = options.get("first_jobs")
     if first_jobs is not None and first_jobs < 1:
         raise InputError("first_jobs must be at least 1", value=str(first_jobs))
+    if options.get("columns") and format not in (None, "columns"):
+        raise InputError("columns must stand without a format, or with the format columns", value=shown(format or ""))
     source = open_source(path)
-    reader = _reader(source, format, registry)
+    reader = _reader(source, "columns" if options.get("columns") else format, registry)
     return reader.read(source, _options(options))
 
 
