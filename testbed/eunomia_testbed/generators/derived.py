@@ -11,6 +11,7 @@ from eunomia_testbed.generators.job_types import GAVEL, JobType
 from eunomia_testbed.generators.options import Chances4, Chances5, Count, Duration, GeneratorOptions, Path
 from eunomia_testbed.performance import GavelThroughputs, SynergyProfiles
 from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.adaptation import passes_of
 
 GANGS: Final = np.array([1, 2, 4, 8, 16], dtype=np.int64)
 
@@ -81,6 +82,7 @@ def generate_gavel(options: GavelOptions, seed: int) -> Workload:
         per_step,
         models,
         batch_size=np.array([float(kind.batch_size or np.nan) for kind in kinds]),
+        **({} if rates is None else _passes(models, _steps(seconds, per_step))),
         source="generated as Gavel's derived traces",
     )
 
@@ -131,6 +133,17 @@ def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[
     return known
 
 
+def _steps(seconds: Reals, per_step: Reals) -> Reals:
+    """By job: its work in whole steps."""
+    return np.maximum(1.0, np.floor(seconds / per_step))
+
+
+def _passes(models: list[str], steps: Reals) -> dict[str, Reals]:
+    """The columns of epochs and samples an epoch; NaN where the model's data set is unknown."""
+    passes = np.array([passes_of(model, work) for model, work in zip(models, steps.tolist(), strict=True)])
+    return {"epochs": passes[:, 0], "samples_per_epoch": passes[:, 1]}
+
+
 def _single(
     name: str, arrivals: Reals, gpus: Ints, seconds: Reals, per_step: Reals, models: list[str], **more: object
 ) -> Workload:
@@ -139,7 +152,7 @@ def _single(
         ids=[f"{row:0{len(str(gpus.size - 1))}d}" for row in range(gpus.size)],
         arrival_seconds=arrivals,
         gpus=gpus,
-        iterations=np.maximum(1.0, np.floor(seconds / per_step)),
+        iterations=_steps(seconds, per_step),
         seconds_per_iteration=per_step,
         models=models,
         **more,  # type: ignore[arg-type]

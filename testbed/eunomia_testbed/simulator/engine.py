@@ -13,7 +13,6 @@ from heapq import heappop as _pop
 import numpy as np
 
 from eunomia.contract.events import (
-    Adapted,
     AppFinished,
     Event,
     JobFinished,
@@ -214,10 +213,11 @@ class Engine:
     def _next_regime(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
         """A job enters its next regime on the same GPUs."""
         sim = self.sim
-        events.append(Adapted(job=sim.job_ids[job], batch_size=sim.work.next_regime(job)))
+        events.append(sim.reporter.adapted(job, sim.work.next_regime(job), now))
         sim.work.go_on(job, now, gpus)
         if self._follows_up:
-            events.append(sim.reporter.progress(job, now))
+            events += sim.reporter.ran(job, now)
+            events += sim.reporter.profiled(job, again=True)
 
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
         """A job that has given its GPUs back is done, and its app if it was the app's last job."""

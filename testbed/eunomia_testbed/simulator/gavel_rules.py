@@ -32,6 +32,8 @@ SHORT_SECONDS: Final = 5.0
 """A restart costs nothing in a round that is at least this much shorter than the others: it is a job's last."""
 _LITTLE: Final = 0.5
 """Steps that are reported as left for a job that has no work but has not ended."""
+_ADAPTING: Final = frozenset({"accordion", "gns"})
+"""Modes for which the peers' simulators have rules; other jobs keep their batch size."""
 _WHOLE: Final = 1e-9
 """Tolerance in steps: the rounding error of a rate that is given as its inverse."""
 
@@ -227,7 +229,7 @@ class GavelRules:
     def admitted(self, job: int, now: float) -> Change | None:
         """A job that adapts starts with the trace's steps of its first batch size."""
         jobs = self._workload.jobs
-        if jobs.adaptation is None or jobs.adaptation[job] == "static" or jobs.first_batch_iterations is None:
+        if jobs.adaptation is None or jobs.adaptation[job] not in _ADAPTING or jobs.first_batch_iterations is None:
             return None
         family, batch = split_model(self._workload.models[int(jobs.model[job])])
         if batch is None:

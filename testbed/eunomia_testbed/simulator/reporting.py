@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, RateMeasured
+from eunomia.contract.events import Adapted, AppArrived, Event, JobAdded, JobReported, RateMeasured
+from eunomia.model.adaptations import Adapts, adapts_named
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_testbed.simulator.misreports import Misreports
@@ -52,7 +53,7 @@ class Reporter:
         self._least: list[int] = jobs.least.tolist()
         self._most: list[int] = jobs.most.tolist()
         self.batch: dict[int, float] = {}
-        """By job, the batch size that it starts with, where it is not the workload's."""
+        """By job, its present batch size, where it is not the workload's."""
         self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
         self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
         self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
@@ -62,7 +63,11 @@ class Reporter:
         self._user_weight: list[float] = workload.users.weight.tolist()
         declared = jobs.seconds_per_iteration * jobs.most * self._off.times[jobs.app]
         self._serial: list[float] = declared.tolist()
-        self._seen: dict[int, set[tuple[int, int, int]]] = {}
+        factors = np.array([self._work_factor[app] for app in self._app])
+        self._epochs = None if jobs.epochs is None else (jobs.epochs * factors).tolist()
+        self._samples = None if jobs.samples_per_epoch is None else jobs.samples_per_epoch.tolist()
+        self._adapts = None if jobs.adaptation is None else list(map(adapts_named, jobs.adaptation))
+        self._seen: dict[int, set[tuple[int, int, int, float]]] = {}
         exact = speeds.plain and not self._off.any and not workload.regimes
         self.follows_up = reports.know != "declared" and not exact
         """Whether reports follow a start: not where the declaration is complete."""
@@ -96,8 +101,21 @@ class Reporter:
             gpu_type=None if named is None else named[job],
             cpus_per_gpu=math.nan if self._cpus is None else self._cpus[job],
             memory_gib_per_gpu=math.nan if self._memory is None else self._memory[job],
-            batch_size=self.batch[job] if job in self.batch else math.nan if self._batch is None else self._batch[job],
+            batch_size=self._present_batch(job),
+            epochs=math.nan if self._epochs is None else self._epochs[job],
+            samples_per_epoch=math.nan if self._samples is None else self._samples[job],
+            adapts=Adapts.UNKNOWN if self._adapts is None else self._adapts[job],
         )
+
+    def _present_batch(self, job: int) -> float:
+        first = math.nan if self._batch is None else self._batch[job]
+        return self.batch.get(job, first)
+
+    def adapted(self, job: int, batch_size: float, now: float) -> Adapted:
+        """A job has changed its batch size."""
+        self.batch[job] = batch_size
+        done = self._work.done_at(job, now) * self._work_factor[self._app[job]]
+        return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
 
     def gang(self, job: int) -> tuple[int, int]:
         """Least and most GPUs."""
@@ -116,15 +134,21 @@ class Reporter:
         pace = pace if math.isfinite(pace) else math.nan
         return pace * self._most[job] * self._off.time(self._app[job])
 
-    def profiled(self, job: int) -> Iterator[Event]:
-        """The rates of an arriving job that are known from the beginning, by size, type and locality."""
-        if not self._reports.profiles or (self._speeds.plain and not self._off.by_setting):
+    def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
+        """The rates of a job at its present batch size that are known without a run, by size, type and locality.
+
+        Args:
+            job: its row.
+            again: whether the batch size has changed since the declaration, which may give the rates at the start.
+        """
+        if not self._reports.profiles or (self._speeds.plain and not self._off.by_setting and not again):
             return
+        regime = self._work.present_regime(job)
         for size, kind in self._known_settings(job):
             known = math.nan
             for locality in Locality if size > 1 else (Locality.ISLAND,):
                 machines = 1 if locality <= Locality.MACHINE else 2
-                pace = self._speeds.at(job, GangShape(size, kind, locality, machines))
+                pace = self._speeds.at(job, GangShape(size, kind, locality, machines), regime=regime)
                 if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
                     known = pace
                     yield self._measured(job, size, kind, locality, pace)
@@ -154,7 +178,7 @@ class Reporter:
         if self._measures:
             gpus = np.array(work.on[job])
             kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
-            setting = (int(gpus.size), kind, int(locality))
+            setting = (int(gpus.size), kind, int(locality), self._present_batch(job))
             seen = self._seen.setdefault(job, set())
             if setting not in seen:
                 seen.add(setting)
@@ -196,4 +220,5 @@ class Reporter:
             locality=locality,
             rate=1.0 / self._off.pace(self._app[job], gpus, kind, locality, pace),
             gpu_type=self._cluster.gpu_types[kind],
+            batch_size=self._present_batch(job),
         )

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from eunomia.contract.events import Adapted, Event, JobReported, JobResumed, RoundEnded
+from eunomia.contract.events import Event, JobReported, JobResumed, RoundEnded
 from eunomia.errors import EunomiaError
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.simulator.engine import Engine
@@ -141,7 +141,7 @@ class RuledRun:
         self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
         name = self._sim.job_ids[job]
         return [
-            Adapted(job=name, batch_size=change.batch_size),
+            reporter.adapted(job, change.batch_size, now),
             JobResumed(job=name, iterations=reporter.whole(job)),
             reporter.progress(job, now),
             *reporter.again(job, change.seconds_per_iteration),

@@ -74,9 +74,9 @@ class SharedWork(Work):
             self._agenda.call(now, lambda then: self._update_pace([other for other in others if self.on[other]], then))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
-        beside = [self.speeds.called(other, self._regime(other)) for other in self.neighbours(job, gpus)]
+        beside = [self.speeds.called(other, self.present_regime(other)) for other in self.neighbours(job, gpus)]
         return self.speeds.seconds_per_iteration(
-            job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib, beside=beside
+            job, gpus, regime=self.present_regime(job), cpus=cpus, memory_gib=memory_gib, beside=beside
         )
 
     def _part(self, job: int) -> list[int]:

@@ -93,9 +93,11 @@ class Work:
         self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
-        return self.speeds.seconds_per_iteration(job, gpus, regime=self._regime(job), cpus=cpus, memory_gib=memory_gib)
+        return self.speeds.seconds_per_iteration(
+            job, gpus, regime=self.present_regime(job), cpus=cpus, memory_gib=memory_gib
+        )
 
-    def _regime(self, job: int) -> Regime | None:
+    def present_regime(self, job: int) -> Regime | None:
         """The present regime of a job; None: it has a single one."""
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None

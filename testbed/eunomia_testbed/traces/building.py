@@ -28,6 +28,8 @@ class Jobs:
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
+    epochs: Reals | None = None
+    samples_per_epoch: Reals | None = None
     weight: Reals | None = None
     gpu_share: Reals | None = None
     adaptation: Sequence[str] | None = None
@@ -41,6 +43,8 @@ _COLUMNS = (
     "cpus_per_gpu",
     "memory_gib_per_gpu",
     "batch_size",
+    "epochs",
+    "samples_per_epoch",
     "weight",
     "gpu_share",
     "adaptation",

@@ -18,7 +18,7 @@ from eunomia_testbed.traces.rows import MOST_ITERATIONS, Rows
 from eunomia_testbed.traces.source import TraceSource
 from eunomia_testbed.traces.tables import read_table
 from eunomia_testbed.workload import Regime, Workload
-from eunomia_testbed.workload.adaptation import MODES, SAMPLES, named_model, regimes_of, split_model
+from eunomia_testbed.workload.adaptation import MODES, SAMPLES, named_model, passes_of, regimes_of, split_model
 
 GAVEL: Final = (
     *("job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps"),
@@ -43,6 +43,7 @@ class GavelReader:
         steps, gpus = rows.numbers("total_steps", above=0.0, most=MOST_ITERATIONS), rows.gpus("scale_factor")
         weight, arrivals = _weights(rows), rows.arrivals("arrival_time")
         types = rows.text("job_type")
+        passes = _passes(types, steps)
         jobs = Jobs(
             ids=[str(line - 1) for line in rows.lines.tolist()],
             arrival_seconds=arrivals,
@@ -51,6 +52,8 @@ class GavelReader:
             seconds_per_iteration=_seconds(rows, types, gpus.tolist(), options),
             models=types,
             batch_size=np.array([split_model(model)[1] or np.nan for model in types]),
+            epochs=passes[:, 0],
+            samples_per_epoch=passes[:, 1],
             weight=weight,
         )
         return build(rows, jobs, options, source="Gavel", ordered="arrival_time", reference_type=_reference(options))
@@ -84,6 +87,7 @@ class ShockwaveReader:
         else:
             seconds = _seconds(rows, types, gpus.tolist(), options)
         lives = _Lives(rows, types, gpus.tolist(), modes, steps, seconds, options)
+        passes = _passes(types, steps)
         jobs = Jobs(
             ids=[str(line - 1) for line in rows.lines.tolist()],
             arrival_seconds=arrivals,
@@ -92,6 +96,8 @@ class ShockwaveReader:
             seconds_per_iteration=seconds,
             models=types,
             batch_size=np.array([split_model(model)[1] or np.nan for model in types]),
+            epochs=passes[:, 0],
+            samples_per_epoch=passes[:, 1],
             weight=weight,
             adaptation=modes,
             first_batch_iterations=steps,
@@ -159,6 +165,11 @@ class _Lives:
         if rate <= 0.0:
             raise InputError(_rule(rates), value=f"{model}, which it grows to, with {self.gpus[row]} GPUs")
         return 1.0 / rate
+
+
+def _passes(types: list[str], steps: Reals) -> Reals:
+    """By row: epochs and samples an epoch; NaN where the model's data set is unknown."""
+    return np.array([passes_of(model, work) for model, work in zip(types, steps.tolist(), strict=True)]).reshape(-1, 2)
 
 
 def _fields(head: str) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from eunomia.errors import InputError
+from eunomia.model.adaptations import MODES
 from eunomia.units import Ints, Reals
 from eunomia_testbed.traces.building import drawn_model
 from eunomia_testbed.traces.options import ReadOptions
@@ -24,11 +25,16 @@ NUMBERS: Final = {
     "cpus_per_gpu": 0.0,
     "memory_gib_per_gpu": 0.0,
     "batch_size": 0.0,
+    "epochs": 0.0,
+    "samples_per_epoch": 0.0,
     "weight": 0.0,
     "gpu_share": 0.0,
     "first_batch_iterations": 0.0,
 }
-"""Optional numeric columns of ``JobColumns``, and their exclusive lower bounds."""
+"""Optional numeric columns of ``JobColumns``, and their lower bounds."""
+ABOVE: Final = frozenset({"gpu_share", "batch_size", "epochs", "samples_per_epoch"})
+"""Columns whose lower bound is exclusive."""
+ROUNDING: Final = 1e-6
 MOST_WEIGHT: Final = 1e6
 
 T = TypeVar("T")
@@ -61,7 +67,7 @@ class _Own:
         self.iterations = rows.numbers("iterations", above=0.0, most=MOST_ITERATIONS)
         self.seconds = self.number("seconds_per_iteration", above=0.0, most=MOST_SECONDS)
         self.numbers = {
-            name: self.number(name, above=0.0 if name == "gpu_share" else None, least=least)
+            name: self.number(name, above=least if name in ABOVE else None, least=least)
             for name, least in NUMBERS.items()
             if self.has(name)
         }
@@ -77,7 +83,23 @@ class _Own:
         self.users = self.texts("user", "all")
         self.models = self.texts("model", "")
         self.regimes = self.parsed("regimes", _regimes)
+        self.modes = self.texts("adaptation", "")
+        unknown = np.array([bool(mode) and mode not in MODES for mode in self.modes], dtype=bool)
+        rows.refuse(unknown, f"adaptation must be one of {', '.join(MODES)}", self.modes.__getitem__)
+        self._check_epochs()
         self.searches = self.parsed("search", _search)
+
+    def _check_epochs(self) -> None:
+        """Drop jobs whose regimes have more epochs than the job."""
+        if not {"epochs", "samples_per_epoch"} <= set(self.numbers):
+            return
+        epochs, samples = self.numbers["epochs"], self.numbers["samples_per_epoch"]
+        made = np.zeros(self.rows.size)
+        for row, life in self.regimes.items():
+            made[row] = sum(part.iterations / np.ceil(samples[row] / part.batch_size) for part in life)
+        rule = "regimes must have at most the job's epochs"
+        more = made > epochs * (1.0 + ROUNDING)
+        self.rows.refuse(more, rule, lambda row: f"{made[row]:.6g} of {epochs[row]:g}")
 
     def at_least(self) -> Ints:
         """The smallest gang; where it is not given, the largest."""
@@ -183,7 +205,6 @@ class _Own:
     def _jobs(self, order: Ints, app_of: Ints, model: Ints) -> JobColumns:
         rows = order.tolist()
         types = self.texts("gpu_type", "")
-        modes = self.texts("adaptation", "static")
         return JobColumns(
             id=[job if "/" in job else f"{job}/0" for job in (self.ids[row] for row in rows)],
             app=app_of,
@@ -194,7 +215,7 @@ class _Own:
             seconds_per_iteration=self.seconds[order],
             model=model,
             gpu_type=[types[row] or None for row in rows] if self.has("gpu_type") else None,
-            adaptation=[modes[row] for row in rows] if self.has("adaptation") else None,
+            adaptation=[self.modes[row] or "static" for row in rows] if self.has("adaptation") else None,
             **{name: column[order] for name, column in self.numbers.items()},
         )
 

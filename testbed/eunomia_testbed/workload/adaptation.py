@@ -117,6 +117,17 @@ def epochs_of(model: str, batch: int, total_steps: float) -> int:
     return math.ceil(total_steps / steps_per_epoch(model, batch))
 
 
+def passes_of(model: str, total_steps: float) -> tuple[float, float]:
+    """Returns the epochs of ``total_steps`` steps at the model's batch size, and the samples of an epoch.
+
+    Both are NaN where the model's name has no batch size or its data set is unknown.
+    """
+    family, batch = split_model(model)
+    if not batch or family not in SAMPLES or not math.isfinite(total_steps):
+        return math.nan, math.nan
+    return float(epochs_of(family, batch, total_steps)), float(SAMPLES[family])
+
+
 def steps_per_epoch(model: str, batch: int) -> int:
     """Returns the optimizer steps of one pass over the model's data set, rounded up.
 

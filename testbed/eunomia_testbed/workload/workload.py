@@ -71,11 +71,14 @@ class JobColumns:
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
     """At the start; None: unknown."""
+    epochs: Reals | None = None
+    """Passes over the data set that a job makes; None or NaN: unknown."""
+    samples_per_epoch: Reals | None = None
     weight: Reals | None = None
     gpu_share: Reals | None = None
     """The requested fraction of each GPU, at most 1; None: whole GPUs."""
     adaptation: Sequence[str] | None = None
-    """How a job changes its batch size: ``static``, ``accordion`` or ``gns``; None: all static."""
+    """How a job changes its batch size: ``static``, ``accordion``, ``gns`` or ``other``; None: not declared."""
     first_batch_iterations: Reals | None = None
     """Whole work in steps of the first batch size, as in the trace; None: ``iterations``."""
 
