@@ -140,6 +140,10 @@ class RateMeasured:
     gpu_type: str
     batch_size: float = math.nan
     """Global batch size at which the rate was measured; NaN: the rate holds at any."""
+    cpus: float = math.nan
+    """CPUs that the job had for all its GPUs together; NaN: not known."""
+    memory_gib: float = math.nan
+    """Likewise, in GiB."""
 
 
 @value

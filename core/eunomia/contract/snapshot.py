@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
@@ -31,6 +32,10 @@ class Measured:
     rate: float
     batch_size: float = math.nan
     """Global batch size at which the rate was measured; NaN: the rate holds at any."""
+    cpus: float = math.nan
+    """CPUs that the job had for all its GPUs together; NaN: not known."""
+    memory_gib: float = math.nan
+    """Likewise, in GiB."""
 
 
 class FindService(Protocol):
@@ -121,6 +126,8 @@ class Snapshot:
     columns are available."""
     measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
     """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
+    needs: frozenset[Feature] = frozenset()
+    """What the stages of the profile need: a stage may leave out optional columns that none of them needs."""
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from eunomia.contract.allocations import Allocation
-from eunomia.contract.contracts import NO_CONTRACT, Contract, Contracts, Triggers
+from eunomia.contract.contracts import NO_CONTRACT, Contract, Contracts, Feature, Triggers
 from eunomia.contract.decisions import Decision
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.memos import Memo
@@ -143,6 +143,8 @@ class Stages:
     rounds: Rounds
     memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
     """Memo types by plugin and stage, to restore memos from a journal."""
+    needs: frozenset[Feature] = frozenset()
+    """What all its stages and refiners need."""
 
     def contract(self, stage: Stage) -> Contract:
         """Return the contract of a stage."""

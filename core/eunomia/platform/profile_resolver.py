@@ -109,6 +109,7 @@ class Cast:
             explain=_explainers(explain),
             rounds=self.rounds,
             memo_types=tuple(self._memo_types()),
+            needs=frozenset().union(*(step.contract.needs for step in self.steps())),
         )
 
     def _bound(self, name: str, hook: str) -> Any:

@@ -125,7 +125,7 @@ class Arbiter:
 
     def snapshot(self) -> Snapshot:
         """The present state, as stages see it."""
-        return show(self.state)
+        return show(self.state, needs=self.serving.needs)
 
     def save(self) -> bytes:
         """Encode the whole state, for a checkpoint."""

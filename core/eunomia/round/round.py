@@ -76,7 +76,7 @@ class Round:
         self, state: State, stages: Stages, causes: frozenset[Cause], observer: Observer | None = None
     ) -> None:
         self.state, self.stages, self.observer = state, stages, observer
-        self.snapshot = show(state, causes)
+        self.snapshot = show(state, causes, stages.needs)
         self.plan = Plan(transitions=[], renewals=[])
         self.opened: Offer | None = None
         self.considered: Offer | None = None

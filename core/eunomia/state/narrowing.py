@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.columns import Table
@@ -19,7 +20,7 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
+def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[Feature] = frozenset()) -> Snapshot:
     """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
     mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     jobs, row = state.by_arrival(mine), np.array([app])
@@ -50,6 +51,7 @@ def narrowed(state: State, app: int, causes: Iterable[Cause]) -> Snapshot:
         seed=state.seed,
         find_changes=lambda _: None,
         narrow=lambda _: alone,
+        needs=needs,
     )
     return alone
 

@@ -81,12 +81,15 @@ def reported_back(state: State, job: int, iterations: float) -> None:
 
 
 def rate_measured(fold: Folding, event: RateMeasured) -> None:
-    """Store a measured rate; it replaces an older one of the same size, GPU type, locality and batch size."""
+    """Store a measured rate; it replaces an older one of the same size, GPU type, locality, CPUs and batch size."""
     job = fold.job(event.job)
     if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
         raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
     if not (math.isnan(event.batch_size) or 0.0 < event.batch_size < math.inf):
         raise EventError("a batch size must be a number above 0", value=str(event.batch_size), place=event.job)
+    for name, amount in (("CPUs", event.cpus), ("memory", event.memory_gib)):
+        if not _is_declared_well(amount):
+            raise EventError(f"{name} of a measured rate must be above 0", value=str(amount), place=event.job)
     seen = Measured(
         job=job,
         gpus=event.gpus,
@@ -94,6 +97,8 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
         locality=event.locality,
         rate=event.rate,
         batch_size=event.batch_size,
+        cpus=event.cpus,
+        memory_gib=event.memory_gib,
     )
     state = fold.state
     present = is_present(seen, state.jobs.cells.batch_size[job])
@@ -131,6 +136,7 @@ def _without(rates: Iterable[Measured], new: Measured, *, any_batch: bool) -> tu
         for seen in rates
         if (seen.gpus, seen.gpu_type, seen.locality) != where
         or not (any_batch or _same(seen.batch_size, new.batch_size))
+        or not (_same(seen.cpus, new.cpus) and _same(seen.memory_gib, new.memory_gib))
     )
 
 

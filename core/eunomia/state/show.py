@@ -5,6 +5,7 @@ from collections.abc import Iterable, Set
 
 import numpy as np
 
+from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
@@ -17,8 +18,14 @@ from eunomia.units import NONE, Cause, Ints, Rows
 NO_GPUS = np.empty(0, np.int64)
 
 
-def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
-    """Make a snapshot of the present state; it is valid until the state changes."""
+def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] = frozenset()) -> Snapshot:
+    """Make a snapshot of the present state; it is valid until the state changes.
+
+    Args:
+        state: the state.
+        causes: of the round.
+        needs: what the stages of the profile need.
+    """
     later = state.shown
     if not isinstance(later, ArbiterLiveIndex):
         later = state.shown = ArbiterLiveIndex(state)
@@ -41,10 +48,11 @@ def show(state: State, causes: Iterable[Cause] = ()) -> Snapshot:
         kinds=later.kinds,  # type: ignore[arg-type]
         seed=state.seed,
         find_changes=state.changed,
-        narrow=lambda app: narrowed(state, app, causes),
+        narrow=lambda app: narrowed(state, app, causes, needs),
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
         live_index=None if state.plain else later,
+        needs=needs,
         measured_at_others=state.measured_at_others,
     )
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.platform.checking import bind
+from eunomia.platform.contract_check import contract_of
 from eunomia.units import Stage
 
 _HOOKS = {
@@ -61,6 +62,11 @@ def assemble(
             (plugin.name, stage, kind)
             for plugin in (*plugins.values(), *refiners)
             for stage, kind in getattr(plugin, "memo_types", {}).items()
+        ),
+        needs=frozenset(
+            feature
+            for stage, plugin in (*plugins.items(), *((Stage.REFINE, refiner) for refiner in refiners))
+            for feature in contract_of(plugin, stage).needs
         ),
     )
 

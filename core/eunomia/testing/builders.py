@@ -6,13 +6,13 @@ menus = fixed.eunomia_elasticity(town.snapshot(now=60.0))
 ```
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
 
+from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
@@ -67,6 +67,7 @@ class World:
         self._measured: dict[int, tuple[Measured, ...]] = {}
         self._adaptations: dict[int, Adaptations] = {}
         self._memos: dict[tuple[str, Stage], Memo] = {}
+        self._needs: frozenset[Feature] = frozenset()
         self._leases = 0
 
     def row(self, name: str) -> int:
@@ -180,12 +181,21 @@ class World:
         *,
         locality: Locality = Locality.ISLAND,
         gpu_type: str | None = None,
-        batch_size: float = math.nan,
+        **columns: float,
     ) -> Self:
-        """Add a measured rate of a job, in iterations per second; ``batch_size`` NaN: it holds at any."""
+        """Add a measured rate of a job, in iterations per second.
+
+        Args:
+            job: its name.
+            gpus: the size.
+            rate: iterations per second.
+            locality: how far apart its GPUs are.
+            gpu_type: None: the cluster's first.
+            **columns: further columns of ``Measured``: ``batch_size``, ``cpus``, ``memory_gib``; NaN: any, not known.
+        """
         row = self._job_rows[job]
         kind = self.cluster.gpu_types[0] if gpu_type is None else gpu_type
-        point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate, batch_size=batch_size)
+        point = Measured(job=row, gpus=gpus, gpu_type=kind, locality=locality, rate=rate, **columns)
         self._measured[row] = (*self._measured.get(row, ()), point)
         return self
 
@@ -208,6 +218,11 @@ class World:
         states = self._jobs.live.state[: self._jobs.used]
         rows = np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED))
         return rows[np.argsort(self._jobs.live.arrived[rows], kind="stable")].astype(np.int32)
+
+    def needs(self, *features: Feature) -> Self:
+        """Let stages of the profile need these features, so that optional columns are filled."""
+        self._needs |= frozenset(features)
+        return self
 
     def snapshot(self, now: float = 0.0, *, causes: frozenset[Cause] = frozenset(), round: int = 1) -> Snapshot:
         """The world at ``now``."""
@@ -232,6 +247,7 @@ class World:
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
             seed=self.seed,
+            needs=self._needs,
             find_changes=_too_old,
             narrow=lambda app: self._only(app).snapshot(now, causes=causes, round=round),
         )
@@ -285,7 +301,7 @@ class World:
             forecast=self._forecasts.get(app),
             contention=float(self._app_ledger.live.contention[app]),
         )
-        own._kinds = dict(self._kinds)
+        own._kinds, own._needs = dict(self._kinds), self._needs
         moved: dict[int, int] = {NONE: NONE}
         for row in np.flatnonzero(self._jobs.live.app[: self._jobs.used] == app).tolist():
             columns: dict[str, Any] = {field.name: getattr(self._jobs.live, field.name)[row] for field in fields(Jobs)}

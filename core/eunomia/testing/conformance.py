@@ -39,6 +39,8 @@ SHOWN = 3
 """Findings shown of one rule."""
 IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
 """Features that a contract need not declare: whole GPUs and the unit of claims."""
+OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
+"""Features that a stage gives only where they are known, or where another stage needs them."""
 AUDITED = frozenset({Promise.SHARING_INCENTIVE})
 """Promises that only long runs can check: the auditor checks them, not this suite."""
 
@@ -341,7 +343,7 @@ class PolicyConformance:
     @classmethod
     def _compare(cls, stage: Stage, declared: Iterable[Feature], given: set[Feature]) -> None:
         rule = f"{stage.value} must declare what it gives"
-        missing = sorted(feature.name for feature in set(declared) - given)
+        missing = sorted(feature.name for feature in set(declared) - given - OPTIONAL)
         if missing and cls._may_give(stage):
             cls._broken(rule, f"it declares {', '.join(missing)} and never gives it")
         surplus = given - set(declared) - IMPLIED

@@ -1,9 +1,12 @@
 """Curves from declared and measured rates: iterations per second by number of GPUs."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from eunomia.contract.contracts import Feature
 from eunomia.contract.menus import CurvePoints, curve_points
-from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.units import Basis, Ints, Reals, Rows
 
 
@@ -15,7 +18,9 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
     if snapshot.measured:
         for index in np.flatnonzero(np.isnan(rate)):
-            points = [point for point in snapshot.measured.get(int(jobs[index]), ()) if point.rate > 0.0]
+            points = [
+                point for point in with_most_cpus(snapshot.measured.get(int(jobs[index]), ())) if point.rate > 0.0
+            ]
             if points:
                 least = min(points, key=lambda point: (point.gpus, point.locality))
                 rate[index] = least.rate / least.gpus
@@ -74,17 +79,18 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
         curve_of: [job row] its curve; -1: none.
     """
     curves, types = curve_of.tolist(), {name: kind for kind, name in enumerate(snapshot.cluster.gpu_types)}
+    needed = Feature.CPU_POINTS in snapshot.needs
     extra = [
-        (curves[job], point.gpus, types.get(point.gpu_type, -1), int(point.locality), point.rate, point.batch_size)
+        _row(curves[job], types.get(point.gpu_type, -1), point)
         for job, measured in snapshot.measured.items()
         if job < len(curves) and curves[job] >= 0
-        for point in measured
+        for point in (measured if needed else with_most_cpus(measured))
     ]
     sizes = set(zip(points.curve.tolist(), points.gpus.tolist(), strict=True))
     extra = [point for point in extra if (point[0], point[1]) in sizes]
     if not extra:
         return points
-    curve, gpus, gpu_type, locality, rate, batch = (np.array(column) for column in zip(*extra, strict=True))
+    curve, gpus, gpu_type, locality, rate, batch, *amounts = (np.array(column) for column in zip(*extra, strict=True))
     curve = np.concatenate([points.curve, curve]).astype(np.int32)
     gpus = np.concatenate([points.gpus, gpus]).astype(np.int64)
     basis = np.concatenate([points.basis, np.full(len(extra), int(Basis.MEASURED))]).astype(np.int32)
@@ -97,4 +103,33 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
         locality=np.concatenate([points.locality, locality]).astype(np.int32)[order],
         basis=basis[order],
         batch_size=np.concatenate([np.full(points.gpus.size, np.nan), batch])[order],
+        amounts=_amounts(points, amounts, order) if needed else None,
     )
+
+
+def _row(curve: int, gpu_type: int, point: Measured) -> tuple[float, ...]:
+    where = (curve, point.gpus, gpu_type, int(point.locality))
+    return (*where, point.rate, point.batch_size, point.cpus, point.memory_gib)
+
+
+def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[Reals, Reals]:
+    """CPUs and memory of declared and measured points."""
+    cpus, memory_gib = (
+        np.concatenate([declared, seen])[order]
+        for declared, seen in zip((points.cpus, points.memory_gib), measured, strict=True)
+    )
+    return cpus, memory_gib
+
+
+def with_most_cpus(measured: Iterable[Measured]) -> list[Measured]:
+    """Of the rates measured at one size, GPU type and locality, the one with the most CPUs, then the most memory."""
+    best: dict[tuple[int, str, int], Measured] = {}
+    for point in measured:
+        where = point.gpus, point.gpu_type, int(point.locality)
+        if where not in best or _amount(point) > _amount(best[where]):
+            best[where] = point
+    return list(best.values())
+
+
+def _amount(point: Measured) -> tuple[float, float]:
+    return np.nan_to_num(point.cpus).item(), np.nan_to_num(point.memory_gib).item()

@@ -22,7 +22,7 @@ class Fixed:
 
     name = "fixed"
     api = 1
-    contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES}))}
+    contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.CPU_POINTS}))}
 
     def __init__(self) -> None:
         self._cache = _Cache()

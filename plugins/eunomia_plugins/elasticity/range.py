@@ -32,7 +32,9 @@ class Range:
     name = "range"
     api = 1
     options_type = RangeOptions
-    contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES}))}
+    contracts: ClassVar[Contracts] = {
+        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS}))
+    }
 
     def __init__(self, options: RangeOptions) -> None:
         self.options = options

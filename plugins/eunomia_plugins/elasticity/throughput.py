@@ -9,7 +9,13 @@ from eunomia import Contract, Feature, Locality, Menus, PluginOptions, Share, Sn
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.units import Basis, Bools, Ints, Reals, Rows
-from eunomia_plugins.elasticity.curves import kinds_of_curves, one_gpu_rate, sizes_between, with_measured
+from eunomia_plugins.elasticity.curves import (
+    kinds_of_curves,
+    one_gpu_rate,
+    sizes_between,
+    with_measured,
+    with_most_cpus,
+)
 
 
 class ThroughputOptions(PluginOptions):
@@ -33,7 +39,9 @@ class Throughput:
     name = "throughput"
     api = 1
     options_type = ThroughputOptions
-    contracts: ClassVar[Contracts] = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES}))}
+    contracts: ClassVar[Contracts] = {
+        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS}))
+    }
 
     def __init__(self, options: ThroughputOptions) -> None:
         self.options = options
@@ -63,7 +71,7 @@ class Throughput:
 
     def _through_measured(self, snapshot: Snapshot, job: int, gpus: Ints, declared: Reals) -> Reals:
         """Rates at these sizes: the law, scaled to the nearest size that was measured on one machine."""
-        points = [point for point in snapshot.measured[job] if point.rate > 0.0]
+        points = [point for point in with_most_cpus(snapshot.measured[job]) if point.rate > 0.0]
         near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
         if not near:
             return declared
