@@ -4,10 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Menus, Scores, Snapshot
+from eunomia.contract.menus import Regimes
 from eunomia.testing.builders import World
+from eunomia.units import Reals
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.orders.remaining import LengthOptions
+from eunomia_plugins.orders.srsf import Srsf
 from eunomia_plugins.orders.srtf import Srtf
 
 
@@ -83,3 +86,43 @@ def test_jobs_without_a_menu_are_unknown_and_no_jobs_are_no_scores() -> None:
     world = World()
     snapshot: Snapshot = world.snapshot()
     assert srtf().eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer()).claims.rows.size == 0
+
+
+def _with_regimes(world: World, regimes: list[tuple[int, float, float]], now: float) -> Menus:
+    """The menus of a world with coming regimes: job row, iterations, rate."""
+    job, iterations, rate = (np.array(column) for column in zip(*regimes, strict=True))
+    known: dict[str, Reals] = {"iterations": iterations.astype(float), "rate": rate.astype(float)}
+    menus = Fixed().eunomia_elasticity(world.snapshot(now=now))
+    return Menus(
+        curve=menus.curve, points=menus.points, one_size=True, regimes=Regimes(job=job.astype(np.int32), **known)
+    )
+
+
+# 100 iterations: 50 at 1 a second, then 30 at 2 and 20 at 4 a second: 50 + 15 + 5 s.
+REGIMES = [(0, 30.0, 2.0), (0, 20.0, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds"), [(0.0, 70.0), (40.0, 30.0), (50.0, 20.0), (60.0, 15.0), (80.0, 5.0), (96.0, 1.0), (100.0, 0.0)]
+)
+def test_each_coming_regime_counts_at_its_own_rate(done: float, seconds: float) -> None:
+    world = World().job("a/1", gpus=1, iterations=100, seconds_per_iteration=1.0, done=done)
+    world.job("b/1", gpus=1, iterations=25, seconds_per_iteration=1.0)
+    menus = _with_regimes(world, REGIMES, 0.0)
+    order, left = ranked(world, srtf(), menus=menus)
+    assert left == {"a/1": seconds, "b/1": 25.0}
+    assert order[0] == ("a/1" if seconds < 25.0 else "b/1")
+
+
+def test_keys_of_running_jobs_hold_until_their_next_regime() -> None:
+    """At every moment that a key holds, it is the time that the work left takes."""
+    world = World().job("a/1", gpus=2, iterations=100, seconds_per_iteration=2.0, done=0.0, rate=1.0, since=10.0)
+    for plugin, times in ((srtf(), 1.0), (Srsf(LengthOptions()), 2.0)):
+        snapshot = world.snapshot(now=20.0)
+        answer = plugin.eunomia_valuation(snapshot, _with_regimes(world, REGIMES, 20.0), world.offer(20.0))
+        linear = answer.form(Scores).linear_key
+        assert linear is not None
+        key = linear(np.array([0], dtype=np.int32))
+        assert key.at(20.0).tolist() == pytest.approx([60.0 * times])
+        assert np.asarray(key.valid_until).tolist() == [60.0]  # 50 iterations are done at 60 s
+        assert key.at(60.0).tolist() == pytest.approx([20.0 * times])

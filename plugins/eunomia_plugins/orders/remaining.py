@@ -10,6 +10,7 @@ import numpy as np
 
 from eunomia import Claims, LinearKey, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
 from eunomia.units import Ints, Reals, Rows
+from eunomia_plugins.orders.coming import Now, through_regimes
 
 
 class LengthOptions(PluginOptions):
@@ -53,7 +54,7 @@ def by_work_left(snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *
 
     Args:
         snapshot: the current state.
-        menus: rates by size.
+        menus: rates by size, and coming regimes where they are known.
         offer: its candidates are ordered.
         unknown: "last" or "first".
         by_gpus: whether work is in GPU-seconds rather than seconds.
@@ -62,9 +63,14 @@ def by_work_left(snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *
 
     def key(jobs: Rows) -> LinearKey:
         speed = menus.full_rate(jobs)
-        if by_gpus:
-            speed = speed / np.maximum(menus.span(jobs)[1], 1)
-        return _work_left(snapshot, jobs, speed, otherwise)
+        gpus = np.maximum(menus.span(jobs)[1], 1) if by_gpus else np.ones(jobs.size)
+        known = _work_left(snapshot, jobs, speed / gpus, otherwise)
+        if menus.regimes is None:
+            return known
+        running = snapshot.jobs.since[jobs] == snapshot.jobs.since[jobs]  # NaN: it does not run
+        rate = np.where(running, snapshot.jobs.rate[jobs], 0.0)
+        now = Now(left=snapshot.iterations_left(jobs), rate=rate, seconds=snapshot.now, gpus=gpus)
+        return through_regimes(known, menus, jobs, speed, now)
 
     return Valuations.by_key(snapshot, offer, key)
 
