@@ -31,9 +31,12 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
     info, state = engine.getInfo(), engine.getModelStatus().name
     status = _status(state, info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible)
     answered = status in (Status.OPTIMAL, Status.FEASIBLE)
+    priced = status is Status.OPTIMAL and limits.corner and not program.integral.any()
+    found = engine.getSolution()
     return Answer(
         status=status,
-        x=np.asarray(engine.getSolution().col_value) if answered else None,
+        x=np.asarray(found.col_value) if answered else None,
+        row_price=np.asarray(found.row_dual) if priced else None,
         bound=float(info.mip_dual_bound if program.integral.any() else info.objective_function_value),
         version=engine.version(),
         said=state,

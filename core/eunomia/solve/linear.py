@@ -107,4 +107,5 @@ def _solution(
         passed=passed,
         cut_short=answer.cut_short,
     )
-    return Solution(x=x, objective=objective, bound=bound, record=record)
+    price = None if answer.row_price is None else sign * answer.row_price * program.scale
+    return Solution(x=x, objective=objective, bound=bound, record=record, row_price=price)

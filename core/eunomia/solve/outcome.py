@@ -81,6 +81,9 @@ class Solution:
     bound: float
     """No feasible answer is better than this."""
     record: SolverRecord
+    row_price: Reals | None = None
+    """[constraints] change of the objective for one more unit of each row's bound, at a corner of a continuous
+    programme; None: the solver gives none."""
 
 
 class SolveError(EunomiaError):

@@ -17,6 +17,8 @@ class Answer:
 
     status: Status
     x: Reals | None
+    row_price: Reals | None = None
+    """[constraints] change of the objective for one more unit of each row's bound; None: the back end gives none."""
     bound: float = -math.inf
     version: str
     said: str = ""

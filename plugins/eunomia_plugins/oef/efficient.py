@@ -1,0 +1,17 @@
+"""Efficiency alone (4): each type goes to the claim that is fastest on it; equal claims divide it by weight."""
+
+import numpy as np
+
+from eunomia_plugins.oef.answers import Answer
+from eunomia_plugins.oef.groups import Groups
+
+
+def solve_efficient(groups: Groups) -> Answer:
+    """Solve (4): the greatest sum of throughputs, without any fairness."""
+    best = groups.speedup.max(axis=0)
+    fastest = (groups.speedup == best) & (best > 0.0)
+    part = fastest * groups.weight[:, None]
+    total = part.sum(axis=0)
+    gpus = groups.gpus * part / np.where(total > 0.0, total, 1.0)
+    objective = float((groups.speedup * gpus).sum())
+    return Answer(gpus=gpus, objective=objective, bound=objective, path="fastest claim of each type")

@@ -1,0 +1,41 @@
+"""The input of OEF's programmes: claims with speedups and weights, the GPUs of each type, and claims that are equal."""
+
+import numpy as np
+
+from eunomia.model.shapes import builds
+from eunomia.units import Ints, Reals
+
+
+@builds
+class Groups:
+    """Claims that share GPUs of several types.
+
+    Attributes:
+        speedup: [claim, type] speed of one GPU in units that the claim chooses, such as its slowest type; 0: the claim
+            cannot run on the type. Each claim runs on some type.
+        weight: [claim] positive.
+        gpus: [type] GPUs, at least one in all.
+    """
+
+    speedup: Reals
+    weight: Reals
+    gpus: Reals
+
+
+def merged(groups: Groups) -> tuple[Groups, Ints]:
+    """Merge claims with equal speedups into one with the sum of their weights; an optimum of both is the same.
+
+    Returns:
+        The merged claims, in order of speedups, and for each claim its merged one.
+    """
+    speedup, index = np.unique(groups.speedup, axis=0, return_inverse=True)
+    index = index.ravel()
+    weight: Reals = np.bincount(index, weights=groups.weight, minlength=speedup.shape[0]).astype(float)
+    return Groups(speedup=speedup, weight=weight, gpus=groups.gpus), index
+
+
+def divided(shares: Reals, groups: Groups, whole: Groups, index: Ints) -> Reals:
+    """[claim, type] shares of merged claims, divided among their claims by weight."""
+    part = groups.weight / whole.weight[index]
+    found: Reals = shares[index] * part[:, None]
+    return found
