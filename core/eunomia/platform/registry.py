@@ -57,6 +57,10 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "allox": "eunomia_plugins.gavel.allox:Allox",
     "gandiva_fair": "eunomia_plugins.gavel.gandiva_fair:GandivaFair",
     "gavel_rounds": "eunomia_plugins.gavel.rounds:GavelRounds",
+    "oef_speedups": "eunomia_plugins.oef.speedups:OefSpeedups",
+    "oef_noncooperative": "eunomia_plugins.oef.allocations:OefNoncooperative",
+    "oef_cooperative": "eunomia_plugins.oef.allocations:OefCooperative",
+    "oef_efficient": "eunomia_plugins.oef.allocations:OefEfficient",
 }
 """Built-in plugins: loaded by name like third-party plugins, never imported directly."""
 

@@ -1,0 +1,147 @@
+"""The plugins ``oef_noncooperative``, ``oef_cooperative`` and ``oef_efficient``: GPUs of each type by claim."""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from eunomia import (
+    Allocation,
+    ByType,
+    Cause,
+    Claims,
+    Contract,
+    DeviceShares,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Seconds,
+    Snapshot,
+    Stage,
+    Triggers,
+    Valuations,
+    hookimpl,
+)
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.contract.options import SolverChoice
+from eunomia.units import Reals
+from eunomia_plugins.oef.answers import Answer
+from eunomia_plugins.oef.cooperative import solve_cooperative
+from eunomia_plugins.oef.efficient import solve_efficient
+from eunomia_plugins.oef.groups import Groups, divided, merged
+from eunomia_plugins.oef.noncooperative import solve_noncooperative
+from eunomia_plugins.oef.solutions import LastSolution, SolutionRecord, version_of
+from eunomia_plugins.oef.specification import state_cooperative, state_efficient, state_noncooperative
+
+EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+
+
+class Programme(NamedTuple):
+    """A programme's fast path, and the same as the paper states it."""
+
+    fast: Callable[[Groups], Answer]
+    stated: Callable[[Groups], Answer]
+
+
+class OefOptions(PluginOptions):
+    """Options of OEF's allocations."""
+
+    solver: SolverChoice = "fast"
+    """``reference``: the programme as the paper states it, in cvxpy, which is slow."""
+
+
+class _Oef:
+    """What OEF's allocations share; a subclass has a name and a programme."""
+
+    api = 1
+    options_type = OefOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(needs=frozenset({Feature.BY_TYPE}), gives=frozenset({Feature.DEVICE_SHARES}))
+    }
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: LastSolution}
+    name: ClassVar[str]
+    programme: ClassVar[Programme]
+
+    def __init__(self, options: OefOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every arrival and whenever GPUs become free; the refiner asks for its own."""
+        return EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Share the whole cluster; the last solution holds while claims, speedups, weights and GPUs are the same."""
+        claims = valuations.claims
+        groups = groups_of(claims, valuations.form(ByType).speedup, offer)
+        names = names_of(snapshot, claims)
+        inputs = version_of(groups, names)
+        last = snapshot.memos.of(self.name, Stage.ALLOCATION)
+        order = np.arange(claims.rows.size, dtype=np.int32)
+        if isinstance(last, LastSolution) and last.inputs == inputs:
+            shares = DeviceShares(gpus=last.shares(groups.gpus.size), since=Seconds(last.since))
+            return Allocation(claims=claims, amount=shares, order=order)
+        answer = self._solve(groups)
+        throughput = (groups.speedup * answer.gpus).sum(axis=1)
+        return Allocation(
+            claims=claims,
+            amount=DeviceShares(gpus=answer.gpus, since=Seconds(snapshot.now)),
+            order=order,
+            record=SolutionRecord(
+                names=tuple(names),
+                throughput=tuple(throughput.tolist()),
+                gpus=tuple(answer.gpus.sum(axis=1).tolist()),
+                answer=answer,
+            ),
+            memo=LastSolution(inputs=inputs, gpus=tuple(map(tuple, answer.gpus.tolist())), since=float(snapshot.now)),
+        )
+
+    def _solve(self, groups: Groups) -> Answer:
+        if groups.weight.size == 0:
+            return Answer(gpus=np.zeros(groups.speedup.shape), objective=0.0, bound=0.0, path="no claims")
+        if self.options.solver == "reference":
+            return self.programme.stated(groups)
+        whole, index = merged(groups)
+        answer = self.programme.fast(whole)
+        gpus = divided(np.maximum(answer.gpus, 0.0), groups, whole, index)
+        return Answer(gpus=gpus, objective=answer.objective, bound=answer.bound, path=answer.path, rounds=answer.rounds)
+
+
+class OefNoncooperative(_Oef):
+    """All claims have the same throughput by weight, as great as possible (9a to 9c)."""
+
+    name = "oef_noncooperative"
+    programme = Programme(solve_noncooperative, state_noncooperative)
+
+
+class OefCooperative(_Oef):
+    """The greatest sum of throughputs at which no claim prefers the GPUs of another (10a to 10c)."""
+
+    name = "oef_cooperative"
+    programme = Programme(solve_cooperative, state_cooperative)
+
+
+class OefEfficient(_Oef):
+    """The greatest sum of throughputs (4)."""
+
+    name = "oef_efficient"
+    programme = Programme(solve_efficient, state_efficient)
+
+
+def groups_of(claims: Claims, speedup: Reals, offer: Offer) -> Groups:
+    """The input of a programme: the claims, and the cluster's GPUs by type."""
+    weight = np.ones(claims.rows.size) if claims.weight is None else np.asarray(claims.weight, dtype=float)
+    gpus: Reals = offer.capacity.astype(float)
+    return Groups(speedup=np.where(gpus > 0.0, speedup, 0.0), weight=weight, gpus=gpus)
+
+
+def names_of(snapshot: Snapshot, claims: Claims) -> list[str]:
+    """By claim: its unit, row and kind, as a text that stays the same while the claim lives."""
+    kinds = np.zeros(claims.rows.size, np.int64) if claims.job_kind is None else claims.job_kind
+    table = {"user": snapshot.users.id, "group": snapshot.users.id, "app": snapshot.apps.id, "job": snapshot.jobs.id}
+    ids = table[claims.unit.value]
+    pairs = zip(claims.rows.tolist(), kinds.tolist(), strict=True)
+    return [f"{ids[row]}/{kind}" if claims.job_kind is not None else str(ids[row]) for row, kind in pairs]

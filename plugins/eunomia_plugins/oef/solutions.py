@@ -1,0 +1,83 @@
+"""The memo and the record of OEF's allocations: the last solution, the version of its inputs, and its certificate."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Self
+
+import numpy as np
+
+from eunomia.contract.records import PlainColumn
+from eunomia.units import Reals
+from eunomia_plugins.oef.answers import Answer
+from eunomia_plugins.oef.groups import Groups
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LastSolution:
+    """GPUs by claim and type, for inputs of this version."""
+
+    version: ClassVar[int] = 1
+    inputs: str
+    gpus: tuple[tuple[float, ...], ...]
+    since: float
+    """When it was found, in seconds since the start."""
+
+    def to_bytes(self) -> bytes:
+        """As JSON."""
+        return json.dumps([self.inputs, self.gpus, self.since]).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Decode; only version 1 exists."""
+        inputs, gpus, since = json.loads(data)
+        return cls(inputs=inputs, gpus=tuple(map(tuple, gpus)), since=since)
+
+    def shares(self, types: int) -> Reals:
+        """[claim, type] GPUs."""
+        return np.array(self.gpus, dtype=float).reshape(-1, types)
+
+
+def version_of(groups: Groups, names: list[str]) -> str:
+    """Return a text that changes with the claims, their speedups and weights, or the GPUs."""
+    parts = [json.dumps([names, groups.speedup.shape]).encode()]
+    parts += [column.tobytes() for column in (groups.speedup, groups.weight, groups.gpus)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionRecord:
+    """One row a claim, with the certificate of the whole solution."""
+
+    names: tuple[str, ...]
+    throughput: tuple[float, ...]
+    gpus: tuple[float, ...]
+    answer: Answer
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return "oef"
+
+    def columns(self) -> Mapping[str, PlainColumn]:
+        """By claim: throughput, GPUs in all; and objective, bound and path of the programme."""
+        paths: list[str | None] = [self.answer.path for _ in self.names]
+        programmes: list[int | None] = [self.answer.rounds for _ in self.names]
+        return {
+            "claim": _texts(self.names),
+            "throughput": _numbers(self.throughput),
+            "gpus": _numbers(self.gpus),
+            "objective": _numbers([self.answer.objective] * len(self.names)),
+            "bound": _numbers([self.answer.bound] * len(self.names)),
+            "path": paths,
+            "programmes": programmes,
+        }
+
+
+def _texts(column: Iterable[str]) -> list[str | None]:
+    return list(column)
+
+
+def _numbers(column: Iterable[float]) -> list[float | None]:
+    return list(column)
