@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from eunomia.contract.allocations import Allocation, AmountRange, DeviceShares, Grants, Pins, TimeShares
     from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+    from eunomia.contract.by_curve import ByCurve
     from eunomia.contract.claims import Claims
     from eunomia.contract.contracts import Contract, Feature, Promise, Triggers
     from eunomia.contract.decisions import Decision
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "contract.allocations": ("Allocation", "AmountRange", "DeviceShares", "Grants", "Pins", "TimeShares"),
     "contract.bundles": ("Bundle", "ByBundle", "MachineClasses", "Part"),
+    "contract.by_curve": ("ByCurve",),
     "contract.claims": ("Claims",),
     "model.adaptations": ("Adaptation", "Adaptations", "Adapts", "Regime"),
     "model.cluster": ("Cluster", "Machine"),
@@ -105,6 +107,7 @@ __all__ = [
     "Basis",
     "Bundle",
     "ByBundle",
+    "ByCurve",
     "BySize",
     "ByType",
     "Cause",

@@ -14,7 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from eunomia import Allocation, ByBundle, Grants, Menus, Offer, Placement, Profile, Scores, Snapshot, Stage, Valuations
+from eunomia import (
+    Allocation,
+    ByBundle,
+    ByCurve,
+    BySize,
+    Grants,
+    Menus,
+    Offer,
+    Placement,
+    Profile,
+    Scores,
+    Snapshot,
+    Stage,
+    Valuations,
+)
 from eunomia.contract.allocations import DeviceShares, TimeShares
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Verdicts
@@ -48,6 +62,8 @@ def values(valuations: Valuations) -> Valuations:
 def _turned(form: Any) -> Any:
     if isinstance(form, Scores):
         return Scores(score=-form.score)
+    if isinstance(form, ByCurve):
+        return _turned(form.derive(BySize))
     if isinstance(form, ByBundle):
         kept = [list(form.bundles(claim)) if claim else [] for claim in range(form.now.size)]
         return ByBundle.of(form.classes, form.now, kept)
@@ -227,7 +243,8 @@ def inputs(plugin: str, settings: Mapping[str, object]) -> Inputs:
 def decided(answer: Valuations | Allocation | Placement) -> object:
     """The decision in an answer, as comparable values; memos and records are not part of it."""
     if isinstance(answer, Valuations):
-        ranked = [form.ranking() if isinstance(form, Scores) else _plain(form) for form in answer.forms]
+        forms = [answer.form(BySize) if isinstance(form, ByCurve) else form for form in answer.forms]
+        ranked = [form.ranking() if isinstance(form, Scores) else _plain(form) for form in forms]
         return _plain((answer.claims.rows, ranked))
     if isinstance(answer, Allocation):
         return _plain((answer.claims, answer.amount, answer.order, answer.starts_at, _by_row(answer.verdicts)))

@@ -1,12 +1,13 @@
 """Greedy by marginal gain: raise, one size at a time, the job that gains most per additional GPU."""
 
 import heapq
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from eunomia import (
     Allocation,
+    ByCurve,
     Cause,
     Claims,
     Contract,
@@ -31,6 +32,18 @@ from eunomia_plugins.allocations.ranking import EVENTS, reasons
 
 Ladder = list[tuple[int, float]]
 """Sizes of a job, ascending, with the value of each."""
+Entry = tuple[float, int, int]
+"""Minus the gain per GPU, the claim, and the step of its ladder."""
+BLOCK = 64
+"""Number of jobs whose values are computed together."""
+
+
+class Ladders(Protocol):
+    """The ladder of each claim."""
+
+    def __getitem__(self, claim: int, /) -> Ladder:
+        """Return the ladder of a claim."""
+        ...
 
 
 class MarginalGain:
@@ -62,10 +75,16 @@ class MarginalGain:
         types = len(snapshot.cluster.gpu_types)
         free = np.bincount(snapshot.cluster.gpu_type[usable(snapshot, offer, claims)], minlength=types)
         kind = snapshot.jobs.gpu_type[jobs]
-        why = reasons(menus.span(jobs)[0], kind, offer.capacity)
+        least = menus.span(jobs)[0]
+        why = reasons(least, kind, offer.capacity)
         able = np.flatnonzero(why == int(Reason.OUTRANKED))
-        ladders = _ladders(valuations.form(BySize), menus, jobs, able)
-        sizes, kinds, order = _raise(ladders, kind, free)
+        by_curve = next((form for form in valuations.forms if isinstance(form, ByCurve)), None)
+        ladders: Ladders = (
+            _ladders(valuations.form(BySize), menus, jobs, able)
+            if by_curve is None
+            else _LazyLadders(by_curve, menus, jobs, able)
+        )
+        sizes, kinds, order = _raise(ladders, _first_entries(ladders, able), least, kind, free)
         late = np.flatnonzero(sizes == 0)
         return Allocation(
             claims=claims,
@@ -75,26 +94,52 @@ class MarginalGain:
         )
 
 
-def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> list[Ladder]:
-    """[claim] the sizes on its menu with values, 0 GPUs included if it has a value; empty if the job cannot run."""
-    worth: list[dict[int, float]] = [{} for _ in range(jobs.size)]
+class _LazyLadders:
+    """Ladders computed for blocks of claims, in the order of the claims, as they are asked for."""
+
+    def __init__(self, form: ByCurve, menus: Menus, jobs: Rows, able: Ints) -> None:
+        self._form, self._menus, self._jobs, self._able = form, menus, jobs, able
+        self._known: dict[int, Ladder] = {}
+
+    def __getitem__(self, claim: int, /) -> Ladder:
+        if claim not in self._known:
+            at = int(np.searchsorted(self._able, claim))
+            block = self._able[at : at + BLOCK]
+            form = self._form.of(block.astype(np.int32))
+            self._known |= _ladders(form, self._menus, self._jobs, block)
+        return self._known[claim]
+
+
+def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> dict[int, Ladder]:
+    """By able claim: the sizes on its menu with values, 0 GPUs included if it has a value."""
+    worth: dict[int, dict[int, float]] = {claim: {} for claim in able.tolist()}
     for claim, gpus, each in zip(form.claim.tolist(), form.gpus.tolist(), form.value.tolist(), strict=True):
-        worth[claim][gpus] = each
-    ladders: list[Ladder] = [[] for _ in range(jobs.size)]
+        if claim in worth:
+            worth[claim][gpus] = each
+    ladders: dict[int, Ladder] = {}
     menu: dict[int, list[int]] = {}
-    for claim in able.tolist():
+    for claim, values in worth.items():
         curve = int(menus.curve[jobs[claim]])
         if curve not in menu:
             menu[curve] = [0, *menus.sizes(int(jobs[claim])).tolist()]
-        ladders[claim] = [(gpus, worth[claim][gpus]) for gpus in menu[curve] if gpus in worth[claim]]
+        ladders[claim] = [(gpus, values[gpus]) for gpus in menu[curve] if gpus in values]
     return ladders
 
 
-def _raise(ladders: list[Ladder], kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
+def _first_entries(ladders: Ladders, able: Ints) -> list[Entry]:
+    """The queue before any job has GPUs; values by curve give 0 GPUs no value, so that each job starts at once."""
+    if isinstance(ladders, _LazyLadders):
+        return [(-np.inf, claim, 0) for claim in able.tolist()]
+    return [entry for claim in able.tolist() for entry in _entry(ladders, claim, _first(ladders[claim]))]
+
+
+def _raise(ladders: Ladders, queue: list[Entry], least: Ints, kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
     """Raise claims, the greatest gain per GPU first.
 
     Args:
         ladders: by claim; its first entry may be 0 GPUs.
+        queue: its first entries.
+        least: by claim, its smallest size.
         kind: by claim, the GPU type that it asks for; -1: any, and it gets the type with most free GPUs.
         free: GPUs by type.
 
@@ -105,12 +150,13 @@ def _raise(ladders: list[Ladder], kind: Rows, free: Ints) -> tuple[Ints, Rows, R
     kinds = np.full(kind.size, -1, np.int32)
     left: list[int] = free.tolist()
     served: list[int] = []
-    queue = [entry for claim in range(kind.size) for entry in _entry(ladders, claim, _first(ladders[claim]))]
     heapq.heapify(queue)
     while queue and any(left):
         _, claim, step = heapq.heappop(queue)
         asked = int(kinds[claim]) if sizes[claim] else int(kind[claim])
         of = asked if asked >= 0 else left.index(max(left))
+        if (not sizes[claim] and least[claim] > left[of]) or step >= len(ladders[claim]):
+            continue
         more = ladders[claim][step][0] - int(sizes[claim])
         if more > left[of]:
             continue
@@ -128,7 +174,7 @@ def _first(ladder: Ladder) -> int:
     return 1 if ladder and ladder[0][0] == 0 else 0
 
 
-def _entry(ladders: list[Ladder], claim: int, step: int) -> list[tuple[float, int, int]]:
+def _entry(ladders: Ladders, claim: int, step: int) -> list[Entry]:
     """The queue entry for the next size of a claim; empty where it has none or gains nothing."""
     ladder = ladders[claim]
     if step >= len(ladder):

@@ -2,10 +2,25 @@
 
 from typing import ClassVar
 
-from eunomia import Claims, Contract, Feature, Menus, Offer, SizeUnit, Snapshot, Stage, Unit, Valuations, hookimpl
+import numpy as np
+
+from eunomia import (
+    ByCurve,
+    Claims,
+    Contract,
+    Feature,
+    Menus,
+    Offer,
+    SizeUnit,
+    Snapshot,
+    Stage,
+    Unit,
+    Valuations,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.valuations import BySize
-from eunomia_plugins.themis_baselines.sizes import size_rows
+from eunomia.units import Ints, Reals, Rows
+from eunomia_plugins.themis_baselines.sizes import UNKNOWN_SECONDS, size_rows
 
 
 class Optimus:
@@ -28,6 +43,47 @@ class Optimus:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Value every size of every candidate."""
-        rows = size_rows(snapshot, menus, offer.candidates)
-        form = BySize(claim=rows.claim, gpus=rows.gpus, value=-rows.left / rows.rate, unit=SizeUnit.SECONDS_LEFT)
-        return Valuations(claims=Claims(unit=Unit.JOB, rows=offer.candidates), forms=(form,))
+        curves = _Curves(snapshot, menus)
+        jobs = offer.candidates
+        form = ByCurve(jobs=jobs, keys=curves.keys, values=curves.values, unit=SizeUnit.SECONDS_LEFT)
+        return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(form,))
+
+
+class _Curves:
+    """Seconds left by curve and length.
+
+    With n curves on the menus, curve c < n is one of them, and a length on it is in iterations. Curve n + c has the
+    sizes of c, and rates equal to the number of GPUs, for jobs of unknown length or speed; a length on it is in
+    GPU-seconds. Curve 2 n + j is that of job row j, where some of its rates are not known.
+    """
+
+    def __init__(self, snapshot: Snapshot, menus: Menus) -> None:
+        self._snapshot, self._menus = snapshot, menus
+        self._count = menus.points.start.size
+        self._known: dict[int, tuple[Ints, Reals]] = {}
+
+    def keys(self, jobs: Rows) -> tuple[Rows, Reals]:
+        """Curve and remaining length of each job."""
+        own = self._menus.curve[jobs].astype(np.int64)
+        left = self._snapshot.iterations_left(jobs)
+        received = self._snapshot.ledger.jobs.received[jobs].sum(axis=1)
+        known = np.array([self._part_known(int(job)) for job in jobs.tolist()]) * np.isfinite(left)
+        curve = np.where(known == 1.0, own, np.where(known == 0.0, self._count + own, 2 * self._count + jobs))
+        return curve.astype(np.int32), np.where(known == 0.0, np.maximum(received, UNKNOWN_SECONDS), left)
+
+    def values(self, curve: int, lengths: Reals) -> tuple[Ints, Reals]:
+        """Sizes, and minus the seconds left at each."""
+        if curve >= 2 * self._count:
+            rows = size_rows(self._snapshot, self._menus, np.array([curve - 2 * self._count], np.int32))
+            return rows.gpus, np.tile(-rows.left / rows.rate, (lengths.size, 1))
+        sizes, rates = self._known[curve % self._count]
+        return sizes, -lengths[:, None] / (rates if curve < self._count else sizes)
+
+    def _part_known(self, job: int) -> float:
+        """The part of a job's rates that is known and above 0; 0 without a menu."""
+        curve = self._menus.curve.item(job)
+        if curve not in self._known:
+            sizes = self._menus.sizes(job)
+            self._known[curve] = sizes, np.array([self._menus.rate(job, size) for size in sizes.tolist()])
+        rates = self._known[curve][1]
+        return float((rates > 0.0).mean()) if rates.size else 0.0

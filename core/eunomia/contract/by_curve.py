@@ -1,0 +1,52 @@
+"""Values by size that follow from a claim's curve and remaining length, computed for the claims that are asked for."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eunomia.contract.valuations import BySize
+from eunomia.model.shapes import builds, lazy
+from eunomia.units import Ints, Reals, Rows, SizeUnit
+
+
+@builds
+class ByCurve:
+    """Values by size of jobs, by curve and remaining length; a queue costs nothing until its values are asked for.
+
+    Jobs of one curve and one length have equal values. 0 GPUs have no value: an allocation gives each job its smallest
+    size before it raises any. The functions are called until the round ends.
+    """
+
+    jobs: Rows
+    """By claim: its job row."""
+    keys: Callable[[Rows], tuple[Rows, Reals]]
+    """Computes the curve and the remaining length of job rows, in a unit that the curve chooses; curves are the form's
+    own and need not be those of the menus."""
+    values: Callable[[int, Reals], tuple[Ints, Reals]]
+    """Computes, for a curve and lengths, the sizes in ascending order, and [length, size] the values."""
+    unit: SizeUnit = SizeUnit.UTILITY
+
+    def of(self, claims: Rows) -> BySize:
+        """Return the values of some claims, in their order, sizes ascending."""
+        curves, lengths = self.keys(self.jobs[claims])
+        parts = []
+        for curve in np.unique(curves).tolist():
+            at = np.flatnonzero(curves == curve)
+            sizes, values = self.values(curve, lengths[at])
+            parts.append((np.repeat(at, sizes.size), np.tile(sizes, at.size), values.ravel()))
+        columns = zip(*parts, strict=True) if parts else (([],), ([],), ([],))
+        at, gpus, value = (np.concatenate(column) for column in columns)
+        order = np.argsort(at, kind="stable")
+        return BySize(
+            claim=claims[at[order].astype(np.int64)].astype(np.int32),
+            gpus=gpus[order].astype(np.int64),
+            value=value[order].astype(float),
+            unit=self.unit,
+        )
+
+    def derive(self, kind: type[object]) -> object | None:
+        """Return the values of all claims as ``BySize``."""
+        return self.of(np.arange(self.jobs.size, dtype=np.int32)) if kind is BySize else None
+
+
+lazy(ByCurve, "jobs")
