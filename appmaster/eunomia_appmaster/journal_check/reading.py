@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eunomia.contract.decisions import TransitionKind
 from eunomia.errors import InputError
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
 from eunomia_appmaster.journal_check.plain import plain
@@ -44,6 +45,14 @@ class Saved:
 
     after_step: int
     state: dict[str, Any]
+
+
+def kind_of(order: dict[str, Any]) -> TransitionKind:
+    """Returns the kind of an order in plain values; ValueError for a kind that there is not."""
+    kind = TransitionKind.__members__.get(order["kind"])
+    if kind is None:
+        raise ValueError(f'there is no transition of the kind "{order["kind"]}"')
+    return kind
 
 
 class Rows:
@@ -185,12 +194,15 @@ class Rows:
             if not (crc == _sum(columns) or (before and (archived or self.version < 3))):
                 self._unreadable("the row is not as it was written", place)
             decided = json.loads(decision)
+            made = {name: plain(decided[name]) for name in DECIDED if name in decided}
+            for order in made.get("transitions", ()):
+                kind_of(order)
             return JournalStep(
                 number=int(number),
                 now=float(now),
                 at=float(at),
                 events=[plain(event) for event in json.loads(events)],
-                decision={name: plain(decided[name]) for name in DECIDED if name in decided},
+                decision=made,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._unreadable(f"the row cannot be read: {error}", place)

@@ -6,11 +6,9 @@ from typing import Any
 
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
-from eunomia_appmaster.journal_check.reading import JournalStep
+from eunomia_appmaster.journal_check.reading import JournalStep, kind_of
 from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
-
-_LEAVERS = ("SUSPEND", "SHRINK")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,10 +89,10 @@ class Slots:
             self._check_epochs(order, before)
             self._check_order(order, leases)
         for order in transitions:
-            if order["kind"] != "START":
+            if not kind_of(order).effect.starts:
                 self._leave(order)
         for order in transitions:
-            if order["kind"] != "SUSPEND":
+            if not kind_of(order).effect.ends:
                 self._give(order)
         for renewal in decision.get("renewals", ()):
             if renewal["lease"] not in self.begun:
@@ -192,10 +190,10 @@ class Slots:
         if len(set(slots)) < len(slots):
             self._find(Rule.TOO_MUCH, f"{_words(order)} names a slot more than once", order)
         lease = int(order["lease"])
-        if (lease in leases) == (order["kind"] == "START"):
+        if (lease in leases) == kind_of(order).effect.starts:
             what = "begins a lease that there is already" if lease in leases else "is about a lease that there is not"
             self._find(Rule.NO_SUCH_LEASE, f"{_words(order)} {what}", order)
-        if order["kind"] == "START":
+        if kind_of(order).effect.starts:
             self.work.check_start(order, self._place, self._at)
 
     def _leave(self, order: dict[str, Any]) -> None:
@@ -231,7 +229,7 @@ class Slots:
                 self.held[slot] = new
                 self.promised.pop(slot, None)
             elif hold.lease == lease and not hold.leaving:
-                if order["kind"] != "SHRINK" or order["job"] is not None:
+                if not kind_of(order).effect.releases or order["job"] is not None:
                     hold.epoch = new.epoch  # a gang restarts; slots that an app divides go on as they were
                 hold.cpus, hold.memory_gib = cpus, memory
                 hold.epochs.append(new.epoch)

@@ -1,6 +1,8 @@
 """Decisions: the target state of a step and its reasons, complete enough to be replayed without the plugins."""
 
+from collections.abc import Collection
 from enum import Enum
+from typing import Self
 
 from eunomia.contract.offers import Offer
 from eunomia.contract.records import PlainColumn
@@ -9,18 +11,74 @@ from eunomia.model.shapes import builds, value
 from eunomia.units import NEVER, AppId, Cause, Epoch, Ints, JobId, LeaseId, OfferId, Reals, Seconds, Stage, Version
 
 
+class Charge(Enum):
+    """What a job pays for a transition before it runs with its new resources, in the names of ``--cost``."""
+
+    NOTHING = "nothing"
+    START = "start"
+    """``start``, and ``restore`` if the job ran before; counted as a restart then."""
+    MIGRATE = "migrate"
+    """``start``, ``restore`` and ``migrate``; counted as a migration."""
+    JOIN = "join"
+    """``join`` while the job runs on, then ``pause``; ``pause`` alone where the job cannot run on."""
+    PAUSE = "pause"
+
+
+@value
+class Effect:
+    """What an order of one kind does to its lease and job. Whatever handles orders asks this, and compares no kinds."""
+
+    past: str
+    """What was done to the job: it was "started". Also the column of the table of rounds that counts the orders."""
+    charge: Charge = Charge.NOTHING
+    starts: bool = False
+    """The order begins a lease."""
+    ends: bool = False
+    """The order leaves the lease without GPUs."""
+    releases: bool = False
+    """The lease only gives GPUs back: adopted before the orders that get these GPUs."""
+    keeps_running: bool = False
+    """The job runs with its old resources until it can use the new ones."""
+    counted: bool = True
+    """Whether the table of rounds has a column for the kind; a job with an uncounted order kept its GPUs."""
+
+
 class TransitionKind(Enum):
     """The kind of change to a lease; a lease that stays as it is gets no transition."""
 
-    START = "start"
-    GROW = "grow"
-    SHRINK = "shrink"
-    MIGRATE = "migrate"
-    SUSPEND = "suspend"
-    RETUNE = "retune"
+    _value_: str
+    effect: Effect
+
+    def __new__(cls, word: str, effect: Effect) -> Self:
+        """Make a kind of its word, which is its value, and its effect."""
+        kind = object.__new__(cls)
+        kind._value_, kind.effect = word, effect
+        return kind
+
+    START = "start", Effect(past="started", charge=Charge.START, starts=True)
+    GROW = "grow", Effect(past="grown", charge=Charge.JOIN, keeps_running=True)
+    SHRINK = "shrink", Effect(past="shrunk", charge=Charge.PAUSE, releases=True)
+    MIGRATE = "migrate", Effect(past="migrated", charge=Charge.MIGRATE)
+    SUSPEND = "suspend", Effect(past="suspended", releases=True, ends=True)
+    RETUNE = "retune", Effect(past="retuned", keeps_running=True, counted=False)
     """The lease gets other CPUs or memory on the same GPUs."""
-    PROBE = "probe"
+    PROBE = "probe", Effect(past="probed", keeps_running=True, counted=False)
     """The job measures its rate at given sizes while it runs."""
+
+
+COUNTED = tuple(kind.effect.past for kind in TransitionKind if kind.effect.counted)
+"""Columns of the table of rounds that count orders by kind."""
+CHANGED = tuple(kind.effect.past for kind in TransitionKind if kind.effect.counted and not kind.effect.starts)
+"""Those that count jobs that had GPUs and did not keep exactly these."""
+
+
+def kind_of_resize(before: Collection[int], after: Collection[int], lost: Collection[int]) -> TransitionKind:
+    """Return the kind of an order that replaces the GPUs ``before`` of a job by ``after``; ``lost`` it gives back."""
+    if not after:
+        return TransitionKind.SUSPEND
+    if set(after) <= set(before):
+        return TransitionKind.SHRINK
+    return TransitionKind.MIGRATE if lost else TransitionKind.GROW
 
 
 @builds

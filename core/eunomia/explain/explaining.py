@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.decisions import Decision
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Reason
@@ -274,7 +274,7 @@ def past_waits(rounds: Sequence[Decision], app: AppId) -> list[int]:
     waits: list[int] = []
     for made in rounds:
         for order in made.transitions:
-            if order.kind is not TransitionKind.START or order.app != app:
+            if not order.kind.effect.starts or order.app != app:
                 continue
             ended = list(began) if order.job is None else [str(order.job)]
             first = [began.pop(job) for job in ended if job in began]

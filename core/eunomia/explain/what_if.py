@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Decision, Transition
 from eunomia.contract.events import (
     AppFinished,
     Event,
@@ -199,7 +199,7 @@ def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
 def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
     """GPUs that the decision gives to the job, or to its app if that divides."""
     for order in decision.transitions:
-        if order.gpus.size and order.kind is not TransitionKind.SUSPEND and _for(order, job, app):
+        if order.gpus.size and not order.kind.effect.ends and _for(order, job, app):
             preempted = _losing(decision, order.gpus)
             return Start(at=decision.now, gpus=order.gpus, round=decision.round, preempted=preempted)
     return None
@@ -211,7 +211,7 @@ def _losing(decision: Decision, gpus: Ints) -> frozenset[int]:
 
 
 def _for(order: Transition, job: JobId, app: AppId) -> bool:
-    return order.job == job or (order.job is None and order.app == app and order.kind is TransitionKind.START)
+    return order.job == job or (order.job is None and order.app == app and order.kind.effect.starts)
 
 
 def _living(state: State, row: int, mine: AppId) -> bool:

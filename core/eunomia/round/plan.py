@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from eunomia.contract.allocations import Allocation
-from eunomia.contract.decisions import Renewal, Transition, TransitionKind
+from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.stages import Rounds
@@ -178,15 +178,9 @@ class _Planner:
         target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
         if target == mine:
             return
-        if not target:
-            self.order(TransitionKind.SUSPEND, lease, target, lost, (lease.ends_at, lease.protected_until))
-            return
-        kind = TransitionKind.MIGRATE
-        if set(target) <= set(mine):
-            kind = TransitionKind.SHRINK
-        elif not lost:
-            kind = TransitionKind.GROW
-        self.order(kind, lease, target, lost, self.terms.of(claim))
+        kind = kind_of_resize(mine, target, lost)
+        ends = (lease.ends_at, lease.protected_until) if kind.effect.ends else self.terms.of(claim)
+        self.order(kind, lease, target, lost, ends)
 
     def start(self, served: Mapping[int, set[int]]) -> None:
         """Start a lease for the GPUs of each claim that the claim's present leases do not have."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Fault, Transition, TransitionKind, Waiting
+from eunomia.contract.decisions import Fault, Transition, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
 from eunomia.round.answers import Answer
@@ -21,7 +21,6 @@ Code = tuple[int, int, str]
 """A verdict: numbers of its reason and stage, and its plugin."""
 
 _STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
-_START = TransitionKind.START
 _ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
 _OUTRANKED = int(Reason.OUTRANKED), _STAGE_NUMBER[_ALLOCATION]
 _UNTIL_CLOSED = int(Reason.AWAITING_ROUND), _STAGE_NUMBER[Stage.VALUATION]
@@ -145,7 +144,7 @@ def _moved(state: State, transitions: Sequence[Transition]) -> tuple[set[int], s
     for order in transitions:
         if order.job is not None:
             (started if order.gpus.size else stopped).add(state.job_rows[order.job])
-        elif order.kind is _START:
+        elif order.kind.effect.starts:
             started.update(state.standing.jobs_of.get(state.app_row(order.app), ()))
         else:
             stopped.update(state.holdings.live.job[order.leaving].tolist())

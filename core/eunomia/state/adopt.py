@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
+from eunomia.contract.decisions import Decision, Renewal, Transition, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import without
@@ -23,7 +23,7 @@ def adopt(state: State, decision: Decision) -> None:
     if decision.closed is not None:
         close_offer(state)
     transitions = decision.transitions
-    if len(transitions) == 1 and transitions[0].kind is _START:
+    if len(transitions) == 1 and transitions[0].kind.effect.starts:
         _start(state, transitions[0])
     elif transitions:
         _carry_out(state, transitions)
@@ -46,15 +46,15 @@ def adopt(state: State, decision: Decision) -> None:
 
 def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
     # Leases that lose GPUs come first: their GPUs are then LEAVING, and the leases that get them become successors.
-    leavers = [order for order in transitions if order.kind in _LEAVERS]
-    others = [order for order in transitions if order.kind not in _LEAVERS]
+    leavers = [order for order in transitions if order.kind.effect.releases]
+    others = [order for order in transitions if not order.kind.effect.releases]
     for transition in others:
-        if transition.kind is not TransitionKind.START:
+        if not transition.kind.effect.starts:
             _let_go(state, state.leases[transition.lease], transition)
     for transition in leavers:
         _leave(state, transition)
     for transition in others:
-        if transition.kind is TransitionKind.START:
+        if transition.kind.effect.starts:
             _start(state, transition)
         else:
             _resize(state, transition)
@@ -70,10 +70,8 @@ def _open(state: State, offer: Offer) -> None:
     held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
 
 
-_START = TransitionKind.START
 _STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
 _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
-_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 
 
 def close_offer(state: State) -> None:
@@ -105,7 +103,7 @@ def _leave(state: State, order: Transition) -> None:
 
 
 def _let_go(state: State, lease: Lease, order: Transition) -> None:
-    """Make a lease that moves or grows give up GPUs first, so that other leases can get them."""
+    """Make a lease that also gets GPUs give up others first, so that other leases can get them."""
     held = state.holdings.live
     lost = without(lease.gpus, order.gpus)
     held.successor[lost[held.successor[lost] == lease.id]] = NONE
@@ -155,8 +153,8 @@ def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
     lease.state = LeaseState.PENDING
     if lease.job != NONE:
         state.sized(lease.job)
-    if lease.job != NONE and order.kind is not TransitionKind.GROW:
-        # The job stops on its old GPUs before it starts on the new ones; a growing job runs until these are ready.
+    if lease.job != NONE and not order.kind.effect.keeps_running:
+        # The job stops on its old GPUs before it starts on the new ones, unless it keeps running until these are ready.
         stop_clock(state, lease.job)
         state.turn(lease.job, JobState.STARTING)
     _settle(state, lease, order)

@@ -15,7 +15,7 @@ import numpy as np
 from eunomia.contract.allocations import Allocation, DeviceShares, Grants, TimeShares
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.contracts import Contract, Feature, Promise
-from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.decisions import Decision
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
@@ -344,10 +344,10 @@ class _Watch:
         """Check sizes and holders again, from the orders themselves."""
         state, jobs = drive.arbiter.state, drive.arbiter.state.jobs.live
         for order in decision.transitions:
-            if order.kind is TransitionKind.START and order.job is not None:
+            if order.kind.effect.starts and order.job is not None:
                 self.run.started.add(order.job)
             row = -1 if order.job is None else state.job_row(order.job)
-            if row < 0 or order.kind is TransitionKind.SUSPEND:
+            if row < 0 or order.kind.effect.ends:
                 continue
             if not jobs.least[row] <= order.gpus.size <= jobs.most[row]:
                 what = f"{order.job} on {order.gpus.size} GPUs, with {jobs.least[row]} to {jobs.most[row]} asked"

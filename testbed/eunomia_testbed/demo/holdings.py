@@ -6,7 +6,7 @@ It asks neither the arbiter's state nor its code, so that "no slot had two holde
 import dataclasses
 import math
 
-from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Decision, Transition
 from eunomia.contract.events import (
     AppCancelled,
     AppFinished,
@@ -20,8 +20,6 @@ from eunomia.contract.events import (
     in_order,
 )
 from eunomia.journal.journal import Step
-
-_LEAVERS = (TransitionKind.SUSPEND, TransitionKind.SHRINK)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -118,7 +116,7 @@ class Holdings:
     def _decide(self, decision: Decision, at: float) -> None:
         for order in decision.orders:
             self._leave(order, "released")
-        leavers = [order for order in decision.transitions if order.leaving.size or order.kind in _LEAVERS]
+        leavers = [order for order in decision.transitions if order.leaving.size or order.kind.effect.releases]
         for order in leavers:
             expired = self._ends_at.get(int(order.lease), math.inf) <= float(decision.now)
             self._leave(order, "expired" if expired else "preempted")
@@ -137,7 +135,7 @@ class Holdings:
                 hold.leaving, hold.epoch, hold.ended_by = True, int(order.fence), why
 
     def _give(self, order: Transition, at: float) -> None:
-        if order.kind is TransitionKind.SUSPEND:
+        if order.kind.effect.ends:
             return
         lease, after = int(order.lease), set(order.after.tolist())
         self._ends_at[lease] = float(order.ends_at)

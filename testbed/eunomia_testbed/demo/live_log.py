@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eunomia.contract.decisions import COUNTED, TransitionKind
 from eunomia.units import Ints, Reals
 from eunomia_testbed.demo.activity import ENDS, Line, Segment, segments
 from eunomia_testbed.demo.fairness import final_rho
@@ -17,7 +18,6 @@ from eunomia_testbed.demo.rounds import Round
 from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, Leases, RoundLog, RunLog, WaitLog, Words
 
 OVER = frozenset({"finished", "failed", "stopped"})
-_CHANGES = ("started", "grown", "shrunk", "migrated")
 
 
 class LiveLog:
@@ -149,7 +149,8 @@ class LiveLog:
 
     def _rounds(self) -> RoundLog:
         rounds = self._record.rounds.rounds
-        changes = {name: _ints(made.changes[name] for made in rounds) for name in _CHANGES}
+        changes = {name: _ints(made.changes[name] for made in rounds) for name in COUNTED}
+        changes[TransitionKind.SUSPEND.effect.past] = _ints(self._suspensions(rounds))
         return RoundLog(
             round=_ints(made.number for made in rounds),
             time_seconds=_reals(self.since(made.at) for made in rounds),
@@ -158,7 +159,6 @@ class LiveLog:
             busy_gpus=_ints(made.busy for made in rounds),
             running_jobs=_ints(made.running for made in rounds),
             waiting_jobs=_ints(made.waiting for made in rounds),
-            suspended=_ints(self._suspensions(rounds)),
             quiet=np.zeros(len(rounds), bool),
             fault=_words(made.fault or "" for made in rounds),
             kept=_ints(made.kept for made in rounds),

@@ -2,20 +2,12 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.decisions import Decision
 from eunomia.journal.journal import Step
 from eunomia.units import Cause
 from eunomia_testbed.results.record_names import COLUMNS
-
-_CHANGES: Final[Mapping[TransitionKind, str]] = {
-    TransitionKind.START: "started",
-    TransitionKind.GROW: "grown",
-    TransitionKind.SHRINK: "shrunk",
-    TransitionKind.MIGRATE: "migrated",
-}
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -30,7 +22,7 @@ class Round:
         busy: slots that were held when the round began.
         kept: leases that were renewed.
         revoked: slots that their holders had to give back.
-        changes: how many leases were started, grown, shrunk, migrated.
+        changes: how many leases were started, grown and so on, by the past tense of the transition's kind.
         records: rows of each plugin's record.
     """
 
@@ -103,7 +95,7 @@ def _add(made: Round, decision: Decision, at: float) -> None:
         made.decided_at = at
     made.kept += len(decision.renewals)
     made.revoked += sum(int(order.leaving.size) for order in decision.transitions)
-    made.changes.update(_CHANGES[order.kind] for order in decision.transitions if order.kind in _CHANGES)
+    made.changes.update(order.kind.effect.past for order in decision.transitions)
     for record in decision.records:
         known = COLUMNS if record.table == "auction" else {name: name for name in record.columns}
         columns = {known.get(name, name): column for name, column in record.columns.items()}

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 
-from eunomia.contract.decisions import TransitionKind
 from eunomia.contract.events import (
     AppCancelled,
     AppFinished,
@@ -55,7 +54,7 @@ class Waits:
         for event in in_order(list(step.events)):
             self._fold(event, step.at)
         for order in step.decision.transitions:
-            if order.job is not None and order.kind is TransitionKind.SUSPEND:
+            if order.job is not None and order.kind.effect.ends:
                 self._wait(str(order.job), step.at, Reason.AWAITING_ROUND)
             elif order.job is not None:
                 self._end(str(order.job), step.at)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from eunomia.contract.decisions import CHANGED, COUNTED
 from eunomia_testbed.report.after_lease import notes
 from eunomia_testbed.report.heat import heat_map, levels_of, used_by_bucket
 from eunomia_testbed.report.part import Json, Part, Table, rounded, table_of
@@ -130,7 +131,7 @@ def _packed(bars: pl.DataFrame) -> Json:
 
 def _rounds(run: RunData, most: int) -> Iterator[Json]:
     """Time, number and what changed, for each round; of very many, for evenly spread ones."""
-    changes = ("started", "kept", "grown", "shrunk", "migrated", "suspended")
+    changes = (*(name for name in COUNTED if name not in CHANGED), "kept", *CHANGED)
     every = -(-run.rounds.height // most) if run.rounds.height else 1
     for row in run.rounds.sort("round").gather_every(every).iter_rows(named=True):
         text = ", ".join(f"{row[name]} {name}" for name in changes if row[name])

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from eunomia.contract.decisions import CHANGED
 from eunomia.units import Ints, Reals
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
@@ -132,7 +133,7 @@ def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
 
 def extension_share(rounds: pl.DataFrame) -> float | None:
     """Of the chances for a job to keep its slots over a round, the share in which it kept exactly these."""
-    sums = [total(rounds[name]) for name in ("kept", "grown", "shrunk", "migrated", "suspended")]
+    sums = [total(rounds[name]) for name in ("kept", *CHANGED)]
     chances = sum(each or 0 for each in sums)
     return (sums[0] or 0) / chances if chances and sums[0] is not None else None
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from eunomia.contract.decisions import CHANGED
 from eunomia.units import Ints
 from eunomia_testbed.results.tables import frame_of_columns, schema_of
 from eunomia_testbed.run_log.log import Column, RunLog
@@ -81,7 +82,7 @@ class LogTables:
 
     def _rounds(self) -> pl.DataFrame:
         log = self._log.rounds
-        touched = log.suspended + log.grown + log.shrunk + log.migrated
+        touched = sum(getattr(log, name) for name in CHANGED)
         gpus = 0 if self._log.cluster is None else self._log.cluster.gpus
         derived = {
             "trigger": words(log.causes),

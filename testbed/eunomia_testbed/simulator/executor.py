@@ -6,7 +6,7 @@ events that say so are handed in with the next step that is due, each with the m
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Charge, Decision, Transition, TransitionKind
 from eunomia.contract.events import Released, Resized, Started
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
@@ -14,7 +14,7 @@ from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.gpu_table import NOBODY
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
-_MOVES = (TransitionKind.START, TransitionKind.MIGRATE)
+_PROCESS = (Charge.START, Charge.MIGRATE)
 
 
 class Executor:
@@ -244,19 +244,21 @@ class Executor:
     ) -> None:
         """Spend what the change costs, and then run."""
         on = self._sim.work.on[job]
-        runs = bool(on) and kind is TransitionKind.GROW and set(on) <= set(gpus)
+        charge = kind.effect.charge
+        runs = bool(on) and kind.effect.keeps_running and set(on) <= set(gpus)
         if on and not runs:  # this order has overtaken the one to leave
             self._save(job, now)
         if runs:
-            ready = now + self._takes(self._costs.join)
-            pause = self._takes(self._costs.pause)
+            ready = now + (self._takes(self._costs.join) if charge is Charge.JOIN else 0.0)
+            pause = 0.0 if charge is Charge.NOTHING else self._takes(self._costs.pause)
             if pause > 0.0:
                 self._sim.agenda.call(ready, lambda then: self._pause(job, epoch, then))
             at = ready + pause
-        elif kind in _MOVES or not self._ever[job]:
-            at = max(now, self._saved_at[job]) + self.start_seconds(job, moves=kind is TransitionKind.MIGRATE)
+        elif charge in _PROCESS or not self._ever[job]:
+            at = max(now, self._saved_at[job]) + self.start_seconds(job, moves=charge is Charge.MIGRATE)
         else:
-            at = max(now, self._saved_at[job]) + self._takes(self._costs.pause)
+            pause = 0.0 if charge is Charge.NOTHING else self._takes(self._costs.pause)
+            at = max(now, self._saved_at[job]) + pause
         if at > now:
             self._sim.agenda.call(at, lambda then: self._begun(lease, epoch, job, gpus, kind, then))
         else:
@@ -290,7 +292,7 @@ class Executor:
         if work.on[job]:
             work.stop(job, now)
         if work.done[job] < work.goal[job] or work.goal[job] == 0.0:
-            if self._ever[job] or kind is TransitionKind.MIGRATE:
+            if self._ever[job] or kind.effect.charge is Charge.MIGRATE:
                 self.count_start(job, kind)
             self._ever[job] = True
             if self._shares is None:
@@ -316,9 +318,9 @@ class Executor:
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
         """Count a restart or a migration."""
-        if kind is TransitionKind.MIGRATE:
+        if kind.effect.charge is Charge.MIGRATE:
             self.migrations[job] += 1
-        elif kind is TransitionKind.START and self._ever[job]:
+        elif kind.effect.charge is Charge.START and self._ever[job]:
             self.restarts[job] += 1
         self._ever[job] = True
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.decisions import COUNTED, Decision, TransitionKind
 from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.units import Cause, Ints, Reals
@@ -13,15 +13,11 @@ from eunomia_testbed.simulator.options import Keep
 from eunomia_testbed.simulator.records import Codes, Records, spelt
 from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 
-_NONE = (0, 0, 0, 0, 0)
-_ONE_START = (1, 0, 0, 0, 0)
-_KINDS = (
-    TransitionKind.START,
-    TransitionKind.SUSPEND,
-    TransitionKind.GROW,
-    TransitionKind.SHRINK,
-    TransitionKind.MIGRATE,
-)
+_NONE = (0,) * len(COUNTED)
+_ONE = {
+    kind: tuple([int(kind.effect.counted and kind.effect.past == name) for name in COUNTED]) for kind in TransitionKind
+}
+"""By kind, the counts of a round with one order of it."""
 
 
 def ints(items: list[int]) -> Ints:
@@ -71,7 +67,7 @@ class RoundLogger:
     """Logs rounds."""
 
     def __init__(self) -> None:
-        self._rows = Records("qdHiiiiiiiiBi")
+        self._rows = Records(f"qdHiii{'i' * len(COUNTED)}Bi")
         self._causes: dict[frozenset[Cause], int] = {}
         self._faults = Codes("")
 
@@ -79,11 +75,11 @@ class RoundLogger:
         """Logs the round of a decision, with the state before it."""
         transitions = decision.transitions
         counts: tuple[int, ...] = _NONE
-        if len(transitions) == 1 and transitions[0].kind is TransitionKind.START:
-            counts = _ONE_START
+        if len(transitions) == 1:
+            counts = _ONE[transitions[0].kind]
         elif transitions:
-            kinds = [order.kind for order in transitions]
-            counts = tuple([kinds.count(kind) for kind in _KINDS])
+            pasts = [order.kind.effect.past for order in transitions]
+            counts = tuple([pasts.count(name) for name in COUNTED])
         causes = self._causes.setdefault(decision.causes, len(self._causes))
         fault = self._faults.of(_faults_text(decision)) if decision.faults else 0
         rows = self._rows
@@ -92,7 +88,6 @@ class RoundLogger:
     def columns(self) -> RoundLog:
         """The log as columns, once."""
         number, time, causes, free, running, waiting, *kinds, quiet, fault = self._rows.take()
-        started, suspended, grown, shrunk, migrated = kinds
         return RoundLog(
             round=number,
             time_seconds=time,
@@ -100,13 +95,9 @@ class RoundLogger:
             free_gpus=free,
             running_jobs=running,
             waiting_jobs=waiting,
-            started=started,
-            suspended=suspended,
-            grown=grown,
-            shrunk=shrunk,
-            migrated=migrated,
             quiet=quiet.astype(bool),
             fault=spelt(fault, self._faults.all()),
+            **dict(zip(COUNTED, kinds, strict=True)),
         )
 
 
