@@ -361,10 +361,7 @@ def test_it_shares_no_code_with_the_arbiter() -> None:
         if line.startswith(("from eunomia", "import eunomia"))
     }
     shared = {name for name in imported if not name.startswith("eunomia_appmaster.journal_check")}
-    assert shared == {
-        "eunomia.errors",
-        "eunomia.contract.decisions",
-    }  # the latter for the kinds of orders, which are data
+    assert shared == {"eunomia.errors", "eunomia.contract.decisions"}  # the kinds of orders are data
     assert not loaded & {
         "eunomia.journal.journal",
         "eunomia.state.codec",
