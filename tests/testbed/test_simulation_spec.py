@@ -9,6 +9,7 @@ import pytest
 
 from eunomia.cli import run
 from eunomia.errors import InputError
+from eunomia.platform.profiles import Profile
 from eunomia_testbed import SimulationOptions, simulate
 from eunomia_testbed.commands.simulate import simulate as command
 from eunomia_testbed.generators import generate_workload
@@ -37,6 +38,7 @@ def test_a_script_and_the_command_line_simulate_the_same(tmp_path: Path) -> None
     same = simulate(workload, CLUSTER, ["srtf"], seeds=range(2), cost=["start=20s"], know="measured")
     written = json.loads((out / "run.json").read_text())["spec"]
     assert written["cost"] == ["start=20s"] and written["know"] == "measured" and written["workload"] == "gavel"
+    assert set(written) == {"workload", "cluster", "policies", "settings", "seeds", "cost", "know"}
     facts = same.run.facts
     assert facts is not None and {"cost", "know", "policies"} <= set(facts.spec)
     header, *rows = (out / "summary.csv").read_text().splitlines()
@@ -61,3 +63,22 @@ def test_names_that_are_no_field_are_refused() -> None:
 def test_errors_name_the_keyword(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         simulate(workload, CLUSTER, ["fifo"], **given)
+
+
+def test_compare_names_what_differs_apart_from_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["simulate", "--workload", "gavel", *SETTINGS, "--cluster", CLUSTER, "--no-progress", "-q"]
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    assert run([*common, "--policy", "fifo", "--cost", "start=20s", "--out", one]) == 0
+    assert run([*common, "--policy", "srtf", "--error", "0.1", "--out", two]) == 0
+    capsys.readouterr()
+    assert run(["compare", one, two]) == 0
+    shown = capsys.readouterr().out
+    assert "cost differs: start=20s against the default" in shown
+    assert "error differs: the default against 0.1" in shown
+    assert run(["compare", one, one, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differs"] == []
+
+
+def test_settings_do_not_change_a_profile_that_is_given() -> None:
+    with pytest.raises(InputError, match="settings must stand with policies that are given by name"):
+        simulate(workload, CLUSTER, [Profile.load("fifo")], settings=["rounds.lease=10m"])

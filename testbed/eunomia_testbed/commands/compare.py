@@ -43,6 +43,13 @@ NOTHING: Final = 0.0005
 """A difference that is shown as none."""
 
 
+WORLD: Final = (
+    *("speeds", "throughputs", "rules", "rule", "cost", "failures"),
+    *("know", "error", "lie", "agents", "until", "loads", "options"),
+)
+"""Fields of the spec that a comparison of policies keeps equal."""
+
+
 OK: Final = 0
 ANSWER_IS_NO: Final = 1
 
@@ -78,10 +85,13 @@ def compare(
     rows = [_compared(metric, first, second, seeds) for metric in METRICS]
     told = [row for row in rows if row is not None]
     notes = [line for side in (first, second) for line in _faults(side)]
+    others = _differences(first, second)
     if as_json:
-        typer.echo(json.dumps(_facts(first, second, seeds, told) | {"faults": notes}, ensure_ascii=False))
+        typer.echo(
+            json.dumps(_facts(first, second, seeds, told) | {"differs": others, "faults": notes}, ensure_ascii=False)
+        )
     else:
-        typer.echo("\n".join([*_lines(first, second, seeds, told), *notes]))
+        typer.echo("\n".join([*_lines(first, second, seeds, told), *others, *notes]))
     return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
 
 
@@ -243,6 +253,22 @@ def _same(first: Side, second: Side) -> str:
     judged = first.facts.rho == second.facts.rho
     others = [word for word, same in (("TRACE", trace), ("CLUSTER", cluster), ("ρ", judged)) if not same]
     return f"ANOTHER {' AND '.join(others)}" if others else "same trace and cluster"
+
+
+def _differences(first: Side, second: Side) -> list[str]:
+    """A line for each field of the specs in which the runs differ apart from their policies."""
+    if first.facts is None or second.facts is None or not (first.facts.spec and second.facts.spec):
+        return []
+    one, other = first.facts.spec, second.facts.spec
+    return [
+        f"{name} differs: {_written(one.get(name))} against {_written(other.get(name))}"
+        for name in WORLD
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _written(given: object) -> str:
+    return "the default" if given is None else ", ".join(map(str, given)) if isinstance(given, list) else str(given)
 
 
 def _facts(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> dict[str, Any]:

@@ -60,6 +60,9 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
 def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
     """Refuses parts of a plan that do not suit each other."""
     plan.check()
+    if not 0.0 < spec.unfair_above < float("inf"):
+        rule, place = "unfair must be a positive number", spec.place("unfair_above")
+        raise InputError(rule, value=str(spec.unfair_above), place=place)
     if spec.failures is not None:
         check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
     _check_searches(plan)
@@ -100,6 +103,9 @@ def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
     made: dict[str, Profile] = {}
     place = spec.place("policies")
     asked = (os.environ.get("EUNOMIA_POLICY") or "themis",) if spec.policies is None else spec.policies
+    if settings and any(isinstance(policy, Profile) for policy in asked):
+        rule = "settings must stand with policies that are given by name"
+        raise InputError(rule, value=f'"{settings[0]}"', place=spec.place("settings"))
     for policy in asked:
         profile = policy if isinstance(policy, Profile) else Profile.load(policy, settings=settings, flag=place)
         if profile.name in made:
@@ -155,9 +161,6 @@ def _options(spec: SimulationSpec, source: Source, where: Cluster) -> Simulation
         until=float("inf") if spec.until is None else parse_duration(spec.until, name="until", place=until),
     )
     _check(options, spec)
-    if not 0.0 < spec.unfair_above < float("inf"):
-        rule, place = "unfair must be a positive number", spec.place("unfair_above")
-        raise InputError(rule, value=str(spec.unfair_above), place=place)
     return options
 
 

@@ -94,7 +94,7 @@ class SimulationSpec(BaseModel):
     ] = None
     loads: Annotated[
         str | tuple[float, ...],
-        BeforeValidator(_listed),
+        BeforeValidator(lambda given: (1.0,) if given == "1" else _listed(given)),
         FlagType(str, "1"),
         typer.Option("--load", metavar="1,2", help="How many times as fast jobs arrive."),
     ] = (1.0,)
