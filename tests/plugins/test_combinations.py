@@ -7,7 +7,7 @@ import pytest
 
 from eunomia.errors import InputErrors
 from eunomia.platform.registry import Registry
-from eunomia.testing.cells import PLACE, Cell, Combinations
+from eunomia.testing.cells import PLACE, Combination, Combinations
 from eunomia.testing.combinations import page
 from eunomia.units import Stage
 
@@ -44,7 +44,7 @@ def test_a_rejected_combination_is_refused_at_load_by_the_names_of_both_plugins(
 
 
 def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> None:
-    by_rule: dict[str, Cell] = {}
+    by_rule: dict[str, Combination] = {}
     for cell, outcome in table.outcomes.items():
         if outcome.refused is not None:
             by_rule.setdefault(outcome.refused, cell)

@@ -9,7 +9,7 @@ from rich.console import Console
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.demo.activity import Line
 from eunomia_testbed.demo.live_run import Look
-from eunomia_testbed.demo.outcome import AppOutcome, Outcome
+from eunomia_testbed.demo.outcome import AppOutcome, DemoOutcome
 from eunomia_testbed.demo.record import LiveRecord, News
 from eunomia_testbed.demo.rounds import Round
 from eunomia_testbed.demo.screen import Screen, about_seconds, end_lines, event_lines, letters, title_of
@@ -112,7 +112,7 @@ def test_a_title_counts_slots(offered: int) -> None:
     assert f"{offered} slot{'' if offered == 1 else 's'} offered" in title_of(made)
 
 
-def outcome(**changes: object) -> Outcome:
+def outcome(**changes: object) -> DemoOutcome:
     app = AppOutcome(
         app="mlp", state="finished", rho=0.96, jct_seconds=131.0, slot_seconds=133.2, trials=8, metric="val/accuracy",
         best=0.981, best_job="mlp/6", best_params="lr 0.071", suspended=6, twice=0,
@@ -121,7 +121,7 @@ def outcome(**changes: object) -> Outcome:
         "apps": (app,), "seconds": 147.0, "auctions": 27, "paid": 22, "contested": 20, "suspensions": 17, "resumed": 17,
         "in_use": 0.937, "held_twice": (), "twice_at_most": 0, "faults": (),
     }  # fmt: skip
-    return Outcome(**(facts | changes))  # type: ignore[arg-type]
+    return DemoOutcome(**(facts | changes))  # type: ignore[arg-type]
 
 
 def test_the_last_table_says_what_happened() -> None:

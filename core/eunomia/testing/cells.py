@@ -32,7 +32,7 @@ UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Cell:
+class Combination:
     """One combination."""
 
     elasticity: str
@@ -52,13 +52,13 @@ class Cell:
         ]
         return [*first, *refiners, (Stage.PLACEMENT, self.placement)]
 
-    def but(self, axis: str, other: Any) -> "Cell":
+    def but(self, axis: str, other: Any) -> "Combination":
         """The same with another choice."""
         return dataclasses.replace(self, **{axis: other})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class CombinationResult:
     """The result of a cell.
 
     Attributes:
@@ -121,16 +121,16 @@ class Combinations:
         alone = [(), *((name,) for name in refiners)]
         return (*alone, *(pair for pair in itertools.permutations(refiners, 2) if self._follows(*pair)))
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[Combination]:
         """Every combination."""
         by = self.plugins
         for choice in itertools.product(
             by[Stage.ELASTICITY], by[Stage.VALUATION], by[Stage.ALLOCATION], self.chains, by[Stage.PLACEMENT]
         ):
-            yield Cell(*choice)
+            yield Combination(*choice)
 
     @cached_property
-    def outcomes(self) -> dict[Cell, Outcome]:
+    def outcomes(self) -> dict[Combination, CombinationResult]:
         """What became of every cell."""
         cells = list(self.cells())
         if self.processes == 1:
@@ -140,11 +140,11 @@ class Combinations:
             done = pool.map(_part, [self.registry] * len(parts), parts)
             return {cell: outcome for part in done for cell, outcome in part}
 
-    def outcome(self, cell: Cell) -> Outcome:
+    def outcome(self, cell: Combination) -> CombinationResult:
         """Load a cell, and run it if it loads."""
         refused = self.walked(cell)
         if refused is not None:
-            return Outcome(refused=refused)
+            return CombinationResult(refused=refused)
         profile = self.load(cell)
         refusals, ran = [], []
         for scene in (self.one_type, self.two_types):
@@ -154,21 +154,21 @@ class Combinations:
                 refusals.append((scene.cluster, str(errors[0])))
             elif scene is self.one_type or self.tells_types(cell):
                 ran.append(_Run().drive(profile, cluster, scene))
-        return Outcome(
+        return CombinationResult(
             refused_on=tuple(refusals),
             decisions=" ".join(run.digest.hexdigest() for run in ran),
             faults=tuple(fault for run in ran for fault in run.faults),
             started=sum(len(run.started) for run in ran),
         )
 
-    def walked(self, cell: Cell) -> str | None:
+    def walked(self, cell: Combination) -> str | None:
         """The first error of the walk over a cell's stages, as its profile would raise it."""
         errors = check_walk(
             self._steps(cell), bids=False, others=self._suiting, unread=UNREAD, place=PLACE, bids_place=""
         )
         return str(errors[0]) if errors else None
 
-    def load(self, cell: Cell) -> Profile:
+    def load(self, cell: Combination) -> Profile:
         """The cell as a profile.
 
         Raises:
@@ -178,7 +178,7 @@ class Combinations:
         settings["stages.refiners"] = list(cell.refiners)
         return Profile.load("default", settings=settings, registry=self.registry)
 
-    def tells_types(self, cell: Cell) -> bool:
+    def tells_types(self, cell: Combination) -> bool:
         """Whether one of its stages distinguishes GPU types."""
         contracts = [self.contracts[step] for step in cell.steps]
         return any(BY_TYPE & (contract.needs | contract.gives) for contract in contracts)
@@ -186,11 +186,11 @@ class Combinations:
     # --- neighbours -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def running(self) -> tuple[Cell, ...]:
+    def running(self) -> tuple[Combination, ...]:
         """Cells that run."""
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
-    def neighbours(self, cell: Cell) -> Iterator[Cell]:
+    def neighbours(self, cell: Combination) -> Iterator[Combination]:
         """Cells that run and differ from it in one stage."""
         for axis in AXES:
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
@@ -199,7 +199,7 @@ class Combinations:
                 if near != cell and near in self.outcomes and self.outcomes[near].ran:
                     yield near
 
-    def twins(self, cell: Cell) -> list[Cell]:
+    def twins(self, cell: Combination) -> list[Combination]:
         """Neighbours that decide the same; empty: the cell differs from every neighbour."""
         mine = self.outcomes[cell].decisions
         return [near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine]
@@ -214,14 +214,14 @@ class Combinations:
         except EunomiaError:
             return None
 
-    def _steps(self, cell: Cell) -> list[Step]:
+    def _steps(self, cell: Combination) -> list[Step]:
         return [Step(stage, name, self.contracts[stage, name]) for stage, name in cell.steps]
 
     def _suiting(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
         return [name for name in self.plugins[stage] if suits(self.contracts[stage, name])]
 
 
-def _part(registry: Registry, cells: Sequence[Cell]) -> list[tuple[Cell, Outcome]]:
+def _part(registry: Registry, cells: Sequence[Combination]) -> list[tuple[Combination, CombinationResult]]:
     table = Combinations(registry)
     return [(cell, table.outcome(cell)) for cell in cells]
 

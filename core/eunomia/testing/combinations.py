@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eunomia.platform.registry import Registry
-from eunomia.testing.cells import PLACE, Cell, Combinations, Outcome
+from eunomia.testing.cells import PLACE, Combination, CombinationResult, Combinations
 from eunomia.units import Stage
 
 
@@ -67,7 +67,7 @@ _HEAD = (
 )
 
 
-def _running(table: Combinations, ran: Sequence[Cell]) -> Iterator[str]:
+def _running(table: Combinations, ran: Sequence[Combination]) -> Iterator[str]:
     """A row for each set of cells that is a full product of plugins."""
     by_chain: dict[tuple[str, tuple[str, ...]], dict[str, set[tuple[str, str]]]] = {}
     for cell in ran:
@@ -78,7 +78,7 @@ def _running(table: Combinations, ran: Sequence[Cell]) -> Iterator[str]:
             valuations = [name for name, pairs in by_valuation.items() if pairs == shared]
             for elasticities, placements in _products(shared):
                 cells = [
-                    Cell(elasticity, valuation, allocation, chain, placement)
+                    Combination(elasticity, valuation, allocation, chain, placement)
                     for elasticity, valuation, placement in itertools.product(elasticities, valuations, placements)
                 ]
                 differ = sum(not table.twins(cell) for cell in cells)
@@ -95,11 +95,11 @@ def _products(pairs: frozenset[tuple[str, str]]) -> Iterator[tuple[list[str], li
         yield [name for name, names in placements.items() if tuple(names) == chosen], list(chosen)
 
 
-def _rules(refused: Iterable[Outcome]) -> Counter[str]:
+def _rules(refused: Iterable[CombinationResult]) -> Counter[str]:
     return Counter(str(outcome.refused).removesuffix(f" ({PLACE})") for outcome in refused)
 
 
-def _unsuited(outcomes: Iterable[Outcome]) -> Counter[str]:
+def _unsuited(outcomes: Iterable[CombinationResult]) -> Counter[str]:
     return Counter(error.removesuffix(" (--cluster)") for outcome in outcomes for _, error in outcome.refused_on)
 
 

@@ -13,7 +13,7 @@ NEAR = 0.005
 
 
 @value
-class Outcome:
+class StoppingResult:
     """A search under a tuner, beside what all its trials would have come to."""
 
     trials: int
@@ -33,7 +33,7 @@ def outcome(
     metric: Metric,
     options: Mapping[str, Any] | None = None,
     slots: int = 0,
-) -> Outcome:
+) -> StoppingResult:
     """Replay a search of one model and compare; arguments as for `replay`."""
     run = replay(kind, curves, metric=metric, options=options, slots=slots)
     sign = -1.0 if metric == "val/accuracy" else 1.0
@@ -42,7 +42,7 @@ def outcome(
     best = min(finite.values())
     kept = min((end for trial, end in finite.items() if trial not in run.stopped), default=max(finite.values()))
     whole = sum(curve.iterations[-1] for curve in curves)
-    return Outcome(
+    return StoppingResult(
         trials=len(curves),
         stopped=len(run.stopped),
         wrong=tuple(trial for trial in sorted(run.stopped) if ends[trial] <= best + NEAR * abs(best)),

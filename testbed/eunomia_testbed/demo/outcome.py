@@ -39,7 +39,7 @@ class AppOutcome:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """A run at its end.
 
     Attributes:
@@ -79,7 +79,7 @@ class Outcome:
         return dataclasses.asdict(self)
 
 
-def outcome_of(record: LiveRecord) -> Outcome:
+def outcome_of(record: LiveRecord) -> DemoOutcome:
     """Read what a run has come to; ``record`` is read to its end."""
     start = record.arrived_at or record.last_at
     until = max([record.last_at, *(life.ended_at or 0.0 for life in record.apps.values())])
@@ -91,7 +91,7 @@ def outcome_of(record: LiveRecord) -> Outcome:
     ]
     suspended = [line for line in record.lines if line.event == "suspended"]
     held = math.fsum(min(hold.end or end, end) - hold.start for hold in record.holdings.holds if hold.start < end)
-    return Outcome(
+    return DemoOutcome(
         apps=tuple(app for app, _ in apps),
         seconds=end - start,
         auctions=len(record.rounds.auctions),

@@ -11,7 +11,7 @@ from eunomia_appmaster.failures import failed_in_words
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.demo.activity import ENDS, Line
 from eunomia_testbed.demo.live_run import Look
-from eunomia_testbed.demo.outcome import AppOutcome, Outcome
+from eunomia_testbed.demo.outcome import AppOutcome, DemoOutcome
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.rounds import Round
 from eunomia_testbed.report.words import count, percent
@@ -252,7 +252,7 @@ def event_lines(look: Look, record: LiveRecord, started_at: float) -> list[str]:
     return [f"{clock(at - started_at)}  {text}" for at, text in sorted(made)]
 
 
-def end_lines(outcome: Outcome, report: str) -> list[str]:
+def end_lines(outcome: DemoOutcome, report: str) -> list[str]:
     """The table at the end, a line that says what happened, and where the report is."""
     head = f"{'app':<14}{'state':<12}{'ρ':<8}{'JCT':<9}{'slot time':<11}{'trials':<8}"
     lines = [f"{head}{'best val/accuracy, trial':<66}{'suspended':<11}done twice"]
@@ -273,7 +273,7 @@ def _failures(app: AppOutcome) -> str:
     return f"{app.app}: {failed_in_words(app.failed, app.trials)}: {which}{app.last_error}"
 
 
-def _last_line(outcome: Outcome) -> str:
+def _last_line(outcome: DemoOutcome) -> str:
     apps = count(len(outcome.apps), "app")
     done = apps if outcome.finished == len(outcome.apps) else f"{outcome.finished} of {apps}"
     resumed = "all" if outcome.resumed == outcome.suspensions else f"{outcome.resumed} of them"

@@ -17,7 +17,7 @@ from eunomia_testbed.traces.building import drawn_model
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.rows import MOST_ITERATIONS, MOST_SECONDS, Rows
 from eunomia_testbed.traces.source import TraceSource
-from eunomia_testbed.traces.tables import Table, read_table, resembles
+from eunomia_testbed.traces.tables import TextTable, read_table, resembles
 from eunomia_testbed.workload import AppColumns, JobColumns, Regime, SimulatedSearch, UserColumns, Workload
 
 REQUIRED: Final = ("job", "arrival_seconds", "most_gpus", "iterations")
@@ -220,11 +220,11 @@ class _Own:
         )
 
 
-def _csv(source: TraceSource) -> Table:
+def _csv(source: TraceSource) -> TextTable:
     return read_table(source, required=REQUIRED, format_name="eunomia")
 
 
-def _parquet(source: TraceSource) -> Table:
+def _parquet(source: TraceSource) -> TextTable:
     """A Parquet file as a table of text; its rows count from 1."""
     try:
         frame = pl.read_parquet(source.data).cast(pl.String)
@@ -234,7 +234,7 @@ def _parquet(source: TraceSource) -> Table:
     if missing:
         rule = f"a trace of format eunomia must have columns {', '.join(REQUIRED)}"
         raise InputError(rule, value=f"no {', '.join(missing)}", place=source.name)
-    return Table(file=source.name, frame=frame, lines=np.arange(1, frame.height + 1, dtype=np.int64))
+    return TextTable(file=source.name, frame=frame, lines=np.arange(1, frame.height + 1, dtype=np.int64))
 
 
 def _first(app_of: Ints) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.errors import InputError
 from eunomia.model.cluster import MAX_GPUS
 from eunomia.units import Bools, Ints, Reals
-from eunomia_testbed.traces.tables import Table, brief, quoted
+from eunomia_testbed.traces.tables import TextTable, brief, quoted
 from eunomia_testbed.workload import Dropped
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Rows:
         self.notes: list[str] = []
 
     @classmethod
-    def of(cls, table: Table) -> "Rows":
+    def of(cls, table: TextTable) -> "Rows":
         """The rows of a table.
 
         Raises:

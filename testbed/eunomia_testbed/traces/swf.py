@@ -11,7 +11,7 @@ from eunomia_testbed.traces.building import Jobs, build
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.rows import Rows
 from eunomia_testbed.traces.source import TraceSource
-from eunomia_testbed.traces.tables import Table, brief
+from eunomia_testbed.traces.tables import TextTable, brief
 from eunomia_testbed.workload import Dropped, Workload
 
 FIELDS: Final = (
@@ -64,7 +64,7 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _table(source: TraceSource) -> Table:
+def _table(source: TraceSource) -> TextTable:
     import polars as pl
 
     fields: list[list[str]] = []
@@ -79,4 +79,4 @@ def _table(source: TraceSource) -> Table:
             rule = f"a row must have {len(FIELDS)} fields"
             dropped.append(Dropped(file=source.name, line=line, rule=rule, value=brief(len(parts))))
     frame = pl.DataFrame(fields, schema=dict.fromkeys(FIELDS, pl.String), orient="row")
-    return Table(file=source.name, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))
+    return TextTable(file=source.name, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))

@@ -21,7 +21,7 @@ SHOWN: Final = 60
 
 
 @builds
-class Table:
+class TextTable:
     """Rows of a file, all fields as text."""
 
     file: str
@@ -49,7 +49,7 @@ def read_table(
     names: Sequence[str] | None = None,
     separator: str = ",",
     format_name: str,
-) -> Table:
+) -> TextTable:
     """Reads a table of one line per row; quotes do not span lines, blank lines are skipped.
 
     Args:
@@ -94,7 +94,7 @@ def _unit_twin(wanted: str, given: str) -> bool:
     }
 
 
-def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> Table | None:
+def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> TextTable | None:
     """Reads the whole table at once; None if a line is irregular, so that lines must be read one by one."""
     import polars as pl
 
@@ -118,10 +118,12 @@ def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int)
         return None
     if frame.height * (len(names) - 1) != separators - start * (len(names) - 1) or frame.width != len(names):
         return None
-    return Table(file=source.name, frame=frame, lines=np.arange(start + 1, start + 1 + frame.height, dtype=np.int64))
+    return TextTable(
+        file=source.name, frame=frame, lines=np.arange(start + 1, start + 1 + frame.height, dtype=np.int64)
+    )
 
 
-def _careful(file: str, text: str, names: Sequence[str], separator: str, start: int) -> Table:
+def _careful(file: str, text: str, names: Sequence[str], separator: str, start: int) -> TextTable:
     import polars as pl
 
     rows: list[list[str]] = []
@@ -134,7 +136,7 @@ def _careful(file: str, text: str, names: Sequence[str], separator: str, start: 
             rows.append(fields)
             lines.append(line)
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    return Table(file=file, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))
+    return TextTable(file=file, frame=frame, lines=np.array(lines, dtype=np.int64), dropped=tuple(dropped))
 
 
 def _fields(
