@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.contract.allocations import Allocation, Grants
+from eunomia.contract.allocations import Allocation, Grants, Pins
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
@@ -31,8 +32,15 @@ class PlanError(EunomiaError):
         self.stage = stage
 
 
-def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> None:
-    """Refuse an allocation that no placement could serve.
+class Named(NamedTuple):
+    """The claims of an allocation as plain numbers: each claim's row, and the number of GPUs that it is granted."""
+
+    rows: list[int]
+    sizes: list[int]
+
+
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Named:
+    """Refuse an allocation that no placement could serve; return its claims as plain numbers.
 
     Raises:
         PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
@@ -49,20 +57,22 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if gpus.shape != named.shape:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
     rows, sizes = named.tolist(), gpus.tolist()
-    if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
+    if gpus.dtype.kind not in "iu" or [size for size in sizes if size < 0]:
         raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    if len(rows) > 1 and len(set(rows)) != len(rows):
+    many = len(rows)
+    if many > 1 and len(set(rows)) != many:
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is _JOB else state.apps
     ids, used = table.cells.id, table.used
     if [row for row in rows if not 0 <= row < used or ids[row] is None]:
         raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-    order = allocation.order.tolist()
-    if order and not 0 <= min(order) <= max(order) < len(rows):
+    if [claim for claim in allocation.order.tolist() if not 0 <= claim < many]:
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
-        granted = [row for row, size in zip(rows, sizes, strict=True) if size]
-        _check_sizes(state, menus, offer, granted, [size for size in sizes if size], stage)
+        granted = [at for at in range(many) if sizes[at]] if 0 in sizes else range(many)
+        if granted:
+            _check_sizes(state, menus, offer, [rows[at] for at in granted], [sizes[at] for at in granted], stage)
+    return Named(rows, sizes)
 
 
 def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
@@ -107,8 +117,13 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
         raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
 
 
-def check_placement(state: State, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+def check_placement(
+    state: State, menus: Menus, offer: Offer, allocation: Allocation, named: Named, placement: Placement
+) -> dict[int, list[int]]:
     """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
+
+    Returns:
+        By placed claim: its GPUs, ascending.
 
     Raises:
         PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu; pins
@@ -117,27 +132,39 @@ def check_placement(state: State, menus: Menus, offer: Offer, allocation: Alloca
     stage = Stage.PLACEMENT
     if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
         raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
-    claims, gpus = placement.claim.tolist(), placement.gpus.tolist()
-    if len(claims) > 1 and len(set(claims)) != len(claims):
-        raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-    rows = allocation.claims.rows
-    if claims and not 0 <= min(claims) <= max(claims) < rows.size:
-        raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
-    if len(set(gpus)) != len(gpus):
+    gpus, start, many = placement.gpus.tolist(), placement.start.tolist(), placement.gpus.size
+    if many > 1 and len(set(gpus)) != many:
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
     if gpus and not _on_offer(state, offer, placement.gpus, gpus):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    placed, named, start = dict[int, int](), rows.tolist(), placement.start.tolist()
-    for index, claim in enumerate(claims):
-        gpus_of = gpus[start[index] : start[index + 1]]
-        if gpus_of:  # a claim without GPUs needs no check
-            _check_claim(state, offer, allocation, claim, named[claim], gpus_of)
-            placed[named[claim]] = len(gpus_of)
-    if allocation.claims.unit is _JOB:
-        _check_sizes(state, menus, offer, list(placed), list(placed.values()), stage)
+    (rows, sizes), is_job = named, allocation.claims.unit is _JOB
+    pins = allocation.amount.pins if isinstance(allocation.amount, Grants) else None
+    placed, smaller = dict[int, list[int]](), dict[int, int]()
+    for index, claim in enumerate(placement.claim.tolist()):
+        if not 0 <= claim < allocation.claims.rows.size:
+            raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
+        if claim in placed:
+            raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
+        mine = placed[claim] = gpus[start[index] : start[index + 1]]
+        if not mine:
+            continue  # a claim without GPUs needs no check
+        mine.sort()
+        size = len(mine)
+        if pins is not None:
+            _check_pins(state, pins, claim, mine)
+        if is_job:
+            _check_job(state, offer, rows[claim], mine)
+        if size > sizes[claim]:
+            rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
+            raise PlanError(stage, rule, value=str(size))
+        if size < sizes[claim]:
+            smaller[rows[claim]] = size
+    if smaller and is_job:  # the sizes that were granted have been checked
+        _check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
     if placement.cpus is not None or placement.memory_gib is not None or state.standing.uneven:
         _check_machines(state, offer, allocation, placement)
+    return placed
 
 
 def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
@@ -153,22 +180,7 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
     return bool(reached(state, offer, gpus).all())
 
 
-def _check_claim(state: State, offer: Offer, allocation: Allocation, claim: int, row: int, gpus: Sequence[int]) -> None:
-    grants = allocation.amount
-    if isinstance(grants, Grants):
-        if len(gpus) > grants.gpus.item(claim):
-            rule = f"a claim must get at most the {grants.gpus[claim]} GPUs that it was granted"
-            raise PlanError(Stage.PLACEMENT, rule, value=str(len(gpus)))
-        if grants.pins is not None:
-            _check_pins(state, grants, claim, gpus)
-    if allocation.claims.unit is _JOB:
-        _check_job(state, offer, row, gpus)
-
-
-def _check_pins(state: State, grants: Grants, claim: int, gpus: Sequence[int]) -> None:
-    pins = grants.pins
-    if pins is None:
-        return
+def _check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:
     mine = pins.claim == claim
     if not mine.any():
         return

@@ -33,17 +33,28 @@ class Plan:
     renewals: list[Renewal]
 
 
-def plan(state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds) -> Plan:
+@dataclasses.dataclass(slots=True)
+class Target:
+    """What the stages decided for the GPUs on offer, checked; claims and GPUs also as plain numbers."""
+
+    offer: Offer
+    allocation: Allocation
+    placement: Placement
+    rows: list[int]
+    """By claim: its row."""
+    placed: dict[int, list[int]]
+    """By placed claim: its GPUs, ascending."""
+
+
+def plan(state: State, target: Target, rounds: Rounds) -> Plan:
     """Return the transitions and renewals that lead from the present state to a placement.
 
     Args:
         state: the present state; not changed.
-        offer: the GPUs that the round may touch.
-        allocation: the claims, the length of their leases, and whether claims that it does not name keep their GPUs.
-        placement: of the claims; already checked.
+        target: the answers of the stages, which have been checked.
         rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
     """
-    return _Planner(state, offer, allocation, placement, rounds).run()
+    return _Planner(state, target, rounds).run()
 
 
 def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
@@ -72,13 +83,12 @@ class _Draft:
 class _Planner:
     """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start."""
 
-    def __init__(self, state: State, offer: Offer, allocation: Allocation, placement: Placement, rounds: Rounds):
-        self.state, self.offer, self.allocation, self.placement = state, offer, allocation, placement
-        self.now, self.is_job = state.now, allocation.claims.unit is Unit.JOB
-        self.releases = allocation.rest is Rest.RELEASE
-        self.rows: list[int] = allocation.claims.rows.tolist()
-        self.placed = _placed(placement)
-        self.terms = _Terms(state, offer, allocation, rounds)
+    def __init__(self, state: State, target: Target, rounds: Rounds) -> None:
+        self.state, self.offer, self.placement = state, target.offer, target.placement
+        self.now, self.is_job = state.now, target.allocation.claims.unit is Unit.JOB
+        self.releases = target.allocation.rest is Rest.RELEASE
+        self.rows, self.placed = target.rows, target.placed
+        self.terms = _Terms(state, target.offer, target.allocation, rounds)
         self.deadline = Seconds(state.now + rounds.suspend_grace)
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         self.drafts: list[_Draft] = []
@@ -110,12 +120,9 @@ class _Planner:
         These are the leases of claims, the leases on GPUs that are placed, and overdue leases.
         """
         state, held = self.state, self.state.holdings.cells
-        gpus: Iterable[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
+        gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
         holder, successor = held.lease, held.successor
-        numbers = set(state.standing.overdue)
-        for gpu in gpus:
-            numbers.add(holder[gpu])
-            numbers.add(successor[gpu])
+        numbers = state.standing.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
         claims: dict[int, int] = {}
         if self.is_job:
             lease_of = state.job_accounts.cells.lease
@@ -125,6 +132,8 @@ class _Planner:
                 claims |= dict.fromkeys(state.standing.leases_of.get(row, ()), claim)
         numbers.update(claims)
         numbers.discard(NONE)
+        if not numbers:
+            return []
         leases = [state.leases[number] for number in sorted(numbers)]
         return [(lease, claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
 
@@ -141,6 +150,8 @@ class _Planner:
 
     def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
         """The leases that have a GPU on the offer, or still have to give one back, each with its GPUs on the offer."""
+        if not changing:
+            return
         leaving = self.state.leaving
         parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
         gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
@@ -199,7 +210,7 @@ class _Planner:
     ) -> None:
         holder, states, number = self.holder, self.gpu_state, lease.id
         after = [gpu for gpu in gpus if holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING)]
-        leaving = [gpu for gpu in lost if holder[gpu] == number]
+        leaving = [gpu for gpu in lost if holder[gpu] == number] if lost else []
         self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
     def numbered(self) -> list[Transition]:
@@ -212,7 +223,7 @@ class _Planner:
         return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
 
     def made(self, draft: _Draft, epoch: int) -> Transition:
-        state, gpus = self.state, _array(draft.gpus)
+        state, gpus = self.state, np.array(draft.gpus, np.int64)
         return Transition(
             kind=draft.kind,
             lease=LeaseId(draft.lease),
@@ -225,8 +236,8 @@ class _Planner:
             memory_gib=self.amount(draft, gpus, 1),
             ends_at=draft.ends[0],
             protected_until=draft.ends[1],
-            leaving=_array(draft.leaving),
-            after=gpus if draft.after == draft.gpus else _array(draft.after),
+            leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
+            after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
             deadline=self.deadline if draft.leaving else NEVER,
         )
 
@@ -274,13 +285,3 @@ class _Terms:
         if self._rounds.protected is not None:
             protected = min(self._rounds.protected, length)  # the protected part cannot outlast the lease
         return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED
-
-
-def _placed(placement: Placement) -> dict[int, list[int]]:
-    """By placed claim: its GPUs, ascending."""
-    gpus, start = placement.gpus.tolist(), placement.start.tolist()
-    return {claim: sorted(gpus[start[at] : start[at + 1]]) for at, claim in enumerate(placement.claim.tolist())}
-
-
-def _array(gpus: list[int]) -> Ints:
-    return np.array(gpus, np.int64) if gpus else NO_GPUS

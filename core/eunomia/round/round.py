@@ -24,7 +24,7 @@ from eunomia.model.leases import LeaseState
 from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import PlanError, check_allocation, check_placement, check_verdicts
-from eunomia.round.plan import Plan, plan, planned
+from eunomia.round.plan import Plan, Target, plan, planned
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.state.offering import make_offer
 from eunomia.state.show import show
@@ -141,11 +141,11 @@ class Round:
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
             allocation = self._ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
         self.wake_at = self._wake_at(allocation, valuations)
-        check_allocation(state, menus, offer, allocation)
+        named = check_allocation(state, menus, offer, allocation)
         starts_at = planned(allocation)
         placement = self._ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
-        check_placement(state, menus, offer, allocation, placement)
-        made = plan(state, offer, allocation, placement, _graced(stages.rounds, menus))
+        placed = check_placement(state, menus, offer, allocation, named, placement)
+        made = plan(state, Target(offer, allocation, placement, named.rows, placed), _graced(stages.rounds, menus))
         self.plan.transitions += made.transitions
         self.plan.renewals += made.renewals
         self.starts_at = starts_at
