@@ -353,7 +353,10 @@ def expanded(events: "Iterable[Event]") -> "list[Event]":
 
 def count_of(events: "Iterable[Event]") -> int:
     """Number of events, where a compound event counts as the events that it stands for."""
-    return sum([_PARTS[type(event)] for event in events])
+    count = 0
+    for event in events:
+        count += _PARTS[type(event)]
+    return count
 
 
 def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":

@@ -79,12 +79,6 @@ class Arbiter:
         Raises:
             EunomiaError: time goes backwards.
         """
-        decision = self._step(now, events)
-        if self.strict:
-            check_state(self.state)
-        return decision
-
-    def _step(self, now: Seconds, events: Iterable[Event]) -> Decision:
         folded = self._fold(now, events)  # 1. what happened; leases that are over
         if self.state.open is not None:  # an offer is open to app masters
             closing = closing_of(self.state)
@@ -179,7 +173,8 @@ class Arbiter:
         free = causes.isdisjoint(triggers.all_on)
         if (free or not triggers.when_served) and not standing.waiting and not standing.short:
             return True
-        return free and not triggers.when_full and not self._serving.refiners and _full(state)
+        full = not any(standing.space.free) and not standing.overdue
+        return free and full and not triggers.when_full and not self._serving.refiners
 
     def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
         """Make a round without calling a stage: overdue leases are renewed."""
@@ -314,6 +309,8 @@ class Arbiter:
         # The decision is not shared yet, and its last two fields follow from the adopted state.
         _put(decision, "version", state.version)
         _put(decision, "wake_at", self.timing.next(state))
+        if self.strict:
+            check_state(state)
         return decision
 
     def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None) -> None:
@@ -333,8 +330,3 @@ class Arbiter:
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
         both = (*self.chosen.memo_types, *self.fallback.memo_types)
         return {(plugin, stage): kind for plugin, stage, kind in both}
-
-
-def _full(state: State) -> bool:
-    """Return whether no GPU is free and no lease is overdue."""
-    return not any(state.standing.space.free) and not state.standing.overdue

@@ -267,21 +267,24 @@ class _Terms:
 
     def __init__(self, state: State, offer: Offer, allocation: Allocation, rounds: Rounds) -> None:
         self._now, self._offered, self._rounds = state.now, offer.lease, rounds
-        self._length = offer.lease if allocation.lease is None else allocation.lease
-        self._protected = allocation.protected
-        by_claim = isinstance(self._length, np.ndarray) or isinstance(self._protected, np.ndarray)
-        self._same = None if by_claim else self._made(None)
+        length = self._length = offer.lease if allocation.lease is None else allocation.lease
+        protected = self._protected = allocation.protected
+        self._same: tuple[Seconds, Seconds] | None = None
+        if not isinstance(length, np.ndarray) and not isinstance(protected, np.ndarray):
+            self._same = self._ends(length, protected)
 
     def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
         """End of a claim's lease and of its protected part; None: of a lease without a claim."""
-        return self._made(claim) if self._same is None else self._same
-
-    def _made(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        if self._same is not None:
+            return self._same
         length, protected = self._length, self._protected
         if isinstance(length, np.ndarray):
             length = self._offered if claim is None else Seconds(float(length[claim]))
         if isinstance(protected, np.ndarray):
             protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
+        return self._ends(length, protected)
+
+    def _ends(self, length: Seconds, protected: Seconds) -> tuple[Seconds, Seconds]:
         if self._rounds.protected is not None:
             protected = min(self._rounds.protected, length)  # the protected part cannot outlast the lease
         return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED

@@ -189,11 +189,12 @@ class Round:
     def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
         """Time of the next round that a stage asks for; it must be later than now, or rounds would repeat forever."""
         now, names = self.state.now, self.stages.names
-        for stage, time in ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at)):
+        value_at, allocate_at = valuations.wake_at, allocation.wake_at
+        for stage, time in ((_VALUATION, value_at), (_ALLOCATION, allocate_at)):
             if not time > now:
                 what = f"wake_at must be later than now, but got {time}"
                 raise StageFaultError(names.get(stage, stage.value), stage, what)
-        return min(allocation.wake_at, valuations.wake_at)
+        return min(allocate_at, value_at)
 
     # --- results ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Adopts a decision into the state, live and in a replay. Apart from folding events, nothing else changes the state."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,9 +23,7 @@ def adopt(state: State, decision: Decision) -> None:
     if decision.closed is not None:
         close_offer(state)
     transitions = decision.transitions
-    if len(transitions) == 1 and transitions[0].kind.effect.starts:
-        _start(state, transitions[0])
-    elif transitions:
+    if transitions:
         _carry_out(state, transitions)
     for renewal in decision.renewals:
         _renew(state, renewal)
@@ -44,20 +42,21 @@ def adopt(state: State, decision: Decision) -> None:
     state.bump()
 
 
-def _carry_out(state: State, transitions: Iterable[Transition]) -> None:
+def _carry_out(state: State, transitions: Sequence[Transition]) -> None:
     # Leases that lose GPUs come first: their GPUs are then LEAVING, and the leases that get them become successors.
-    leavers = [order for order in transitions if order.kind.effect.releases]
-    others = [order for order in transitions if not order.kind.effect.releases]
-    for transition in others:
-        if not transition.kind.effect.starts:
-            _let_go(state, state.leases[transition.lease], transition)
-    for transition in leavers:
-        _leave(state, transition)
-    for transition in others:
-        if transition.kind.effect.starts:
-            _start(state, transition)
-        else:
-            _resize(state, transition)
+    for order in transitions:
+        effect = order.kind.effect
+        if not effect.starts and not effect.releases:
+            _let_go(state, state.leases[order.lease], order)
+    for order in transitions:
+        if order.kind.effect.releases:
+            _leave(state, order)
+    for order in transitions:
+        effect = order.kind.effect
+        if effect.starts:
+            _start(state, order)
+        elif not effect.releases:
+            _resize(state, order)
 
 
 def _open(state: State, offer: Offer) -> None:
@@ -165,10 +164,11 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
     held, gpus = state.holdings.cells, order.gpus.tolist()
     holder = held.lease
     free = [gpu for gpu in gpus if holder[gpu] == NONE]
+    all_free = free == gpus
     if free:
         state.standing.space.take(free)
         state.occupy(free, lease)
-    for gpu in gpus if len(free) < len(gpus) else ():
+    for gpu in () if all_free else gpus:
         if held.lease[gpu] != lease.id or held.state[gpu] == GpuState.LEAVING:
             held.successor[gpu] = lease.id
             held.next_app[gpu], held.next_job[gpu] = lease.app, lease.job
@@ -183,7 +183,7 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         even = np.array_equal(order.cpus, every[order.gpus])
         even &= np.array_equal(order.memory_gib, all_memory[order.gpus])
         state.standing.uneven = not even
-    if len(free) == len(gpus):
+    if all_free:
         lease.state = _ORDERED
     else:
         state.refresh(lease)

@@ -102,6 +102,8 @@ class Folding:
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
         state.books.app(app, state.now)
+        state.touch(app=app)
+        state.cause(_LEFT)
         close_app(state, app, outcome)
 
 
@@ -112,8 +114,6 @@ def close_app(state: State, app: int, outcome: str) -> None:
     state.outcomes[state.app_id(app)] = outcome
     state.app_accounts.cells.ended[app] = 1
     state.standing.present -= 1
-    state.touch(app=app)
-    state.cause(_LEFT)
     state.drop_app_if_over(app)
 
 

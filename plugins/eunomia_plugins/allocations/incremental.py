@@ -86,13 +86,14 @@ def _serve_unranked(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
     if live is None or not live.proportional:
         return None
     free, waiting, grants = live.space.free, live.waiting, list[Grant]()
-    if len(free) > 1 and len(waiting) > 1:
+    types = len(free)
+    if types > 1 and len(waiting) > 1:
         return None  # with several types, rank decides which job chooses first
     for row in waiting:
         kind = table.gpu_type.item(row)
-        if not NONE <= kind < len(free):
+        if not NONE <= kind < types:
             return None
-        of = kind if kind != NONE else free.index(max(free)) if len(free) > 1 else 0
+        of = kind if kind != NONE else free.index(max(free)) if types > 1 else 0
         grants.append(Grant(row, of, table.most.item(row)))
     return grants
 
