@@ -88,6 +88,9 @@ class _Planner:
         self.now, self.is_job = state.now, target.allocation.claims.unit is Unit.JOB
         self.releases = target.allocation.rest is Rest.RELEASE
         self.rows, self.placed = target.rows, target.placed
+        given = self.placement.cpus is not None or self.placement.memory_gib is not None
+        self.even = not given and not state.standing.uneven
+        """Whether every GPU comes with its share of its machine."""
         self.terms = _Terms(state, target.offer, target.allocation, rounds)
         self.deadline = Seconds(state.now + rounds.suspend_grace)
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
@@ -224,6 +227,10 @@ class _Planner:
 
     def made(self, draft: _Draft, epoch: int) -> Transition:
         state, gpus = self.state, np.array(draft.gpus, np.int64)
+        if self.even:
+            cpus, memory_gib = state.machine_shares.of(gpus)
+        else:
+            cpus, memory_gib = self.amount(draft, gpus, 0), self.amount(draft, gpus, 1)
         return Transition(
             kind=draft.kind,
             lease=LeaseId(draft.lease),
@@ -232,8 +239,8 @@ class _Planner:
             app=state.app_id(draft.app),
             job=None if draft.job == NONE else state.job_id(draft.job),
             gpus=gpus,
-            cpus=self.amount(draft, gpus, 0),
-            memory_gib=self.amount(draft, gpus, 1),
+            cpus=cpus,
+            memory_gib=memory_gib,
             ends_at=draft.ends[0],
             protected_until=draft.ends[1],
             leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
@@ -248,8 +255,6 @@ class _Planner:
         """
         state, placement = self.state, self.placement
         given = placement.memory_gib if which else placement.cpus
-        if given is None and not state.standing.uneven:
-            return state.machine_shares.of(gpus, which)
         amount: Reals = state.machine_shares.by_gpu[which][gpus]
         held = state.holdings.live
         kept = np.flatnonzero((held.lease[gpus] == draft.lease) & ~np.isin(gpus, placement.gpus))

@@ -34,9 +34,10 @@ class MachineShares:
         """Whether the CPUs or the memory of any machine are known."""
         return any(part.any() for part in self.by_gpu)
 
-    def of(self, gpus: Ints, which: int) -> Reals:
-        """The share of CPUs (0) or memory in GiB (1) of these GPUs."""
+    def of(self, gpus: Ints) -> tuple[Reals, Reals]:
+        """The shares of CPUs and of memory in GiB of these GPUs."""
         if self.are_known:
-            share: Reals = self.by_gpu[which][gpus]
-            return share
-        return self._nothing[: gpus.size]
+            cpus, memory_gib = self.by_gpu
+            return cpus[gpus], memory_gib[gpus]
+        nothing = self._nothing[: gpus.size]
+        return nothing, nothing
