@@ -1,7 +1,7 @@
 """Growable tables of numpy columns: the core writes to them in place, stages see read-only views of the same memory."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -50,9 +50,8 @@ class Table(Generic[C]):
 
     def take(self) -> int:
         """Take an empty row and return its number."""
-        return self._free.pop() if self._free else self._extend()
-
-    def _extend(self) -> int:
+        if self._free:
+            return self._free.pop()
         if self.used == self._capacity:
             self._grow()
         self.used += 1
@@ -149,22 +148,21 @@ class Table(Generic[C]):
             setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
 
 
-def take_row(tables: "Sequence[Table[Any]]") -> int:
-    """Take the same row of each of these tables, whose rows are always taken and dropped together.
+def take_row(tables: "Iterable[Table[Any]]") -> int:
+    """Take the same row of each of these tables, whose rows are always taken and dropped together."""
+    row = 0
+    for table in tables:
+        row = table._free.pop() if table._free else table.take()
+    return row
 
-    The first table keeps the list of free rows for all of them.
-    """
-    free = tables[0]._free
-    return free.pop() if free else max([table._extend() for table in tables])
 
-
-def drop_row(tables: "Sequence[Table[Any]]", row: int) -> None:
+def drop_row(tables: "Iterable[Table[Any]]", row: int) -> None:
     """Give a row back in each of these tables."""
     for table in tables:
         step = table._capacity
         for line, fill in table._lines:
             line[row::step] = fill
-    tables[0]._free.append(row)
+        table._free.append(row)
 
 
 def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
