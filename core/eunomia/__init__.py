@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eunomia.model.adaptations import Adaptation, Adaptations, Adapts, Regime
     from eunomia.model.cluster import Cluster, Machine
     from eunomia.model.forecasts import Forecast, JobForecast, Phase
+    from eunomia.model.kind_profiles import KnownRate
     from eunomia.model.leases import GpuState, Holdings
     from eunomia.model.workload import JobState
     from eunomia.platform.profiles import Profile
@@ -62,6 +63,7 @@ _MODULES = {
     "errors": ("EunomiaError", "InputError", "InputErrors", "PluginError", "UnreachableError"),
     "contract.explanations": ("Explanation",),
     "model.forecasts": ("Forecast", "JobForecast", "Phase"),
+    "model.kind_profiles": ("KnownRate",),
     "hookspecs": ("hookimpl",),
     "model.leases": ("GpuState", "Holdings"),
     "contract.memos": ("Memo",),
@@ -131,6 +133,7 @@ __all__ = [
     "InputErrors",
     "JobForecast",
     "JobState",
+    "KnownRate",
     "LinearKey",
     "Locality",
     "Machine",

@@ -100,6 +100,8 @@ def field_strategy(hint: Any) -> st.SearchStrategy[Any]:
     base = getattr(hint, "__supertype__", hint)
     if isinstance(base, type) and issubclass(base, Enum):
         return st.sampled_from(list(base))
+    if dataclasses.is_dataclass(base):
+        return any_event(base)
     return {str: IDS, int: st.integers(), float: FLOATS, bool: st.booleans()}[base]
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from eunomia.contract.valuations import Form
 from eunomia.model.adaptations import Adapts
 from eunomia.model.forecasts import Forecast
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.shapes import builds, value
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 
@@ -26,6 +27,14 @@ class ProfileChanged:
     """The operator chose a profile, or asks for the chosen one again after a fallback."""
 
     profile: str
+
+
+@value
+class KindProfiled:
+    """The operator gave all rates that are known of a kind of job; none: the kind is dropped."""
+
+    kind: str
+    rates: tuple[KnownRate, ...]
 
 
 @value
@@ -144,6 +153,8 @@ class RateMeasured:
     """CPUs that the job had for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
     """Likewise, in GiB."""
+    date: str = ""
+    """The day of the measurement in UTC, as in "2026-11-23"; empty: not known."""
 
 
 @value
@@ -274,6 +285,7 @@ class SingleJobEnded:
 
 Event = (
     ProfileChanged
+    | KindProfiled
     | MachineLost
     | MachineBack
     | Released
@@ -301,6 +313,7 @@ Event = (
 
 ORDER: tuple[type, ...] = (
     ProfileChanged,
+    KindProfiled,
     MachineLost,
     MachineBack,
     Released,

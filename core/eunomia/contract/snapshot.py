@@ -13,17 +13,18 @@ from eunomia.contract.memos import Memos
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import builds, lazy, reads
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, Users
-from eunomia.units import Cause, Ints, Locality, Reals, Rows, Seconds, Version
+from eunomia.units import Basis, Cause, Ints, Locality, Reals, Rows, Seconds, Version
 
 
 @builds
 class Measured:
-    """A rate that an app master measured: iterations a second."""
+    """A known rate of a job, mostly measured by its app master: iterations a second."""
 
     job: int
     gpus: int
@@ -36,6 +37,8 @@ class Measured:
     """CPUs that the job had for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
     """Likewise, in GiB."""
+    known: Basis = Basis.MEASURED
+    """How the rate is known: a rate of the job's kind may be declared or estimated."""
 
 
 class FindService(Protocol):
@@ -126,6 +129,9 @@ class Snapshot:
     columns are available."""
     measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
     """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
+    profiles: Mapping[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
+    """By number of a kind of job, as in ``jobs.job_kind``: the rates known of the kind, from its measured jobs and from
+    the operator; only kinds with such rates."""
     needs: frozenset[Feature] = frozenset()
     """What the stages of the profile need: a stage may leave out optional columns that none of them needs."""
 

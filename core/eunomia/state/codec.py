@@ -35,6 +35,7 @@ MODULES: Final = (
     "eunomia.contract.claims",
     "eunomia.model.forecasts",
     "eunomia.model.adaptations",
+    "eunomia.model.kind_profiles",
     "eunomia.contract.bundles",
     "eunomia.contract.valuations",
     "eunomia.contract.offers",

@@ -24,6 +24,7 @@ from eunomia.contract.events import (
     JobReported,
     JobResumed,
     JobsDivided,
+    KindProfiled,
     MachineBack,
     MachineLost,
     ProfileChanged,
@@ -38,7 +39,7 @@ from eunomia.contract.events import (
     in_order,
 )
 from eunomia.model.workload import JobState
-from eunomia.state import fold_gpus, fold_work, regimes
+from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
 from eunomia.state.folding import EventError, Folded, Folding, await_round
 from eunomia.state.lease_times import take_ended
 from eunomia.state.state import State
@@ -98,6 +99,7 @@ def _wake_retries(state: State) -> None:
 
 FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     ProfileChanged: fold_work.profile_changed,
+    KindProfiled: kind_profiles.kind_profiled,
     MachineLost: fold_gpus.lost,
     MachineBack: fold_gpus.back,
     Released: fold_gpus.released,

@@ -7,6 +7,7 @@ from eunomia.contract.events import Adapted, JobAdded, RateMeasured
 from eunomia.contract.snapshot import Measured
 from eunomia.model.adaptations import Adaptation, Adaptations, Regime
 from eunomia.state.folding import EventError, Folding
+from eunomia.state.kind_profiles import keep_by_kind
 from eunomia.state.state import State
 from eunomia.units import Cause
 
@@ -104,6 +105,7 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
     present = is_present(seen, state.jobs.cells.batch_size[job])
     rates = state.measured if present else state.measured_at_others
     rates[job] = (*_without(rates.get(job, ()), seen, any_batch=present), seen)
+    keep_by_kind(state, job, event)
     state.touch(job=job)
     state.cause(Cause.REPORTED)
 

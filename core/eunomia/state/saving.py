@@ -15,7 +15,7 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.state.codec import decode, encode
 from eunomia.state.lease_times import watch_end
 from eunomia.state.state import OpenOffer, State
-from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Stage, UserId, Version
+from eunomia.units import AppId, Basis, Cause, JobId, Locality, Seconds, Stage, UserId, Version
 
 FORMAT = 2
 TABLES = (
@@ -60,6 +60,7 @@ def save_state(state: State) -> bytes:
         "forecasts": [[row, encode(forecast)] for row, forecast in state.forecasts.items()],
         "measured": [[_measured(seen) for seen in rates] for rates in state.measured.values()],
         "measured_at_others": [[_measured(seen) for seen in rates] for rates in state.measured_at_others.values()],
+        "profiles": [[kind, [encode(rate) for rate in rates]] for kind, rates in state.profiles.items()],
         "adaptations": [[row, encode(kept)] for row, kept in state.adaptations.items()],
         "leases": [_lease(lease) for lease in state.leases.values()],
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.leaving.items()],
@@ -104,6 +105,7 @@ def load_state(
     state.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
     state.measured = _rates(made["measured"])
     state.measured_at_others = _rates(made.get("measured_at_others", ()))
+    state.profiles = {int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())}
     state.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
     for lease in made["leases"]:
         gpus = np.array(lease["gpus"], dtype=np.int64)
@@ -146,9 +148,14 @@ def _rates(made: list[list[dict[str, Any]]]) -> dict[int, tuple[Measured, ...]]:
     """Measured rates by job row."""
     by_job: dict[int, tuple[Measured, ...]] = {}
     for rates in made:
-        seen = tuple(Measured(**(rate | {"locality": Locality(rate["locality"])})) for rate in rates)
+        seen = tuple(_rate(rate) for rate in rates)
         by_job[seen[0].job] = seen
     return by_job
+
+
+def _rate(made: dict[str, Any]) -> Measured:
+    enums = {"locality": Locality(made["locality"]), "known": Basis(made.get("known", Basis.MEASURED))}
+    return Measured(**(made | enums))
 
 
 def _measured(seen: Measured) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from eunomia.model.changes import ChangeLog, Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table, drop_row
 from eunomia.model.forecasts import Forecast
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
@@ -103,6 +104,8 @@ class State:
         self.forecasts: dict[int, Forecast] = {}
         self.measured: dict[int, tuple[Measured, ...]] = {}
         self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
+        self.profiles: dict[int, tuple[KnownRate, ...]] = {}
+        """By number of a kind of job: the rates known of it, which outlive its jobs."""
         self.adaptations: dict[int, Adaptations] = {}
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, set[int]] = {}

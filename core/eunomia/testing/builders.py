@@ -181,7 +181,7 @@ class World:
         *,
         locality: Locality = Locality.ISLAND,
         gpu_type: str | None = None,
-        **columns: float,
+        **columns: Any,
     ) -> Self:
         """Add a measured rate of a job, in iterations per second.
 

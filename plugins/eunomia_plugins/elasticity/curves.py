@@ -1,6 +1,6 @@
 """Curves from declared and measured rates: iterations per second by number of GPUs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -9,38 +9,81 @@ from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.units import Basis, Ints, Reals, Rows
 
+Known = Mapping[int, tuple[Measured, ...]]
+"""By job row: its known rates."""
 
-def one_gpu_rate(snapshot: Snapshot, jobs: Rows) -> Reals:
-    """Iterations per second on one GPU: as declared, else from the smallest size measured; NaN: not known.
+
+def known_rates(snapshot: Snapshot) -> Known:
+    """Rates by active job: its own where it was measured, else those known of its kind at its batch size."""
+    if not snapshot.profiles:
+        return snapshot.measured
+    jobs, active = snapshot.jobs, snapshot.active
+    known = dict(snapshot.measured)
+    for job in active[np.isin(jobs.job_kind[active], list(snapshot.profiles))].tolist():
+        if job not in known:
+            rates = _of_kind(snapshot, job)
+            if rates:
+                known[job] = rates
+    return known
+
+
+def _of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
+    """The rates of a job's kind that hold at the job's batch size, as rates of the job."""
+    batch = float(snapshot.jobs.batch_size[job])
+    return tuple(
+        Measured(
+            job=job,
+            gpus=rate.gpus,
+            gpu_type=rate.gpu_type,
+            locality=rate.locality,
+            rate=rate.rate,
+            batch_size=rate.batch_size,
+            cpus=rate.cpus,
+            memory_gib=rate.memory_gib,
+            known=rate.known,
+        )
+        for rate in snapshot.profiles[int(snapshot.jobs.job_kind[job])]
+        if np.isnan(rate.batch_size) or np.isnan(batch) or rate.batch_size == batch
+    )
+
+
+def one_gpu_rate(snapshot: Snapshot, jobs: Rows, known: Known | None = None) -> Reals:
+    """Iterations per second on one GPU: as declared, else from the smallest size known; NaN: not known.
 
     Until a job is measured, its rate counts as proportional to its GPUs (Themis §4.3.1, S = 1).
+
+    Args:
+        snapshot: the state of this moment.
+        jobs: job rows.
+        known: rates by job; None: those measured.
     """
+    known = snapshot.measured if known is None else known
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
-    if snapshot.measured:
+    if known:
         for index in np.flatnonzero(np.isnan(rate)):
-            points = [
-                point for point in with_most_cpus(snapshot.measured.get(int(jobs[index]), ())) if point.rate > 0.0
-            ]
+            points = [point for point in with_most_cpus(known.get(int(jobs[index]), ())) if point.rate > 0.0]
             if points:
                 least = min(points, key=lambda point: (point.gpus, point.locality))
                 rate[index] = least.rate / least.gpus
     return rate
 
 
-def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals) -> tuple[Rows, Ints]:
+def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = None) -> tuple[Rows, Ints]:
     """Group active jobs that share a curve, by equal least, most and rate; a measured job has a curve of its own.
 
     Args:
         snapshot: the state of this moment.
         one_gpu: by active job, iterations per second on one GPU.
+        known: rates by job, each of which has a curve of its own; None: those measured.
 
     Returns:
         [job row] its curve (-1: not active), and by curve the index of one active job.
     """
     jobs, active = snapshot.jobs, snapshot.active
     alike = _alike(jobs.least[active], jobs.most[active], one_gpu)
-    if snapshot.measured:
-        measured = np.isin(active, np.fromiter(snapshot.measured, np.int64, len(snapshot.measured)))
+    known = snapshot.measured if known is None else known
+    if known:
+        measured = np.isin(active, np.fromiter(known, np.int64, len(known)))
         alike = np.where(measured, active + alike.max(initial=0) + 1, alike)
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
     curve = np.full(jobs.least.size, -1, np.int32)
@@ -70,19 +113,20 @@ def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
     return curve_points(curve, gpus, rate=rate, basis=basis)
 
 
-def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> CurvePoints:
+def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows, known: Known | None = None) -> CurvePoints:
     """The declared points with those measured at the present batch size inserted before declared ones of the same size.
 
     Args:
         points: declared points; every measured job has a curve of its own.
         snapshot: the state of this moment.
         curve_of: [job row] its curve; -1: none.
+        known: rates by job; None: those measured.
     """
     curves, types = curve_of.tolist(), {name: kind for kind, name in enumerate(snapshot.cluster.gpu_types)}
     needed = Feature.CPU_POINTS in snapshot.needs
     extra = [
         _row(curves[job], types.get(point.gpu_type, -1), point)
-        for job, measured in snapshot.measured.items()
+        for job, measured in (snapshot.measured if known is None else known).items()
         if job < len(curves) and curves[job] >= 0
         for point in (measured if needed else with_most_cpus(measured))
     ]
@@ -90,10 +134,11 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
     extra = [point for point in extra if (point[0], point[1]) in sizes]
     if not extra:
         return points
-    curve, gpus, gpu_type, locality, rate, batch, *amounts = (np.array(column) for column in zip(*extra, strict=True))
+    columns = (np.array(column) for column in zip(*extra, strict=True))
+    curve, gpus, gpu_type, locality, rate, batch, how, *amounts = columns
     curve = np.concatenate([points.curve, curve]).astype(np.int32)
     gpus = np.concatenate([points.gpus, gpus]).astype(np.int64)
-    basis = np.concatenate([points.basis, np.full(len(extra), int(Basis.MEASURED))]).astype(np.int32)
+    basis = np.concatenate([points.basis, how]).astype(np.int32)
     order = np.lexsort((-basis, gpus, curve))
     return curve_points(
         curve[order],
@@ -109,7 +154,7 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows) -> Cu
 
 def _row(curve: int, gpu_type: int, point: Measured) -> tuple[float, ...]:
     where = (curve, point.gpus, gpu_type, int(point.locality))
-    return (*where, point.rate, point.batch_size, point.cpus, point.memory_gib)
+    return (*where, point.rate, point.batch_size, int(point.known), point.cpus, point.memory_gib)
 
 
 def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[Reals, Reals]:

@@ -8,9 +8,11 @@ from pydantic import Field
 from eunomia import Contract, Feature, Locality, Menus, PluginOptions, Share, Snapshot, Stage, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
+from eunomia.contract.snapshot import Measured
 from eunomia.units import Basis, Bools, Ints, Reals, Rows
 from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,
+    known_rates,
     one_gpu_rate,
     sizes_between,
     with_measured,
@@ -33,7 +35,8 @@ class Throughput:
     """Rates by the universal scalability law (Gunther, 2007): n / (1 + σ (n - 1) + κ n (n - 1)) times that of one GPU.
 
     Measurements come first: the curve of a measured job is scaled to pass through the nearest measured size. Sizes at
-    which a job would be no faster are left out; its least size always stays.
+    which a job would be no faster are left out; its least size always stays. A job that was not measured itself starts
+    with the rates known of its kind.
     """
 
     name = "throughput"
@@ -48,20 +51,21 @@ class Throughput:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its group; a measured job has a curve of its own."""
+        """Give each active job the curve of its group; a job with known rates has a curve of its own."""
         jobs, active = snapshot.jobs, snapshot.active
-        one_gpu = one_gpu_rate(snapshot, active)
-        curve, first = kinds_of_curves(snapshot, one_gpu)
+        known = known_rates(snapshot)
+        one_gpu = one_gpu_rate(snapshot, active, known)
+        curve, first = kinds_of_curves(snapshot, one_gpu, known)
         owner, gpus = sizes_between(jobs.least[active[first]], jobs.most[active[first]])
         speed = self._speed(gpus)
         rate = one_gpu[first][owner] * speed
-        for job in snapshot.measured:
+        for job in known:
             if job < curve.size and curve[job] >= 0:
                 own = owner == curve[job]
-                rate[own] = self._through_measured(snapshot, job, gpus[own], rate[own])
+                rate[own] = self._through_measured(known[job], gpus[own], rate[own])
         keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
-        return Menus(curve=curve, points=with_measured(points, snapshot, curve) if snapshot.measured else points)
+        return Menus(curve=curve, points=with_measured(points, snapshot, curve, known) if known else points)
 
     def _speed(self, gpus: Ints) -> Reals:
         """Speedup over one GPU."""
@@ -69,9 +73,9 @@ class Throughput:
         speed: Reals = n / (1.0 + self.options.contention * (n - 1.0) + self.options.coherency * n * (n - 1.0))
         return speed
 
-    def _through_measured(self, snapshot: Snapshot, job: int, gpus: Ints, declared: Reals) -> Reals:
+    def _through_measured(self, measured: tuple[Measured, ...], gpus: Ints, declared: Reals) -> Reals:
         """Rates at these sizes: the law, scaled to the nearest size that was measured on one machine."""
-        points = [point for point in with_most_cpus(snapshot.measured[job]) if point.rate > 0.0]
+        points = [point for point in with_most_cpus(measured) if point.rate > 0.0]
         near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
         if not near:
             return declared

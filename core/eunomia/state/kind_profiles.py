@@ -1,0 +1,79 @@
+"""Rates by kind of job: written by measurements and by the operator, kept when the measured job has ended."""
+
+import math
+
+from eunomia.contract.events import KindProfiled, RateMeasured
+from eunomia.model.kind_profiles import MOST_KINDS, MOST_POINTS, KnownRate, with_rate
+from eunomia.state.folding import EventError, Folding
+from eunomia.state.state import State
+from eunomia.units import Cause, Locality
+
+
+def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
+    """Keep a measured rate for the next jobs of the kind.
+
+    A job without a declared kind has its app's: its rates end with it, as do those of the app's other jobs.
+    """
+    kind = state.jobs.cells.job_kind[job]
+    if kind == state.kinds.get(state.app_id(state.jobs.cells.app[job])):
+        return
+    rate = KnownRate(
+        gpus=event.gpus,
+        gpu_type=event.gpu_type,
+        locality=event.locality,
+        rate=event.rate,
+        batch_size=event.batch_size,
+        cpus=event.cpus,
+        memory_gib=event.memory_gib,
+        machine=_machine(state, job),
+        date=event.date,
+    )
+    put_profile(state, kind, with_rate(state.profiles.get(kind, ()), rate))
+
+
+def kind_profiled(fold: Folding, event: KindProfiled) -> None:
+    """Replace the rates of a kind by those that the operator gave; none: the kind is dropped."""
+    check_rates(fold.state, event.kind, event.rates)
+    put_profile(fold.state, fold.state.kind(event.kind), event.rates)
+    fold.state.cause(Cause.REPORTED)
+
+
+def put_profile(state: State, kind: int, rates: tuple[KnownRate, ...]) -> None:
+    """Set the rates of a kind; none: drop the kind."""
+    state.profiles.pop(kind, None)
+    if rates:
+        state.profiles[kind] = rates
+        if len(state.profiles) > MOST_KINDS:
+            del state.profiles[next(iter(state.profiles))]
+
+
+def check_rates(state: State, kind: str, rates: tuple[KnownRate, ...]) -> None:
+    """Refuse rates that no job of this cluster can have.
+
+    Raises:
+        EventError: a type that the cluster lacks, a size beyond the cluster, or a number out of its bounds.
+    """
+    if len(rates) > MOST_POINTS:
+        raise EventError(f"a kind must have at most {MOST_POINTS} points", value=str(len(rates)), place=kind)
+    types = state.cluster.gpu_types
+    for number, rate in enumerate(rates, start=1):
+        place = f"{kind}, point {number}"
+        if rate.gpu_type not in types:
+            raise EventError(f"a GPU type must be one of {', '.join(types)}", value=f'"{rate.gpu_type}"', place=place)
+        most = state.installed(types.index(rate.gpu_type))
+        if not 1 <= rate.gpus <= most:
+            raise EventError(f"GPUs must be from 1 to {most}", value=str(rate.gpus), place=place)
+        if not 0.0 <= rate.rate < math.inf:
+            raise EventError("a rate must be a number of 0 or more", value=str(rate.rate), place=place)
+        for name in ("batch_size", "cpus", "memory_gib"):
+            amount = getattr(rate, name)
+            if not (math.isnan(amount) or 0.0 < amount < math.inf):
+                raise EventError(f"{name} must be a number above 0", value=str(amount), place=place)
+
+
+def _machine(state: State, job: int) -> str:
+    """Name of the one machine of the job's GPUs; empty: several, or none."""
+    lease = state.leases.get(state.job_accounts.cells.lease[job])
+    if lease is None or state.cluster.locality(lease.gpus) > Locality.MACHINE:
+        return ""
+    return state.cluster.machines[int(state.cluster.machine[int(lease.gpus[0])])].name
