@@ -39,7 +39,7 @@ def rates_of(made: Arbiter, app: str) -> dict[int, float]:
     snapshot = made.snapshot()
     job = made.state.job_row(JobId(f"{app}/1"))
     menus = Throughput(ThroughputOptions()).eunomia_elasticity(snapshot)
-    return {int(gpus): menus.rate(job, int(gpus)) for gpus in menus.sizes(job)}
+    return {int(gpus): round(menus.rate(job, int(gpus)), 9) for gpus in menus.sizes(job)}
 
 
 def profile_of(made: Arbiter, kind: str) -> tuple[KnownRate, ...]:

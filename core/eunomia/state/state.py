@@ -58,8 +58,7 @@ _FREED, _LEFT = Cause.FREED, Cause.LEFT
 _RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
 _EMPTY, _PAUSED = int(JobState.EMPTY), int(JobState.PAUSED)
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
-_HELD = int(GpuState.HELD)
-_LEAVING = int(GpuState.LEAVING)
+_HELD, _LEAVING = int(GpuState.HELD), int(GpuState.LEAVING)
 
 
 def _holdings(gpus: int) -> Table[Holdings]:
@@ -80,8 +79,7 @@ class State:
         self.now = ZERO
         self.round = 0
         self.version = Version(0)
-        self.last_epoch = self.last_lease = self.last_offer = 0
-        self.arrivals = 0
+        self.last_epoch = self.last_lease = self.last_offer = self.arrivals = 0
         widths = {"gpu_types": len(cluster.gpu_types)}
         self.users: Table[Users] = Table(Users)
         self.apps: Table[Apps] = Table(Apps)
@@ -105,7 +103,6 @@ class State:
         self.measured: dict[int, tuple[Measured, ...]] = {}
         self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
         self.profiles: dict[int, tuple[KnownRate, ...]] = {}
-        """By number of a kind of job: the rates known of it, which outlive its jobs."""
         self.adaptations: dict[int, Adaptations] = {}
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, set[int]] = {}
