@@ -5,6 +5,7 @@ from pathlib import Path
 from eunomia.errors import InputError
 from eunomia.journal.journal import read_journal
 from eunomia.journal.recovery import recover
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
@@ -43,3 +44,20 @@ def try_recovery(path: Path) -> Dry:
             return Dry(lost=tuple(app.name for app in without_note(arbiter.state, apps.get)), said=said)
     except InputError as error:
         return Dry(refused=str(error))
+
+
+def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
+    """By kind of job, the rates that the arbiter of a journal keeps; the journal is only read.
+
+    Raises:
+        InputError: no arbiter begins with the journal.
+    """
+    with read_journal(path) as journal, journal.at_one_moment():
+        kept = read_kept(journal)
+        if kept.layout is None:
+            return {}
+        stages = Profile.fallback().stages(kept.layout.cluster)
+        arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
+        recover(arbiter, journal)
+    names = tuple(arbiter.state.kinds)
+    return {names[kind]: rates for kind, rates in arbiter.state.profiles.items()}

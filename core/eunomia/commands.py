@@ -86,6 +86,11 @@ BUILT_IN: Final = (
         target="eunomia_appmaster.commands.journal:journal",
     ),
     Command(
+        name="profiles",
+        help="Rates by kind of job that an arbiter keeps: list, show, export.",
+        target="eunomia_appmaster.commands.profiles:profiles",
+    ),
+    Command(
         name="submit",
         help="Submit an app: a hyperparameter search, or a single job.",
         target="eunomia_appmaster.commands.submit:submit",

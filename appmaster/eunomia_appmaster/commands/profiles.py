@@ -1,0 +1,90 @@
+"""``eunomia profiles``: the rates by kind of job that an arbiter keeps."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia.errors import InputError
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.platform.kind_profile_files import facts_of, load_profile, profile_text
+from eunomia_appmaster.commands.console import AsJson, table
+from eunomia_appmaster.commands.journal import journal_of
+from eunomia_appmaster.dry_recovery import profiles_of
+
+profiles = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Rates by kind of job: list, show, export."
+)
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, or a journal; the arbiter may run.")]
+Kind = Annotated[str, typer.Argument(metavar="KIND")]
+
+
+@profiles.callback()
+def _profiles() -> None:
+    """Rates by kind of job: list, show, export."""
+
+
+@profiles.command("list")
+def list_kinds(folder: Folder, as_json: AsJson = False) -> None:
+    """List the kinds of job of which rates are known."""
+    known = profiles_of(journal_of(folder))
+    if as_json:
+        kinds = [{"kind": kind, "points": len(rates)} for kind, rates in sorted(known.items())]
+        typer.echo(json.dumps({"schema": "eunomia/profiles@1", "kinds": kinds}))
+        return
+    rows = [(kind, str(len(rates)), rates[-1].date or "-") for kind, rates in sorted(known.items())]
+    typer.echo("\n".join(table(("KIND", "POINTS", "LAST"), rows, right=("POINTS",))))
+
+
+@profiles.command("show")
+def show(folder: Folder, kind: Kind, as_json: AsJson = False) -> None:
+    """Show the rates that are known of a kind."""
+    _show(kind, _rates(folder, kind), as_json=as_json)
+
+
+@profiles.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A kind's file.")], as_json: AsJson = False
+) -> None:
+    """Read a kind's file and show it; all errors of the file come together."""
+    kind, rates = load_profile(file)
+    _show(kind, rates, as_json=as_json)
+
+
+@profiles.command("export")
+def export(
+    folder: Folder, kind: Kind, file: Annotated[Path, typer.Argument(metavar="FILE", help="Must not exist.")]
+) -> None:
+    """Write the rates of a kind to a TOML file."""
+    text = profile_text(kind, _rates(folder, kind))
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        rule = "the file of an export must be new and writable"
+        raise InputError(rule, value=error.strerror or str(error), place=str(file)) from error
+    typer.echo(f"{kind}: written to {file}")
+
+
+def _rates(folder: Path, kind: str) -> tuple[KnownRate, ...]:
+    known = profiles_of(journal_of(folder))
+    if kind not in known:
+        rule = f"a kind must be one of {', '.join(sorted(known)) or 'none'}"
+        raise InputError(rule, value=f'"{kind}"', place=str(folder))
+    return known[kind]
+
+
+def _show(kind: str, rates: tuple[KnownRate, ...], *, as_json: bool) -> None:
+    if as_json:
+        facts: dict[str, Any] = {"schema": "eunomia/kind@1", "kind": kind, "points": [facts_of(rate) for rate in rates]}
+        typer.echo(json.dumps(facts))
+        return
+    headers = ("GPUS", "TYPE", "LOCALITY", "RATE", "CPUS", "GIB", "BATCH", "KNOWN", "MACHINE", "DATE")
+    keys = ("gpus", "gpu_type", "locality", "rate", "cpus", "memory_gib", "batch_size", "known", "machine", "date")
+    rows = [[_cell(facts_of(rate).get(key)) for key in keys] for rate in rates]
+    typer.echo("\n".join([f"{kind}: iterations a second", *table(headers, rows)]))
+
+
+def _cell(given: object) -> str:
+    return "-" if given is None else f"{given:g}" if isinstance(given, float) else str(given)
