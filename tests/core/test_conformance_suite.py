@@ -407,6 +407,15 @@ class ReadsTime(MarginalGain):
         return super().eunomia_allocation(snapshot, menus, offer, valuations)
 
 
+class Peeks(MarginalGain):
+    """Promises to read no valuation, and reads one."""
+
+    name = "peeks"
+    contracts: ClassVar[Any] = {
+        Stage.ALLOCATION: Contract(needs=frozenset({Feature.BY_SIZE}), promises=frozenset({Promise.READS_NO_VALUATION}))
+    }
+
+
 class Relative(Boasts):
     """Promises separable values, and gives parts of everybody's sum."""
 
@@ -630,6 +639,12 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (ManySizes, "it_gives_what_it_declares", "it gives MANY_SIZES undeclared", {}),
     (Boasts, "it_gives_what_it_declares", "it declares BY_TYPE and never gives it", {}),
     (Mislabels, "it_gives_what_it_declares", "it gives LOSS_REDUCTION", MARGINAL),
+    (
+        Peeks,
+        "it_needs_what_it_asks_for",
+        "must not read what it says it does not read",
+        {"elasticity": "range", "valuation": "slaq"},
+    ),
     (ReadsTime, "it_needs_what_it_asks_for", "it reads SECONDS_LEFT", {"elasticity": "range", "valuation": "optimus"}),
     (PinsSecretly, "it_gives_what_it_declares", "it gives PINNED undeclared", {}),
     (ReadsScores, "it_needs_what_it_asks_for", "SCORES is read and not declared", {}),

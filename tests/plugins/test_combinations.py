@@ -1,17 +1,20 @@
 """Any stage with any other: every combination runs or is rejected at load by name; the page lists them."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from eunomia.contract.contracts import Feature, Promise
 from eunomia.errors import InputErrors
 from eunomia.platform.registry import Registry
+from eunomia.testing.cell_sampling import pairs_of, sampled
 from eunomia.testing.cells import PLACE, Combination, Combinations
-from eunomia.testing.combinations import page
+from eunomia.testing.combinations import pages
 from eunomia.units import Stage
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "combinations.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 NAMED = re.compile(r'(elasticity|valuation|allocation|refiner|placement) "([a-z0-9_]+)"')
 FLOOR = 0.6
 
@@ -59,8 +62,36 @@ def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -
     assert len(differ) >= FLOOR * len(table.running)
 
 
-def test_the_page_is_that_of_the_table(table: Combinations) -> None:
-    assert PAGE.read_text() == page(table), "rebuild it: python -m eunomia.testing.combinations"
+def test_the_pages_are_those_of_the_table(table: Combinations) -> None:
+    made = pages(table)
+    for path, text in made.items():
+        assert (REFERENCE / path).read_text() == text, "rebuild: python -m eunomia.testing.combinations docs/reference"
+    there = {f"combinations/{page.name}" for page in (REFERENCE / "combinations").iterdir()}
+    assert there == set(made) - {"combinations.md"}
+
+
+def test_an_allocation_that_reads_no_valuation_says_so(table: Combinations) -> None:
+    forms = {feature for feature in Feature if feature.name.startswith(("SCORES", "BY_", "OVER_TIME"))}
+    for name in table.plugins[Stage.ALLOCATION]:
+        contract = table.contracts[Stage.ALLOCATION, name]
+        assert (Promise.READS_NO_VALUATION in contract.promises) is not bool(forms & contract.needs), name
+
+
+def test_a_sample_has_each_two_plugins_that_go_together(table: Combinations) -> None:
+    def pairs(cells: Iterable[Combination]) -> set[object]:
+        return {pair for cell in cells for pair in pairs_of(cell.choices)}
+
+    small = Combinations(table.registry, most_run=1)
+    small.__dict__["refused"] = table.refused
+    chosen = sampled(table.suited, 1, lambda cell: cell.choices, small._near)
+    assert pairs(chosen) == pairs(table.suited)
+    assert 1 < len(chosen) < len(table.suited) / 3
+    more = sampled(table.suited, 400, lambda cell: cell.choices, small._near)
+    assert len(set(more)) == 400
+    assert set(chosen) < set(more) < set(table.suited)
+    assert sampled(table.suited[::-1], 1, lambda cell: cell.choices, small._near) == chosen
+    with_neighbour = sum(any(near in more for near in small._near(cell)) for cell in more)
+    assert with_neighbour == len(more)
 
 
 def _word(stage: Stage) -> str:

@@ -44,6 +44,7 @@ class Promise(Enum):
     WORK_CONSERVING = "no claim with a feasible placement in what is left was left out"
     SEPARABLE = "the value of two apps' rows is the two apps' values"
     HONOURS_PINS = "pinned GPUs are placed on the machines named"
+    READS_NO_VALUATION = "the values of claims are not read"
     SHARING_INCENTIVE = "no app is worse off than with an equal share of the cluster"
 
 

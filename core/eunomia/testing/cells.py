@@ -1,4 +1,7 @@
-"""Every combination of stages there is: each runs a small crowded world, or is refused at load with its reason."""
+"""Every combination of stages there is: each runs a small crowded world, or is refused at load with its reason.
+
+Where more than some thousand combinations load, a sample of them runs; what is refused is always found for all.
+"""
 
 import dataclasses
 import hashlib
@@ -18,6 +21,7 @@ from eunomia.platform.profile_resolver import FALLBACK
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
+from eunomia.testing.cell_sampling import sampled
 from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
 from eunomia.testing.scenes import Scene
@@ -28,6 +32,8 @@ AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
 BY_TYPE: Final = frozenset({Feature.BY_TYPE, Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 """A cell whose stages need or give one of these runs on two GPU types too."""
 PLACE: Final = "[stages]"
+MOST_RUN: Final = 3000
+"""Number of cells of the table that run; where more load, a sample does."""
 UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
 
@@ -51,6 +57,11 @@ class Combination:
             (Stage.ALLOCATION, self.allocation),
         ]
         return [*first, *refiners, (Stage.PLACEMENT, self.placement)]
+
+    @property
+    def choices(self) -> tuple[object, ...]:
+        """Its choice on each axis."""
+        return tuple(getattr(self, axis) for axis in AXES)
 
     def but(self, axis: str, other: Any) -> "Combination":
         """The same with another choice."""
@@ -87,15 +98,17 @@ class Combinations:
     Args:
         registry: the plugins.
         processes: number of processes that share the work.
+        most_run: number of cells that run at most, unless more are needed for each pair of plugins to run together.
 
     Attributes:
         one_type: the scene that all cells run.
         two_types: the scene that cells run in addition whose stages distinguish GPU types.
     """
 
-    def __init__(self, registry: Registry, *, processes: int = 1) -> None:
+    def __init__(self, registry: Registry, *, processes: int = 1, most_run: int = MOST_RUN) -> None:
         self.registry = registry
         self.processes = processes
+        self.most_run = most_run
         self.one_type = contended()
         self.two_types = contended(TWO_TYPES)
 
@@ -130,9 +143,25 @@ class Combinations:
             yield Combination(*choice)
 
     @cached_property
+    def refused(self) -> dict[Combination, str | None]:
+        """By cell, the first error of its profile; None: it loads."""
+        return {cell: self.walked(cell) for cell in self.cells()}
+
+    @cached_property
+    def suited(self) -> tuple[Combination, ...]:
+        """Cells that load and suit the cluster of a scene."""
+        clusters = [Cluster.parse(scene.cluster) for scene in (self.one_type, self.two_types)]
+        loading = (cell for cell, refused in self.refused.items() if refused is None)
+        return tuple(
+            cell for cell in loading if not all(check_cluster(self._steps(cell), cluster) for cluster in clusters)
+        )
+
+    @cached_property
     def outcomes(self) -> dict[Combination, CombinationResult]:
-        """What became of every cell."""
-        cells = list(self.cells())
+        """What became of every cell; a cell that suits a cluster and is not in the sample is left out."""
+        chosen = set(sampled(self.suited, self.most_run, lambda cell: cell.choices, self._near))
+        resting = set(self.suited) - chosen
+        cells = [cell for cell in self.refused if cell not in resting]
         if self.processes == 1:
             return {cell: self.outcome(cell) for cell in cells}
         parts = [cells[start :: self.processes] for start in range(self.processes)]
@@ -191,12 +220,16 @@ class Combinations:
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
     def neighbours(self, cell: Combination) -> Iterator[Combination]:
-        """Cells that run and differ from it in one stage."""
+        """Cells that ran and differ from it in one stage."""
+        return (near for near in self._near(cell) if near in self.outcomes and self.outcomes[near].ran)
+
+    def _near(self, cell: Combination) -> Iterator[Combination]:
+        """Cells that differ from it in one stage."""
         for axis in AXES:
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
-                near = dataclasses.replace(cell, **{axis: other})
-                if near != cell and near in self.outcomes and self.outcomes[near].ran:
+                near = cell.but(axis, other)
+                if near != cell:
                     yield near
 
     def twins(self, cell: Combination) -> list[Combination]:

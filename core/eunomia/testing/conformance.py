@@ -215,6 +215,9 @@ class PolicyConformance:
         for feature, form in FORMS.items():
             if form in self._town().forms and feature not in declared and not own:
                 self._broken("a stage must declare what it needs", f"{feature.name} is read and not declared")
+        if Promise.READS_NO_VALUATION in self._bench().contract(Stage.ALLOCATION).promises and self._town().forms:
+            forms = ", ".join(sorted(form.__name__ for form in self._town().forms))
+            self._broken("allocation must not read what it says it does not read", forms)
         units = self._town().units_read - self._bench().contract(Stage.ALLOCATION).units
         if units:
             names = ", ".join(sorted(unit.name for unit in units))
@@ -225,6 +228,7 @@ class PolicyConformance:
         stages_of = {
             Promise.WORK_CONSERVING: (Stage.ALLOCATION, Stage.REFINE),
             Promise.SEPARABLE: (Stage.VALUATION,),
+            Promise.READS_NO_VALUATION: (Stage.ALLOCATION,),
             Promise.HONOURS_PINS: (Stage.PLACEMENT,),
         }
         for stage in self._answered():

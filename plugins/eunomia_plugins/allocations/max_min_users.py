@@ -13,6 +13,7 @@ from eunomia import (
     Menus,
     Offer,
     PluginOptions,
+    Promise,
     Seconds,
     Snapshot,
     Stage,
@@ -42,7 +43,11 @@ class MaxMinUsers:
     name = "max_min_users"
     api = 1
     options_type = MaxMinUsersOptions
-    contracts: ClassVar[Contracts] = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.DEVICE_SHARES}))}
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            gives=frozenset({Feature.DEVICE_SHARES}), promises=frozenset({Promise.READS_NO_VALUATION})
+        )
+    }
 
     def __init__(self, options: MaxMinUsersOptions) -> None:
         self.options = options

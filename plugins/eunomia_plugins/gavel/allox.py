@@ -14,6 +14,7 @@ from eunomia import (
     Menus,
     Offer,
     PluginOptions,
+    Promise,
     Share,
     Snapshot,
     Stage,
@@ -54,7 +55,11 @@ class Allox:
     name = "allox"
     api = 1
     options_type = AlloxOptions
-    contracts: ClassVar[Contracts] = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}))}
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}), promises=frozenset({Promise.READS_NO_VALUATION})
+        )
+    }
 
     def __init__(self, options: AlloxOptions) -> None:
         self.options = options

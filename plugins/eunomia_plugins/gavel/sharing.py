@@ -17,6 +17,7 @@ from eunomia import (
     Menus,
     Offer,
     PluginOptions,
+    Promise,
     Seconds,
     Snapshot,
     Stage,
@@ -32,7 +33,12 @@ from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 """When a policy of the family asks for a round; a new solution is found only after a job arrives or leaves."""
-GIVES_TIME: Contracts = {Stage.ALLOCATION: Contract(gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}))}
+GIVES_TIME: Contracts = {
+    Stage.ALLOCATION: Contract(
+        gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}), promises=frozenset({Promise.READS_NO_VALUATION})
+    )
+}
+"""What a job is worth to a policy of the family follows from its rates; no valuation is read."""
 Row = tuple[float, ...]
 
 

@@ -1,0 +1,55 @@
+"""Which cells of the combination table run where there are too many to run all of them."""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+C = TypeVar("C")
+Choices = tuple[object, ...]
+
+
+def sampled(
+    cells: Sequence[C], most: int, choices: Callable[[C], Choices], neighbours: Callable[[C], Iterable[C]]
+) -> list[C]:
+    """Choose cells so that each pair of choices that some cell has is in one of those chosen.
+
+    The order does not depend on that of the cells. After the pairs, neighbours of those chosen are added: a cell can
+    only be compared with neighbours that run.
+
+    Args:
+        cells: that can run.
+        most: number of cells to choose; more are chosen where the pairs need more.
+        choices: the choice of a cell on each axis.
+        neighbours: cells that differ from a cell on one axis.
+
+    Returns:
+        All cells if there are at most ``most``.
+    """
+    if len(cells) <= most:
+        return list(cells)
+    order = sorted(cells, key=lambda cell: hashlib.blake2b(repr(choices(cell)).encode(), digest_size=8).digest())
+    covered: set[object] = set()
+    chosen: dict[C, None] = {}
+    for cell in order:
+        pairs = set(pairs_of(choices(cell)))
+        if not pairs <= covered:
+            covered |= pairs
+            chosen[cell] = None
+    there = set(cells)
+    for cell in itertools.chain(_around(list(chosen), neighbours), order):
+        if len(chosen) >= most:
+            break
+        if cell in there:
+            chosen[cell] = None
+    return list(chosen)
+
+
+def _around(chosen: Sequence[C], neighbours: Callable[[C], Iterable[C]]) -> Iterator[C]:
+    for cell in chosen:
+        yield from neighbours(cell)
+
+
+def pairs_of(choices: Choices) -> Iterator[object]:
+    """Each two choices of a cell, with their axes."""
+    return itertools.combinations(enumerate(choices), 2)
