@@ -40,6 +40,15 @@ class Unlabelled:
     def eunomia_valuation(self, snapshot): ...
 
 
+class Plain:
+    name = "plain"
+    api = 1
+    contracts = {Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES}))}
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot): ...
+
+
 class Tuned:
     name = "tuned"
     api = 1
@@ -110,8 +119,11 @@ def test_values_without_a_unit_are_utilities_and_suit_only_readers_of_any(reader
 
 
 def test_a_need_of_points_by_cpus_is_refused_by_an_elasticity_without(readers: Registry) -> None:
-    said = refusal(readers, elasticity="range", placement="tuned")
-    assert said.startswith('placement "tuned" needs rates by CPUs and memory, but elasticity "range" gives')
+    said = refusal(readers, elasticity="plain", placement="tuned")
+    assert said.startswith(
+        'placement "tuned" needs rates by CPUs and memory, but elasticity "plain" gives one size a job; '
+        'take "fixed", "range" or "throughput"'
+    )
 
 
 def test_a_refiner_that_needs_retunes_asks_the_placement_that_follows_it(readers: Registry) -> None:
