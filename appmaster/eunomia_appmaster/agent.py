@@ -21,6 +21,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds
 from eunomia.platform.checking import bind
 from eunomia.platform.registry import Registry
+from eunomia.state.regimes import is_present
 from eunomia.state.show import show
 from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
@@ -185,6 +186,9 @@ def _declared(added: JobAdded) -> dict[str, float]:
         "memory_gib": added.memory_gib_per_gpu,
         "seconds_per_iteration": added.seconds_per_iteration,
         "batch_size": added.batch_size,
+        "epochs": added.epochs,
+        "samples_per_epoch": added.samples_per_epoch,
+        "adapts": int(added.adapts),
     }
 
 
@@ -204,9 +208,16 @@ def _measure(state: State, rates: Sequence[RateReport]) -> None:
         row = state.job_row(JobId(seen.job))
         if row != NONE:
             measured = Measured(
-                job=row, gpus=seen.gpus, gpu_type=seen.gpu_type, locality=Locality(seen.locality), rate=seen.rate
+                job=row,
+                gpus=seen.gpus,
+                gpu_type=seen.gpu_type,
+                locality=Locality(seen.locality),
+                rate=seen.rate,
+                batch_size=math.nan if seen.batch_size is None else seen.batch_size,
             )
-            state.measured[row] = (*state.measured.get(row, ()), measured)
+            present = is_present(measured, float(state.jobs.live.batch_size[row]))
+            kept = state.measured if present else state.measured_at_others
+            kept[row] = (*kept.get(row, ()), measured)
 
 
 def _offer(made: pb.Offer, snapshot: Snapshot) -> Offer:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from eunomia.errors import InputError
+from eunomia.model.adaptations import MODES
 from eunomia.units import parse_duration
 from eunomia_appmaster.local_machine import MOST_SLOTS
 from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
@@ -161,6 +162,14 @@ class JobTable(_Table):
     """Seconds between periodic checkpoints; None: only on an order to leave."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
     """How often a failed job is tried again."""
+    epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None
+    """Passes over the data set that a job makes; None: not declared."""
+    samples_per_epoch: Annotated[int, _whole("samples_per_epoch", 1, MOST_ITERATIONS)] | None = None
+    """Samples in one pass; None: not declared."""
+    batch_size: Annotated[int, _whole("batch_size", 1, MOST_ITERATIONS)] | None = None
+    """Global batch size at the start; None: not declared."""
+    adapts: Annotated[str, _choice("adapts", MODES)] | None = None
+    """How a job changes its batch size: ``static``, ``accordion``, ``gns`` or ``other``; None: not declared."""
     milestones: Annotated[tuple[int, ...], BeforeValidator(_milestones)] = ()
     """Iterations at which the learning rate drops."""
     env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default_factory=dict)

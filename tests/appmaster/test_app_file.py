@@ -152,6 +152,15 @@ def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -
             "milestones must be iterations in ascending order, but got [30, 10] (resnet.toml, [job].milestones)",
         ),
         ("slots = 2", f"slots = 2\nmilestones = [{10**13}]", "milestones must be at most 1000000000000, but got [1000"),
+        ("slots = 2", "slots = 2\nepochs = 0", "epochs must be a whole number from 1 to 1000000000000, but got 0"),
+        ("slots = 2", "slots = 2\nbatch_size = -8", "batch_size must be a whole number from 1 to 1000000000000"),
+        ("slots = 2", "slots = 2\nbatch_size = nan", "batch_size must be a whole number from 1 to 1000000000000"),
+        ("slots = 2", "slots = 2\nsamples_per_epoch = 0.5", "samples_per_epoch must be a whole number from 1 to"),
+        (
+            "slots = 2",
+            'slots = 2\nadapts = "gnss"',
+            'adapts must be "static" or "accordion" or "gns" or "other", but got "gnss" (resnet.toml, [job].adapts)',
+        ),
         ("train.py", "x" * 300 + ".py", "command must name a script that exists in"),
         (
             "slots = 2",

@@ -65,6 +65,15 @@ def test_logged_step_seconds_are_preferred_to_time_stamps(tmp_path: Path) -> Non
     assert found.iterations_per_second == 4.0
 
 
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_was_logged_before_a_time_does_not_count(tmp_path: Path, logged: bool) -> None:
+    seconds = [1.0] * 40 + [2.0] * 20
+    log(tmp_path, 1, seconds, step_seconds=seconds if logged else None)
+    (found,) = measure_rates(polled(tmp_path), {1: (1, MACHINE)}, since=1040.5)
+    assert found.seconds_per_iteration == pytest.approx(2.0)
+    assert measure_rates(polled(tmp_path), {1: (1, MACHINE)}, since=2000.0) == []
+
+
 @pytest.mark.parametrize("every", [1, 5])
 def test_time_stamps_without_warm_up_and_pauses(tmp_path: Path, every: int) -> None:
     seconds = [30.0, 20.0] + [0.5] * 98

@@ -26,9 +26,10 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import InputError
 from eunomia.journal.journal import Journal
+from eunomia.model.adaptations import Adapts
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.units import Locality
-from eunomia_appmaster.master.outbox import BidReport, Life, Progress, RateReport, Reports
+from eunomia.units import Locality, Seconds
+from eunomia_appmaster.master.outbox import AdaptationReport, BidReport, Life, Progress, RateReport, Reports
 from eunomia_appmaster.master.wire import cluster_of, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -65,7 +66,10 @@ FORECASTS = st.builds(
 @given(FORECASTS)
 def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) -> None:
     reports = Reports(
-        added={"a/1": JobAdded(job="a/1", app="a", most=4, iterations=96.0, kind="a", cpus_per_gpu=0.5)},
+        added={
+            "a/1": JobAdded(job="a/1", app="a", most=4, iterations=96.0, kind="a", cpus_per_gpu=0.5, epochs=3.0),
+            "a/9": JobAdded(job="a/9", app="a", batch_size=32.0, samples_per_epoch=500.0, adapts=Adapts.ACCORDION),
+        },
         lives={
             "a/2": Life(what="finished"),
             "a/3": Life(what="failed", again_in=2.0, why="boom"),
@@ -75,12 +79,16 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
             "a/7": Life(what="resumed"),
         },
         progress={"a/8": Progress(iterations_done=12.5, rate=3.25)},
-        adapted={"a/8": 256.0},
-        rates=[RateReport(job="a/8", gpus=2, locality=Locality.RACK, gpu_type="cpu", rate=1.5)],
+        adapted=[
+            AdaptationReport(job="a/8", batch_size=256.0, iterations_done=10.0, at=1000.0),
+            AdaptationReport(job="a/8", batch_size=512.0, iterations_done=None, at=1004.0),
+        ],
+        rates=[RateReport(job="a/8", gpus=2, locality=Locality.RACK, gpu_type="cpu", rate=1.5, batch_size=256.0)],
         forecast=forecast,
         division={"a/8": (0, 3)},
     )
-    events = list(events_of(request_of("a", 1, 0, reports)))
+    request = request_of("a", 1, 0, reports, now=1006.0)
+    events = list(events_of(request, now=Seconds(50.0), adapted_at=lambda _: Seconds(45.0)))
     resumed = [event for event in events if isinstance(event, JobResumed)]
     assert [event.iterations for event in resumed][:1] == [192.0]
     assert math.isnan(resumed[1].iterations)
@@ -90,8 +98,9 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
         JobFailed(job="a/4"),
         JobPaused(job="a/5"),
         JobReported(job="a/8", iterations_done=12.5, rate=3.25),
-        RateMeasured(job="a/8", gpus=2, locality=Locality.RACK, rate=1.5, gpu_type="cpu"),
-        Adapted(job="a/8", batch_size=256.0),
+        RateMeasured(job="a/8", gpus=2, locality=Locality.RACK, rate=1.5, gpu_type="cpu", batch_size=256.0),
+        Adapted(job="a/8", batch_size=256.0, iterations_done=10.0, at=Seconds(45.0)),  # not before the last one
+        Adapted(job="a/8", batch_size=512.0, at=Seconds(48.0)),
         JobsDivided(app="a", jobs=("a/8",), gpus=((0, 3),)),
         ForecastReported(app="a", forecast=forecast),
     ]
@@ -100,6 +109,10 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
     assert isinstance(added, JobAdded)
     assert (added.most, added.iterations, added.kind, added.cpus_per_gpu) == (4, 96.0, "a", 0.5)
     assert math.isnan(added.batch_size)
+    assert (added.epochs, added.adapts) == (3.0, Adapts.UNKNOWN)
+    other = events[1]
+    assert isinstance(other, JobAdded)
+    assert (other.batch_size, other.samples_per_epoch, other.adapts) == (32.0, 500.0, Adapts.ACCORDION)
 
 
 def test_an_empty_division_is_a_division() -> None:

@@ -160,6 +160,15 @@ def test_a_job_with_a_wrong_declaration_is_refused(name: str, number: float, *, 
     assert JOBS[0] not in made.state.job_rows
 
 
+def test_an_announcement_that_comes_twice_changes_nothing() -> None:
+    made = started(arbiter(), batch_size=32.0)
+    twice = [adapted(JOBS[0], 64.0, 100.0, 5.0), adapted(JOBS[0], 128.0, 150.0, 9.0)]
+    made.step(Seconds(9.0), twice)
+    before = history(made, JOBS[0])
+    assert made.step(Seconds(20.0), twice).faults == ()
+    assert history(made, JOBS[0]) == before
+
+
 def test_modes_by_name() -> None:
     assert adapts_named(None) is Adapts.UNKNOWN
     assert adapts_named("accordion") is Adapts.ACCORDION
@@ -231,7 +240,7 @@ CHANGES = st.lists(
     st.tuples(
         st.sampled_from(range(len(JOBS))),
         st.floats(min_value=0.5, max_value=1e6),
-        st.floats(min_value=0.0, max_value=1e4),
+        st.floats(min_value=0.5, max_value=1e4),
         st.floats(min_value=0.0, max_value=1e3),
     ),
     max_size=40,

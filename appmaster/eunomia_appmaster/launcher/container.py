@@ -16,6 +16,8 @@ from eunomia_appmaster.system import MACHINE, System
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master
+MOST_ANNOUNCEMENTS = 64
+"""Announcements of a worker that its status holds; of more, the oldest leave."""
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
 """Bounds of a worker's report (numbers, letters of an announcement): the arbiter rejects every report of a machine that
 exceeds them."""
@@ -137,10 +139,22 @@ class Container:
             announced = json.dumps(content)
             if len(announced) > MOST_ANNOUNCED:
                 raise ValueError(f"an announcement must have at most {MOST_ANNOUNCED} letters")
-            status.announce_json = announced
+            self._announce(announced)
         else:
             raise ValueError(f"no such message: {kind}")
         return status.progress.step > before[0] or status.saved_step > before[1]
+
+    def _announce(self, regime: str) -> None:
+        """Store an announcement with its number, step and time; the bound on letters is for all that are kept."""
+        status = self.status
+        status.announce_json = regime
+        kept = status.announcements
+        number = kept[-1].number + 1 if kept else 1
+        made = kept.add(number=number, at=self._system.unix_time(), regime_json=regime)
+        if status.HasField("progress"):
+            made.step = status.progress.step
+        while len(kept) > MOST_ANNOUNCEMENTS or sum(len(one.regime_json) for one in kept) > MOST_ANNOUNCED:
+            del kept[0]
 
 
 def _number(given: Any) -> float:

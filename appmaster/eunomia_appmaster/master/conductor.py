@@ -11,6 +11,7 @@ import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
+from eunomia_appmaster.master.announcements import Announcements
 from eunomia_appmaster.master.app_jobs import AppJobs
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
@@ -63,6 +64,7 @@ class Conductor(AppJobs):
         self.cluster: Cluster | None = None
         self.slowdowns: dict[int, Slowdown] = {}
         """Measured S by locality, by trial."""
+        self._announcements = Announcements()
         self._widening = Widening()
         self._idle_since: dict[int, float] = {}
 
@@ -105,9 +107,8 @@ class Conductor(AppJobs):
         if status.saved_step is not None and status.saved_step != job.saved_step:
             job.saved_step = status.saved_step
             self._note("saved", job, now, step=status.saved_step)
-        batch_size = status.announced.get("batch_size")
-        if isinstance(batch_size, int | float) and not isinstance(batch_size, bool) and batch_size > 0:
-            self._around.outbox.put("adapted", float(batch_size), key=self.id_of(job.number))
+        for number, report in self._announcements.hear(job, self.id_of(job.number), status):
+            self._around.outbox.put("adapted", report, key=(status.container_id, number))
         if status.step is not None:
             self._is_running(job, gang, now)
 

@@ -93,6 +93,10 @@ class Job:
     """GPUs and locality by incarnation."""
     seconds_per_step: float | None = None
     """As its workers last reported, at its present size."""
+    batch_size: float | None = None
+    """Global batch size last announced; None: none was."""
+    adapted_at: float | None = None
+    """Unix seconds of that announcement."""
     suspensions: int = 0
     why: str = ""
 

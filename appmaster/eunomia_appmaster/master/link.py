@@ -101,7 +101,9 @@ class ArbiterLink:
             OverError: the app is over, or a later attempt is there.
         """
         sending = self._outbox.take()
-        request = request_of(self._app, self._attempt, self._response_id, sending.reports())
+        request = request_of(
+            self._app, self._attempt, self._response_id, sending.reports(), now=self._system.unix_time()
+        )
         done, wake = self._system.flag(), self._system.flag()
         self._outbox.listen(wake)
 

@@ -1,5 +1,6 @@
 """Reads a job's event files for its app master: new points of the tuner's metric, and the job's speed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -87,9 +88,15 @@ class JobLogs:
             return None
         return _point(int(series.step[rows[-1]]), float(series.value[rows[-1]]))
 
-    def rates(self, sizes: Mapping[int, tuple[int, int]]) -> list[Rate]:
-        """Return the iteration times measured so far; ``sizes``: GPUs and locality by incarnation."""
-        return measure_rates(self._logs, {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()})
+    def rates(self, sizes: Mapping[int, tuple[int, int]], *, since: float = -math.inf) -> list[Rate]:
+        """Return the iteration times measured so far.
+
+        Args:
+            sizes: GPUs and locality by incarnation.
+            since: Unix seconds; what was logged before does not count.
+        """
+        places = {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()}
+        return measure_rates(self._logs, places, since=since)
 
 
 def never_logged(metric: str, job: str, tags: Sequence[str]) -> str:

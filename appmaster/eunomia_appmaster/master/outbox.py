@@ -38,6 +38,18 @@ class Progress:
 
 
 @value
+class AdaptationReport:
+    """A change of a job's global batch size."""
+
+    job: str
+    batch_size: float
+    iterations_done: float | None
+    """None: not known."""
+    at: float
+    """Unix seconds."""
+
+
+@value
 class RateReport:
     """A measured rate of a job, in iterations a second."""
 
@@ -46,6 +58,8 @@ class RateReport:
     locality: Locality
     gpu_type: str
     rate: float
+    batch_size: float | None = None
+    """Global batch size at which it was measured; None: not known."""
 
 
 @value
@@ -85,8 +99,8 @@ class Reports:
     added: dict[str, JobAdded] = field(default_factory=dict)
     lives: dict[str, Life] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
-    adapted: dict[str, float] = field(default_factory=dict)
-    """Batch size by job."""
+    adapted: list[AdaptationReport] = field(default_factory=list)
+    """Oldest first."""
     rates: list[RateReport] = field(default_factory=list)
     forecast: Forecast | None = None
     division: Mapping[str, tuple[int, ...]] | None = None
@@ -130,10 +144,10 @@ class Outbox:
             self._waiting.pop((kind, key), None)
 
     def clear(self) -> None:
-        """Drop all reports: a registration reports everything again."""
+        """Drop all reports but adaptations: a registration reports everything else again."""
         with self._lock:
-            self._waiting.clear()
-            self._urgent = False
+            self._waiting = {key: report for key, report in self._waiting.items() if key[0] == "adapted"}
+            self._urgent = bool(self._waiting)
 
     def take(self) -> "Sending":
         """Return the reports of the next request.
@@ -160,7 +174,7 @@ class Outbox:
 def _is_of(over: set[Hashable], key: tuple[str, Hashable], report: Any) -> bool:
     """Whether a report is about a job that ends in the same request, so that the arbiter would not know the job."""
     kind, job = key
-    return (kind in ("progress", "adapted") and job in over) or (kind == "rates" and report.job in over)
+    return (kind == "progress" and job in over) or (kind in ("rates", "adapted") and report.job in over)
 
 
 @builds

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eunomia.contract.events import JobAdded
 from eunomia.model import workload
+from eunomia.model.adaptations import adapts_named
 from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, Locality
 from eunomia_appmaster.agent import Known
@@ -45,7 +46,7 @@ class Reporter:
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
         self._rates: dict[int, list[Rate]] = {}
-        self._rates_sent: dict[tuple[str, int, Locality, str], float] = {}
+        self._rates_sent: dict[tuple[str, int, Locality, str, float | None], float] = {}
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
         self._pace = Pace()
@@ -58,8 +59,8 @@ class Reporter:
         """Return the reported state, from which the agent values offers."""
         jobs = self._conductor.jobs.values()
         rates = [
-            RateReport(job=job, gpus=gpus, locality=locality, gpu_type=gpu_type, rate=rate)
-            for (job, gpus, locality, gpu_type), rate in self._rates_sent.items()
+            RateReport(job=job, gpus=gpus, locality=locality, gpu_type=gpu_type, rate=rate, batch_size=batch_size)
+            for (job, gpus, locality, gpu_type, batch_size), rate in self._rates_sent.items()
         ]
         return Known(
             jobs={self._conductor.id_of(job.number): self._added(job) for job in jobs if not job.state.over},
@@ -97,16 +98,20 @@ class Reporter:
         self._progress_at = -math.inf
 
     def _added(self, job: Job) -> JobAdded:
-        slots = self._around.file.job.slots
+        declared = self._around.file.job
         run = next((run for run in self._conductor.tuner.runs() if run.trial == job.number), None)
         goal = self._conductor.goal(run)
         return JobAdded(
             job=self._conductor.id_of(job.number),
             app=AppId(self._around.app),
-            least=slots.min,
-            most=slots.max,
+            least=declared.slots.min,
+            most=declared.slots.max,
             iterations=math.nan if goal is None else float(goal),
             kind=self._around.app,
+            batch_size=_or_nan(self._batch_size(job)),
+            epochs=_or_nan(declared.epochs),
+            samples_per_epoch=_or_nan(declared.samples_per_epoch),
+            adapts=adapts_named(declared.adapts),
         )
 
     # -- as things change
@@ -170,7 +175,9 @@ class Reporter:
         if now - self._measured_at.get(job.number, -math.inf) < RATES_SECONDS:
             return
         self._measured_at[job.number] = now
-        rates = self._rates[job.number] = self._conductor.logs(job.number).rates(job.sizes)
+        rates = self._rates[job.number] = self._conductor.logs(job.number).rates(
+            job.sizes, since=-math.inf if job.adapted_at is None else job.adapted_at
+        )
         speed = speed_of(rates)
         if speed is not None and speed.slowdown is not None:
             self._conductor.slowdowns[job.number] = speed.slowdown
@@ -180,15 +187,25 @@ class Reporter:
     def _report_rate(self, job: Job, rate: Rate) -> None:
         gpu_type = self._gpu_type(job)
         name = self._conductor.id_of(job.number)
-        key = (name, rate.gpus, rate.locality, gpu_type)
+        batch_size = self._batch_size(job)
+        key = (name, rate.gpus, rate.locality, gpu_type, batch_size)
         reported = self._rates_sent.get(key)
         if reported is not None and abs(rate.iterations_per_second - reported) <= RATE_CHANGE * reported:
             return
         self._rates_sent[key] = rate.iterations_per_second
         report = RateReport(
-            job=name, gpus=rate.gpus, locality=rate.locality, gpu_type=gpu_type, rate=rate.iterations_per_second
+            job=name,
+            gpus=rate.gpus,
+            locality=rate.locality,
+            gpu_type=gpu_type,
+            rate=rate.iterations_per_second,
+            batch_size=batch_size,
         )
         self._around.outbox.put("rates", report, key=key, urgent=False)
+
+    def _batch_size(self, job: Job) -> float | None:
+        """The global batch size as announced last, else as declared; None: not known."""
+        return self._around.file.job.batch_size if job.batch_size is None else job.batch_size
 
     def _gpu_type(self, job: Job) -> str:
         slots = self._conductor.slots.slots()
@@ -264,6 +281,10 @@ def failed_jobs(conductor: Conductor) -> list[pb.JobFailed]:
     """Return the jobs that failed for good, with the reasons: the last ones, up to a limit."""
     failed = [job for job in conductor.jobs.values() if job.state is JobState.FAILED]
     return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_REPORTED:]]
+
+
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else float(number)
 
 
 def _end_of(job: Job) -> Life:

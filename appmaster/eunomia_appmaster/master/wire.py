@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.events import JobAdded
+from eunomia.model.adaptations import Adapts
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast, Phase
 from eunomia_appmaster.master.outbox import BidReport, Life, Reports, StandingReport
@@ -55,16 +56,21 @@ def lease_of(lease: pb.Lease) -> HeldLease:
 # -- into messages
 
 
-def request_of(app: str, attempt: int, response_id: int, reports: Reports) -> pb.AllocateRequest:
-    """Write reports into a heartbeat."""
+def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, now: float = 0.0) -> pb.AllocateRequest:
+    """Write reports into a heartbeat; ``now``: Unix seconds."""
     request = pb.AllocateRequest(app=app, attempt=attempt, response_id=response_id)
     request.jobs_added.extend(map(_added, reports.added.values()))
     for job, life in reports.lives.items():
         _put_life(request, job, life)
     for job, progress in reports.progress.items():
         request.jobs_progress.add(job=job, iterations_done=progress.iterations_done, rate=progress.rate)
-    for job, batch_size in reports.adapted.items():
-        request.adaptations.add(job=job, batch_size=batch_size)
+    for change in reports.adapted:
+        request.adaptations.add(
+            job=change.job,
+            batch_size=change.batch_size,
+            iterations_done=change.iterations_done,
+            seconds_ago=max(0.0, now - change.at),
+        )
     for rate in reports.rates:
         request.rates.add(
             job=rate.job,
@@ -72,6 +78,7 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports) -> pb
             locality=_LOCALITIES[int(rate.locality)],
             rate=rate.rate,
             gpu_type=rate.gpu_type,
+            batch_size=rate.batch_size,
         )
     for release in reports.releases:
         request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)
@@ -105,10 +112,14 @@ def _added(event: JobAdded) -> pb.JobAdded:
         "cpus_per_gpu": event.cpus_per_gpu,
         "memory_gib_per_gpu": event.memory_gib_per_gpu,
         "batch_size": event.batch_size,
+        "epochs": event.epochs,
+        "samples_per_epoch": event.samples_per_epoch,
     }
     for name, number in numbers.items():
         if not math.isnan(number):
             setattr(message, name, number)
+    if event.adapts is not Adapts.UNKNOWN:
+        message.adapts = event.adapts.name.lower()
     if event.kind is not None:
         message.kind = event.kind
     if event.gpu_type is not None:

@@ -1,5 +1,6 @@
 """Iteration times from logs, and from them the slowdown S by locality (Themis §4.3.1, footnote 3)."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,9 @@ class Slowdown:
     slowdown: float
 
 
-def measure_rates(logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim: Trim | None = None) -> list[Rate]:
+def measure_rates(
+    logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim: Trim | None = None, since: float = -math.inf
+) -> list[Rate]:
     """Return the iteration time at each GPU count and locality that the job ran at, sorted by both.
 
     Logged step seconds are preferred. Where a size has none, time stamps of one tag serve: ``tag``, else the one with
@@ -84,12 +87,13 @@ def measure_rates(logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim
         sizes: incarnations without an entry are ignored.
         tag: for time stamps; one logged every few steps will do.
         trim: which samples do not count; None: `Trim()`.
+        since: Unix seconds; samples before it, such as those at another batch size, do not count.
     """
     trim = trim or Trim()
     samples: dict[tuple[tuple[int, Locality], RateBasis], list[NDArray[np.float64]]] = defaultdict(list)
     for writer in logs.writers():
         if writer in sizes:
-            for basis, found in _samples(logs, writer, tag).items():
+            for basis, found in _samples(logs, writer, tag, since).items():
                 samples[sizes[writer], basis].append(_trimmed(found, trim))
     rates: dict[tuple[int, Locality], Rate] = {}
     for (gpus, locality), basis in sorted(samples):  # step_seconds come before wall_time
@@ -146,12 +150,13 @@ def slowdown_by_locality(
     return result[0], result[1], result[2], result[3]
 
 
-def _samples(logs: LogFolder, writer: int, tag: str | None) -> dict[RateBasis, NDArray[np.float64]]:
+def _samples(logs: LogFolder, writer: int, tag: str | None, since: float) -> dict[RateBasis, NDArray[np.float64]]:
     """Return the seconds per iteration that one incarnation logged, by basis, in the order written."""
     tag = _busiest_tag(logs, writer) if tag is None else tag
-    found = {RateBasis.STEP_SECONDS: logs.as_written(STEP_SECONDS_TAG, writer=writer).value}
+    steps = logs.as_written(STEP_SECONDS_TAG, writer=writer)
+    found = {RateBasis.STEP_SECONDS: steps.value[steps.wall_time >= since]}
     if tag is not None:
-        found[RateBasis.WALL_TIME] = _seconds_between(logs.as_written(tag, writer=writer))
+        found[RateBasis.WALL_TIME] = _seconds_between(logs.as_written(tag, writer=writer), since)
     return found
 
 
@@ -160,9 +165,10 @@ def _busiest_tag(logs: LogFolder, writer: int) -> str | None:
     return max(counts, key=lambda tag: counts[tag], default=None)
 
 
-def _seconds_between(series: Series) -> NDArray[np.float64]:
-    steps = np.diff(series.step)
-    return np.asarray(np.diff(series.wall_time)[steps > 0] / steps[steps > 0], dtype=np.float64)
+def _seconds_between(series: Series, since: float) -> NDArray[np.float64]:
+    late = series.wall_time >= since
+    steps = np.diff(series.step[late])
+    return np.asarray(np.diff(series.wall_time[late])[steps > 0] / steps[steps > 0], dtype=np.float64)
 
 
 def _trimmed(samples: NDArray[np.float64], trim: Trim) -> NDArray[np.float64]:

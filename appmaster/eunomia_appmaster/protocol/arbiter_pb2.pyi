@@ -715,6 +715,9 @@ class JobAdded(_message.Message):
     CPUS_PER_GPU_FIELD_NUMBER: _builtins.int
     MEMORY_GIB_PER_GPU_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_EPOCH_FIELD_NUMBER: _builtins.int
+    ADAPTS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """"app/number"; an app of one job: "app/1" """
     least: _builtins.int
@@ -733,7 +736,12 @@ class JobAdded(_message.Message):
     """absent: in proportion"""
     memory_gib_per_gpu: _builtins.float
     batch_size: _builtins.float
-    """announced global batch size"""
+    """global batch size, as announced last, else as declared"""
+    epochs: _builtins.float
+    """passes over the data set; absent: not declared"""
+    samples_per_epoch: _builtins.float
+    adapts: _builtins.str
+    """static, accordion, gns or other; absent: not declared"""
     def __init__(
         self,
         *,
@@ -747,15 +755,22 @@ class JobAdded(_message.Message):
         cpus_per_gpu: _builtins.float | None = ...,
         memory_gib_per_gpu: _builtins.float | None = ...,
         batch_size: _builtins.float | None = ...,
+        epochs: _builtins.float | None = ...,
+        samples_per_epoch: _builtins.float | None = ...,
+        adapts: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_cpus_per_gpu", b"_cpus_per_gpu", "_gpu_type", b"_gpu_type", "_iterations", b"_iterations", "_kind", b"_kind", "_memory_gib_per_gpu", b"_memory_gib_per_gpu", "_seconds_per_iteration", b"_seconds_per_iteration", "batch_size", b"batch_size", "cpus_per_gpu", b"cpus_per_gpu", "gpu_type", b"gpu_type", "iterations", b"iterations", "kind", b"kind", "memory_gib_per_gpu", b"memory_gib_per_gpu", "seconds_per_iteration", b"seconds_per_iteration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_adapts", b"_adapts", "_batch_size", b"_batch_size", "_cpus_per_gpu", b"_cpus_per_gpu", "_epochs", b"_epochs", "_gpu_type", b"_gpu_type", "_iterations", b"_iterations", "_kind", b"_kind", "_memory_gib_per_gpu", b"_memory_gib_per_gpu", "_samples_per_epoch", b"_samples_per_epoch", "_seconds_per_iteration", b"_seconds_per_iteration", "adapts", b"adapts", "batch_size", b"batch_size", "cpus_per_gpu", b"cpus_per_gpu", "epochs", b"epochs", "gpu_type", b"gpu_type", "iterations", b"iterations", "kind", b"kind", "memory_gib_per_gpu", b"memory_gib_per_gpu", "samples_per_epoch", b"samples_per_epoch", "seconds_per_iteration", b"seconds_per_iteration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_cpus_per_gpu", b"_cpus_per_gpu", "_gpu_type", b"_gpu_type", "_iterations", b"_iterations", "_kind", b"_kind", "_memory_gib_per_gpu", b"_memory_gib_per_gpu", "_seconds_per_iteration", b"_seconds_per_iteration", "batch_size", b"batch_size", "cpus_per_gpu", b"cpus_per_gpu", "gpu_type", b"gpu_type", "iterations", b"iterations", "job", b"job", "kind", b"kind", "least", b"least", "memory_gib_per_gpu", b"memory_gib_per_gpu", "most", b"most", "seconds_per_iteration", b"seconds_per_iteration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapts", b"_adapts", "_batch_size", b"_batch_size", "_cpus_per_gpu", b"_cpus_per_gpu", "_epochs", b"_epochs", "_gpu_type", b"_gpu_type", "_iterations", b"_iterations", "_kind", b"_kind", "_memory_gib_per_gpu", b"_memory_gib_per_gpu", "_samples_per_epoch", b"_samples_per_epoch", "_seconds_per_iteration", b"_seconds_per_iteration", "adapts", b"adapts", "batch_size", b"batch_size", "cpus_per_gpu", b"cpus_per_gpu", "epochs", b"epochs", "gpu_type", b"gpu_type", "iterations", b"iterations", "job", b"job", "kind", b"kind", "least", b"least", "memory_gib_per_gpu", b"memory_gib_per_gpu", "most", b"most", "samples_per_epoch", b"samples_per_epoch", "seconds_per_iteration", b"seconds_per_iteration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__adapts: _TypeAlias = _typing.Literal["adapts"]  # noqa: Y015
+    _WhichOneofArgType__adapts: _TypeAlias = _typing.Literal["_adapts", b"_adapts"]  # noqa: Y015
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
     _WhichOneofReturnType__cpus_per_gpu: _TypeAlias = _typing.Literal["cpus_per_gpu"]  # noqa: Y015
     _WhichOneofArgType__cpus_per_gpu: _TypeAlias = _typing.Literal["_cpus_per_gpu", b"_cpus_per_gpu"]  # noqa: Y015
+    _WhichOneofReturnType__epochs: _TypeAlias = _typing.Literal["epochs"]  # noqa: Y015
+    _WhichOneofArgType__epochs: _TypeAlias = _typing.Literal["_epochs", b"_epochs"]  # noqa: Y015
     _WhichOneofReturnType__gpu_type: _TypeAlias = _typing.Literal["gpu_type"]  # noqa: Y015
     _WhichOneofArgType__gpu_type: _TypeAlias = _typing.Literal["_gpu_type", b"_gpu_type"]  # noqa: Y015
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
@@ -764,12 +779,18 @@ class JobAdded(_message.Message):
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
     _WhichOneofReturnType__memory_gib_per_gpu: _TypeAlias = _typing.Literal["memory_gib_per_gpu"]  # noqa: Y015
     _WhichOneofArgType__memory_gib_per_gpu: _TypeAlias = _typing.Literal["_memory_gib_per_gpu", b"_memory_gib_per_gpu"]  # noqa: Y015
+    _WhichOneofReturnType__samples_per_epoch: _TypeAlias = _typing.Literal["samples_per_epoch"]  # noqa: Y015
+    _WhichOneofArgType__samples_per_epoch: _TypeAlias = _typing.Literal["_samples_per_epoch", b"_samples_per_epoch"]  # noqa: Y015
     _WhichOneofReturnType__seconds_per_iteration: _TypeAlias = _typing.Literal["seconds_per_iteration"]  # noqa: Y015
     _WhichOneofArgType__seconds_per_iteration: _TypeAlias = _typing.Literal["_seconds_per_iteration", b"_seconds_per_iteration"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__adapts) -> _WhichOneofReturnType__adapts | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus_per_gpu) -> _WhichOneofReturnType__cpus_per_gpu | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epochs) -> _WhichOneofReturnType__epochs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_type) -> _WhichOneofReturnType__gpu_type | None: ...
     @_typing.overload
@@ -778,6 +799,8 @@ class JobAdded(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_gib_per_gpu) -> _WhichOneofReturnType__memory_gib_per_gpu | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__samples_per_epoch) -> _WhichOneofReturnType__samples_per_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_per_iteration) -> _WhichOneofReturnType__seconds_per_iteration | None: ...
 
@@ -874,11 +897,14 @@ class MeasuredRate(_message.Message):
     LOCALITY_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     GPU_TYPE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     gpus: _builtins.int
     locality: Global___Locality.ValueType
     rate: _builtins.float
     gpu_type: _builtins.str
+    batch_size: _builtins.float
+    """global batch size at which it was measured; absent: the rate holds at any"""
     def __init__(
         self,
         *,
@@ -887,36 +913,54 @@ class MeasuredRate(_message.Message):
         locality: Global___Locality.ValueType = ...,
         rate: _builtins.float = ...,
         gpu_type: _builtins.str = ...,
+        batch_size: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_type", b"gpu_type", "gpus", b"gpus", "job", b"job", "locality", b"locality", "rate", b"rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "gpu_type", b"gpu_type", "gpus", b"gpus", "job", b"job", "locality", b"locality", "rate", b"rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
+    _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
 
 Global___MeasuredRate: _TypeAlias = MeasuredRate  # noqa: Y015
 
 @_typing.final
 class Adaptation(_message.Message):
-    """The job announced another training regime."""
+    """The job announced another training regime. One that comes twice changes nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    ITERATIONS_DONE_FIELD_NUMBER: _builtins.int
+    SECONDS_AGO_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     batch_size: _builtins.float
+    iterations_done: _builtins.float
+    """at the change; absent: as follows from the job's progress"""
+    seconds_ago: _builtins.float
+    """the change, at the moment of this call; absent: now"""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         batch_size: _builtins.float = ...,
+        iterations_done: _builtins.float | None = ...,
+        seconds_ago: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations_done", b"_iterations_done", "_seconds_ago", b"_seconds_ago", "iterations_done", b"iterations_done", "seconds_ago", b"seconds_ago"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations_done", b"_iterations_done", "_seconds_ago", b"_seconds_ago", "batch_size", b"batch_size", "iterations_done", b"iterations_done", "job", b"job", "seconds_ago", b"seconds_ago"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__iterations_done: _TypeAlias = _typing.Literal["iterations_done"]  # noqa: Y015
+    _WhichOneofArgType__iterations_done: _TypeAlias = _typing.Literal["_iterations_done", b"_iterations_done"]  # noqa: Y015
+    _WhichOneofReturnType__seconds_ago: _TypeAlias = _typing.Literal["seconds_ago"]  # noqa: Y015
+    _WhichOneofArgType__seconds_ago: _TypeAlias = _typing.Literal["_seconds_ago", b"_seconds_ago"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations_done) -> _WhichOneofReturnType__iterations_done | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_ago) -> _WhichOneofReturnType__seconds_ago | None: ...
 
 Global___Adaptation: _TypeAlias = Adaptation  # noqa: Y015
 

@@ -1020,6 +1020,42 @@ class Progress(_message.Message):
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
+class Announcement(_message.Message):
+    """A training regime that a worker announced."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    REGIME_JSON_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """from 1, counted by container"""
+    step: _builtins.int
+    """optimizer steps done, as the worker reported last"""
+    at: _builtins.float
+    """Unix seconds"""
+    regime_json: _builtins.str
+    """JSON object: {"batch_size": 256}"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        step: _builtins.int | None = ...,
+        at: _builtins.float = ...,
+        regime_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at", b"at", "number", b"number", "regime_json", b"regime_json", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
+
+@_typing.final
 class ContainerStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1044,6 +1080,7 @@ class ContainerStatus(_message.Message):
     KILLED_FIELD_NUMBER: _builtins.int
     STOP_REASON_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    ANNOUNCEMENTS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     container_id: _builtins.str
     app: _builtins.str
@@ -1081,6 +1118,10 @@ class ContainerStatus(_message.Message):
     def progress(self) -> Global___Progress:
         """the last of each kind that the worker reported"""
 
+    @_builtins.property
+    def announcements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Announcement]:
+        """the last ones, oldest first"""
+
     def __init__(
         self,
         *,
@@ -1105,11 +1146,12 @@ class ContainerStatus(_message.Message):
         killed: _builtins.bool = ...,
         stop_reason: _builtins.str = ...,
         diagnostics: _builtins.str = ...,
+        announcements: _abc.Iterable[Global___Announcement] | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015

@@ -11,6 +11,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.runtimes.runtime import (
+    Announcement,
     ContainerState,
     ContainerStatus,
     Exit,
@@ -193,7 +194,13 @@ def status_of(status: pb.ContainerStatus) -> ContainerStatus:
         stop_reason=status.stop_reason,
         diagnostics=status.diagnostics,
         version=status.version,
+        announcements=tuple(map(_announcement, status.announcements)),
     )
+
+
+def _announcement(one: pb.Announcement) -> Announcement:
+    step = one.step if one.HasField("step") else None
+    return Announcement(number=one.number, step=step, at=one.at, regime=json.loads(one.regime_json))
 
 
 def _exit(how: pb.Exit) -> Exit:

@@ -95,6 +95,19 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """A training regime that a worker announced."""
+
+    number: int
+    """From 1, counted by container."""
+    step: int | None
+    """Optimizer steps done, as the worker reported last; None: it reported none."""
+    at: float
+    """Unix seconds."""
+    regime: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatus:
     """The last known status of one container; None where nothing is reported yet."""
 
@@ -114,12 +127,15 @@ class ContainerStatus:
     saved_step: int | None
     suspended_step: int | None
     announced: Mapping[str, Any]
+    """The last announcement; empty: none."""
     hello: bool
     forked: bool
     killed: bool
     stop_reason: str
     diagnostics: str
     version: int
+    announcements: tuple[Announcement, ...] = ()
+    """The last announcements, oldest first."""
 
     @property
     def completed(self) -> bool:

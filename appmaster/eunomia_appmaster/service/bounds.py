@@ -23,6 +23,8 @@ MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
 """Of one row."""
 MOST_SECONDS: Final = 1e9
+LEAST_BATCH: Final = 1e-9
+MOST_BATCH: Final = 1e15
 
 
 @value
@@ -57,11 +59,16 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "AllocateRequest.response_id": Bound(most=2**62),
     "JobAdded.least": Bound(least=1, most=MOST_SLOTS),
     "JobAdded.most": Bound(least=1, most=MOST_SLOTS),
+    "JobAdded.batch_size": Bound(least=LEAST_BATCH, most=MOST_BATCH),
+    "JobAdded.epochs": Bound(least=1e-9),
+    "JobAdded.samples_per_epoch": Bound(least=1e-9),
     "JobAdded.seconds_per_iteration": Bound(least=1e-9, most=MOST_SECONDS),
     "JobFailed.again_in_seconds": _SECONDS,
     "JobFailed.why": _TEXT,
     "MeasuredRate.gpus": Bound(least=1, most=MOST_SLOTS),
-    "Adaptation.batch_size": Bound(least=1e-9),
+    "MeasuredRate.batch_size": Bound(least=LEAST_BATCH, most=MOST_BATCH),
+    "Adaptation.batch_size": Bound(least=LEAST_BATCH, most=MOST_BATCH),
+    "Adaptation.seconds_ago": _SECONDS,
     "Division.jobs": _JOBS,
     "JobSlots.gpus": _GPUS,
     "Release.gpus": _GPUS,
@@ -100,6 +107,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "ReportContainersRequest.containers": _JOBS,
     "ReportContainersRequest.app_masters": _JOBS,
     "ContainerStatus.announce_json": _TEXT,
+    "Announcement.regime_json": _TEXT,
     "ContainerStatus.diagnostics": _TEXT,
     "AppMasterStatus.diagnostics": _TEXT,
     "Exit.code": Bound(least=-(2.0**31)),

@@ -11,6 +11,7 @@ import structlog
 from eunomia.contract.bundles import ByBundle, offer_classes
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
+    NOW,
     Adapted,
     BidReceived,
     Event,
@@ -26,7 +27,7 @@ from eunomia.contract.events import (
 from eunomia.errors import InputError
 from eunomia.model.leases import GpuState
 from eunomia.state.state import State
-from eunomia.units import NONE, AppId, JobId, Stage
+from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
@@ -202,7 +203,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             state = self._service.state
             try:
                 bounds.check(request)
-                reports = self._bounded(state, app, _timely(state, list(events_of(request))))
+                reports = self._bounded(
+                    state, app, _timely(state, list(_events_of(state, request, self._service.driver.clock.now())))
+                )
                 events += [*reports, *self._returned(state, session, request)]
                 bid = self._bid(state, session, request)
                 notes = [app.note()] if self._note(app, request, reports) else []
@@ -368,6 +371,16 @@ def _timely(state: State, events: list[Event]) -> Iterator[Event]:
                 yield event
         elif known or job in added or not isinstance(event, _LATE):
             yield event
+
+
+def _events_of(state: State, request: pb.AllocateRequest, now: Seconds) -> Iterator[Event]:
+    """Yield the events of a request; adaptations stand in their order where clocks and delays would turn it round."""
+
+    def adapted_at(job: JobId) -> Seconds:
+        known = state.adaptations.get(state.job_row(job))
+        return known.kept[-1].at if known is not None and known.kept else NOW
+
+    return events_of(request, now=now, adapted_at=adapted_at)
 
 
 def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:

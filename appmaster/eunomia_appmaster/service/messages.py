@@ -4,12 +4,13 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from eunomia.contract.bundles import ByBundle, MachineClasses
 from eunomia.contract.events import (
+    NOW,
     Adapted,
     BidReceived,
     Event,
@@ -26,6 +27,7 @@ from eunomia.contract.events import (
 from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError, InputError
+from eunomia.model.adaptations import adapts_named
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.state.codec import decode
@@ -41,8 +43,15 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 # --- reports into events ---------------------------------------------------------------------------------------------
 
 
-def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
+def events_of(
+    request: pb.AllocateRequest, *, now: Seconds = NOW, adapted_at: Callable[[JobId], Seconds] = lambda _: NOW
+) -> Iterator[Event]:
     """Yield the events of an app master's request, except its bid and its released slots.
+
+    Args:
+        request: of an app master.
+        now: seconds since the arbiter's start; NaN: the time of the step.
+        adapted_at: time of a job's last adaptation, NaN: none. A later one is not before it, whatever the clocks say.
 
     Raises:
         InputError: a job that is not the app's own, or an invalid value.
@@ -73,15 +82,27 @@ def events_of(request: pb.AllocateRequest) -> Iterator[Event]:
             locality=Locality(rate.locality),
             rate=rate.rate,
             gpu_type=rate.gpu_type,
+            batch_size=rate.batch_size if rate.HasField("batch_size") else math.nan,
         )
     for adaptation in request.adaptations:
-        yield Adapted(job=job(adaptation.job), batch_size=adaptation.batch_size)
+        name = job(adaptation.job)
+        yield _adapted(name, adaptation, now=now, last_at=adapted_at(name))
     if request.HasField("division"):
         rows = request.division.jobs
         gpus = tuple(tuple(int(gpu) for gpu in row.gpus) for row in rows)
         yield JobsDivided(app=AppId(app), jobs=tuple(job(row.job) for row in rows), gpus=gpus)
     if request.HasField("forecast"):
         yield ForecastReported(app=AppId(app), forecast=forecast_of(request.forecast, place=app))
+
+
+def _adapted(job: JobId, message: pb.Adaptation, *, now: Seconds, last_at: Seconds) -> Adapted:
+    at = Seconds(now - message.seconds_ago)
+    return Adapted(
+        job=job,
+        batch_size=message.batch_size,
+        iterations_done=message.iterations_done if message.HasField("iterations_done") else math.nan,
+        at=last_at if at < last_at else at,
+    )
 
 
 def own_job(app: str, name: str) -> JobId:
@@ -115,6 +136,9 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
         cpus_per_gpu=number("cpus_per_gpu"),
         memory_gib_per_gpu=number("memory_gib_per_gpu"),
         batch_size=number("batch_size"),
+        epochs=number("epochs"),
+        samples_per_epoch=number("samples_per_epoch"),
+        adapts=adapts_named(added.adapts, place=added.job[:100]),
     )
 
 

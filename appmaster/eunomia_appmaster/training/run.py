@@ -221,8 +221,14 @@ class Run:
             self._logbook.flush()
 
     def announce(self, **regime: float) -> None:
-        """Announce a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too."""
-        self._supervision.say("announce", regime)
+        """Announce a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too.
+
+        The arbiter keeps all batch sizes in order, each with its step.
+
+        Raises:
+            InputError: a batch size that is not a number above 0.
+        """
+        self._supervision.announce(regime, self.step)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
 
     # -- the interface of loaders (Pace)

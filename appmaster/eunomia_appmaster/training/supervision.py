@@ -4,9 +4,12 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NoReturn
 
+from eunomia.errors import InputError
+from eunomia.model.adaptations import is_batch_size
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
@@ -103,6 +106,18 @@ class Supervision:
         """Send a message to the launcher, if there is one."""
         if self._client is not None:
             self._client.say(kind, content)
+
+    def announce(self, regime: Mapping[str, float], step: int) -> None:
+        """Report a new regime, after the step at which it begins.
+
+        Raises:
+            InputError: a batch size that is not a number above 0.
+        """
+        batch_size = regime.get("batch_size")
+        if batch_size is not None and not is_batch_size(batch_size):
+            raise InputError("batch_size must be a number above 0", value=str(batch_size), place="announce")
+        self.say_progress(step)
+        self.say("announce", dict(regime))
 
     def say_progress(self, step: int) -> None:
         """Report rank 0's step and speed."""

@@ -11,6 +11,17 @@ MOST_ADAPTATIONS: Final = 256
 """Adaptations of a job that are kept; of more, the oldest are only counted."""
 
 
+MOST_BATCH_SIZE: Final = 1e15
+"""Largest batch size that a script may announce."""
+
+
+def is_batch_size(given: object) -> bool:
+    """Return whether a value can be a batch size: a number above 0, at most ``MOST_BATCH_SIZE``."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return False
+    return 0.0 < given <= MOST_BATCH_SIZE  # NaN is not
+
+
 class Adapts(IntEnum):
     """How a job changes its batch size while it trains, as declared."""
 

@@ -28,6 +28,8 @@ def adapted(fold: Folding, event: Adapted) -> None:
     if not 0.0 <= done < math.inf:
         raise EventError("iterations done must be a number of 0 or more", value=str(done), place=event.job)
     known = state.adaptations.get(job) or Adaptations(first_batch_size=cells.batch_size[job])
+    if _is_repeat(known, event.batch_size, done):
+        return
     if known.kept and (at < known.kept[-1].at or done < known.floor):
         last = known.kept[-1]
         rule = f"regimes must be in order: the last began at {last.at:g} s and {known.floor:g} iterations"
@@ -40,6 +42,13 @@ def adapted(fold: Folding, event: Adapted) -> None:
         _sort_rates(state, job)
     state.touch(job=job)
     state.cause(Cause.ADAPTED)
+
+
+def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:
+    """Return whether the adaptation is in the history of a job that has not gone back since: its report came twice."""
+    if not known.kept or known.floor < known.kept[-1].iterations_done:
+        return False
+    return any(one.batch_size == batch and one.iterations_done == done for one in known.kept)
 
 
 def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, event: Adapted) -> None:
