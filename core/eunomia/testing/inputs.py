@@ -2,7 +2,7 @@
 
 ```python
 town = World("1x4 V100").job("a/1").job("b/1", gpus=(1, 2))
-menus = menus_of(town, {"a/1": [Point(1, 2.0)], "b/1": [Point(1, 1.0, cpus=2.0), Point(1, 1.5, cpus=4.0)]})
+menus = menus_of(town, {"a/1": [MenuPoint(1, 2.0)], "b/1": [MenuPoint(1, 1.0, cpus=2.0), MenuPoint(1, 1.5, cpus=4.0)]})
 values = values_by_size(town, {"a/1": {1: -60.0}, "b/1": {1: -90.0, 2: -50.0}}, unit=SizeUnit.SECONDS_LEFT)
 grants = grants_to(town, {"a/1": 1, "b/1": 2}, standby=["b/1"])
 ```
@@ -21,7 +21,7 @@ from eunomia.testing.builders import World
 from eunomia.units import NONE, SizeUnit, Unit
 
 
-class Point(NamedTuple):
+class MenuPoint(NamedTuple):
     """A point of a job's menu; see ``CurvePoints``."""
 
     gpus: int
@@ -32,7 +32,7 @@ class Point(NamedTuple):
     locality: int = NONE
 
 
-def menus_of(world: World, points: Mapping[str, Sequence[Point]]) -> Menus:
+def menus_of(world: World, points: Mapping[str, Sequence[MenuPoint]]) -> Menus:
     """Build menus with a curve of its own for each job named, its points sorted by GPUs; other jobs have none."""
     curve = np.full(world.snapshot().jobs.most.size, NONE, np.int32)
     rows = []
