@@ -66,9 +66,10 @@ class TransitionKind(Enum):
     """The job measures its rate at given sizes while it runs."""
 
 
-COUNTED = tuple(kind.effect.past for kind in TransitionKind if kind.effect.counted)
-"""Columns of the table of rounds that count orders by kind."""
-CHANGED = tuple(kind.effect.past for kind in TransitionKind if kind.effect.counted and not kind.effect.starts)
+COUNTED = tuple(dict.fromkeys(kind.effect.past for kind in TransitionKind if kind.effect.counted))
+"""Columns of the table of rounds that count orders by kind; kinds of one past tense share a column."""
+_STARTED = {kind.effect.past for kind in TransitionKind if kind.effect.starts}
+CHANGED = tuple(past for past in COUNTED if past not in _STARTED)
 """Those that count jobs that had GPUs and did not keep exactly these."""
 
 
