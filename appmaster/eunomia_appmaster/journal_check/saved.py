@@ -106,6 +106,7 @@ def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
         return Hold(
             lease=number, app=apps.get(int(lease["app"]), ""), job=job, epoch=epoch, epochs=epochs, since=0.0,
             leaving=leaving, cpus=columns.cpus[slot], memory_gib=columns.memory_gib[slot],
+            ordered=(columns.cpus[slot], columns.memory_gib[slot]),
         )  # fmt: skip
 
     for slot, lease in enumerate(columns.lease):

@@ -30,6 +30,10 @@ class Hold:
     leaving: bool = False
     cpus: float = 0.0
     memory_gib: float = 0.0
+    ordered: tuple[float, float] = (0.0, 0.0)
+    """CPUs and memory of the order that began it, or changed its slots."""
+    used: tuple[float, float] = (0.0, 0.0)
+    """CPUs and memory that its processes were last said to use."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Slots:
     _taken_away: dict[int, int] = field(default_factory=dict)
     """By slot: the lease that held it when its machine was lost; its release may be reported later."""
     _given_back: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    _tuned: dict[int, int] = field(default_factory=dict)
+    """By lease: the epoch of the newest order about CPUs and memory that was confirmed."""
     _place: str = ""
     _at: float = 0.0
     _number: int = 0
@@ -77,6 +83,7 @@ class Slots:
             self._released(event)
         for event in events:
             self._give_up(event)
+        self._use(events)
         decision = step.decision
         before = self.last_epoch
         for order in decision.get("orders", ()):
@@ -92,7 +99,9 @@ class Slots:
             if not kind_of(order).effect.starts:
                 self._leave(order)
         for order in transitions:
-            if not kind_of(order).effect.ends:
+            if order["kind"] == "RETUNE":
+                self._retune(order)
+            elif not kind_of(order).effect.ends:
                 self._give(order)
         for renewal in decision.get("renewals", ()):
             if renewal["lease"] not in self.begun:
@@ -197,6 +206,8 @@ class Slots:
             self.work.check_start(order, self._place, self._at)
 
     def _leave(self, order: dict[str, Any]) -> None:
+        if order["kind"] == "RETUNE":
+            return
         lease, keeps = int(order["lease"]), set(order["gpus"])
         for slot in [slot for slot, each in self.promised.items() if each.lease == lease and slot not in keeps]:
             del self.promised[slot]
@@ -231,7 +242,7 @@ class Slots:
             elif hold.lease == lease and not hold.leaving:
                 if not kind_of(order).effect.releases or order["job"] is not None:
                     hold.epoch = new.epoch  # a gang restarts; slots that an app divides go on as they were
-                hold.cpus, hold.memory_gib = cpus, memory
+                hold.cpus, hold.memory_gib = hold.ordered = cpus, memory
                 hold.epochs.append(new.epoch)
             else:
                 if not hold.leaving or slot not in order["after"]:
@@ -253,6 +264,7 @@ class Slots:
             since=self._at,
             cpus=cpus,
             memory_gib=memory_gib,
+            ordered=(cpus, memory_gib),
         )
 
     def _end(self, slot: int, *, lost: bool = False) -> None:
@@ -270,18 +282,50 @@ class Slots:
 
     # -- amounts
 
+    def _retune(self, order: dict[str, Any]) -> None:
+        """Note other CPUs and memory of a lease, which keeps its slots and its epoch."""
+        beside = zip(order["gpus"], order["cpus"], order["memory_gib"], strict=True)
+        for slot, cpus, memory in beside:
+            for hold in (self.held.get(slot), self.promised.get(slot)):
+                if hold is not None and hold.lease == order["lease"]:
+                    hold.cpus, hold.memory_gib = cpus, memory
+
+    def _use(self, events: list[dict[str, Any]]) -> None:
+        """Sum what processes really use, as they say when they start and when their CPUs or memory change."""
+        said = [event for event in events if event["is"] in ("Started", "Resized", "Retuned")]
+        for event in sorted(said, key=lambda event: event["is"] != "Retuned"):
+            lease, epoch = int(event["lease"]), int(event["epoch"])
+            mine = {slot: hold for slot, hold in self.held.items() if hold.lease == lease and not hold.leaving}
+            if event["is"] == "Retuned":
+                if epoch < self._tuned.get(lease, 0):
+                    continue
+                self._tuned[lease] = epoch
+                for slot, *used in zip(event["gpus"], event["cpus"], event["memory_gib"], strict=True):
+                    if slot in mine:
+                        mine[slot].used = used[0], used[1]
+                continue
+            for hold in mine.values():
+                if epoch == hold.epochs[-1] and epoch > self._tuned.get(lease, 0):
+                    # A retune on its way may have changed either before the start.
+                    hold.used = min(hold.cpus, hold.ordered[0]), min(hold.memory_gib, hold.ordered[1])
+        if said:
+            holds = [self.held.get(slot) for slot in range(self.cluster.slots)]
+            self._check_sums("used", [None if hold is None else hold.used for hold in holds])
+
     def _check_amounts(self) -> None:
         """Sum what leases may use of each machine: the next lease of a slot counts in place of the one that leaves."""
+        leases = [self.promised.get(slot) or self.held.get(slot) for slot in range(self.cluster.slots)]
+        self._check_sums(
+            "given", [None if hold is None or hold.leaving else (hold.cpus, hold.memory_gib) for hold in leases]
+        )
+
+    def _check_sums(self, verb: str, by_slot: list[tuple[float, float] | None]) -> None:
         for machine in self.cluster.machines:
-            leases = [self.promised.get(slot) or self.held.get(slot) for slot in machine.slots]
-            mine = [hold for hold in leases if hold is not None and (not hold.leaving)]
-            sums = (
-                ("CPUs", sum(hold.cpus for hold in mine), machine.cpus),
-                ("GiB of memory", sum(hold.memory_gib for hold in mine), machine.memory_gib),
-            )
-            for unit, used, most in sums:
-                if most is not None and used > most * (1.0 + 1e-6):
-                    self._find(Rule.TOO_MUCH, f"{used:g} {unit} are given of {machine.name}, which has {most:g}")
+            mine = [amounts for slot in machine.slots if (amounts := by_slot[slot]) is not None]
+            for which, (unit, most) in enumerate((("CPUs", machine.cpus), ("GiB of memory", machine.memory_gib))):
+                total = sum(amounts[which] for amounts in mine)
+                if most is not None and total > most * (1.0 + 1e-6):
+                    self._find(Rule.TOO_MUCH, f"{total:g} {unit} are {verb} of {machine.name}, which has {most:g}")
 
     def _find(
         self, rule: Rule, what: str, order: dict[str, Any] | None = None, slot: int | None = None

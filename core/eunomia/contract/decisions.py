@@ -61,7 +61,8 @@ class TransitionKind(Enum):
     MIGRATE = "migrate", Effect(past="migrated", charge=Charge.MIGRATE)
     SUSPEND = "suspend", Effect(past="suspended", releases=True, ends=True)
     RETUNE = "retune", Effect(past="retuned", keeps_running=True, counted=False)
-    """The lease gets other CPUs or memory on the same GPUs."""
+    """The lease gets other CPUs or memory on the same GPUs; its epoch stays. What is lowered counts as in use until
+    executors have confirmed it, and what is raised waits until its machines have room."""
     PROBE = "probe", Effect(past="probed", keeps_running=True, counted=False)
     """The job measures its rate at given sizes while it runs."""
 
@@ -107,6 +108,9 @@ class Transition:
     """GPUs of ``gpus`` that another holder must give back before this transition begins."""
     deadline: Seconds = NEVER
     """Time at which processes that still run on ``leaving`` are killed."""
+    cpus_range: tuple[float, float] | None = None
+    """The least and the most CPUs of the lease, for all its GPUs together; None: as before, at first any number."""
+    memory_range: tuple[float, float] | None = None
 
 
 @builds

@@ -127,6 +127,18 @@ class Resized:
 
 
 @value
+class Retuned:
+    """A lease has the CPUs and memory that the order of that epoch gave it, on the same GPUs."""
+
+    lease: LeaseId
+    epoch: Epoch
+    gpus: tuple[int, ...]
+    cpus: tuple[float, ...]
+    """By GPU of ``gpus``: what its processes may use from now on."""
+    memory_gib: tuple[float, ...]
+
+
+@value
 class JobReported:
     """A job's progress: iterations done at the time of the report, and iterations per second from then on."""
 
@@ -294,6 +306,7 @@ Event = (
     | JobFailed
     | AppFinished
     | AppCancelled
+    | Retuned
     | Started
     | Resized
     | JobReported
@@ -322,6 +335,7 @@ ORDER: tuple[type, ...] = (
     JobFailed,
     AppFinished,
     AppCancelled,
+    Retuned,
     Started,
     Resized,
     JobReported,

@@ -22,7 +22,7 @@ class Offer:
     contended: bool = True
     """False: all waiting jobs fit, and no ranking is needed."""
     retune: bool = False
-    """Whether the CPUs and memory of other holders may change."""
+    """Whether the placement may change the CPUs and memory of jobs that are not claims: its contract gives RETUNES."""
     closes_at: Seconds | None = None
     """When bidding ends, in seconds; None: the arbiter values the offer itself, in this step."""
     lease: Seconds

@@ -9,6 +9,19 @@ from eunomia.units import Ints, Reals, Rows
 
 
 @builds
+class Retunes:
+    """Jobs that run and keep their GPUs, with other CPUs and memory; none is a claim of the allocation.
+
+    The amounts are by job, for all its GPUs together, and are divided equally among these GPUs.
+    """
+
+    jobs: Rows
+    cpus: Reals | None = None
+    """None: as before."""
+    memory_gib: Reals | None = None
+
+
+@builds
 class Placement:
     """Claims and the GPUs of the offer that each gets; a claim named without GPUs loses its GPUs of the offer.
 
@@ -22,6 +35,8 @@ class Placement:
     cpus: Reals | None = None
     """By GPU of ``gpus``; None: in proportion to the machine's GPUs, or as the job asks."""
     memory_gib: Reals | None = None
+    retunes: Retunes | None = None
+    """Only where ``offer.retune`` allows it; a claim that stays on its GPUs is retuned by ``cpus`` and memory alone."""
     verdicts: Verdicts = NO_VERDICTS
     """``rows`` are rows of the claims' unit."""
     memo: Memo | None = None

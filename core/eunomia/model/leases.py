@@ -41,7 +41,17 @@ class Holdings:
     next_job: Rows = column("int32", NONE)
     """Job of the successor's lease; -1: the app divides the lease. Meaningless without a successor."""
     cpus: Reals = column(float, 0.0)
+    """CPUs that the GPU's lease is to have on it: the successor's, where there is one."""
     memory_gib: Reals = column(float, 0.0)
+    """Memory in GiB, likewise."""
+    cpus_in_use: Reals = column(float, 0.0)
+    """CPUs that the holder's processes may use until executors confirm less; 0 where no machine's CPUs are known."""
+    memory_gib_in_use: Reals = column(float, 0.0)
+    least_cpus: Reals = column(float, 0.0)
+    """The GPU's part of the least CPUs of its lease's range, which a retune keeps to."""
+    most_cpus: Reals = column(float, float("inf"))
+    least_memory_gib: Reals = column(float, 0.0)
+    most_memory_gib: Reals = column(float, float("inf"))
 
 
 class LeaseState(IntEnum):
@@ -71,3 +81,5 @@ class Lease:
     protected_until: Seconds = ZERO
     state: LeaseState = LeaseState.PENDING
     granted_at: Seconds = ZERO
+    tuned: int = NONE
+    """Epoch of the order about CPUs and memory that executors have not confirmed yet; -1: none."""

@@ -14,22 +14,17 @@ from eunomia.contract.verdicts import Reason, Verdicts
 from eunomia.errors import EunomiaError
 from eunomia.model.leases import GpuState, LeaseState
 from eunomia.model.workload import JobState
+from eunomia.round.plan_error import PlanError
+from eunomia.round.retunes import check_ranges, check_retunes
+from eunomia.round.targets import target_amounts
 from eunomia.state.offering import reached
 from eunomia.state.state import State
 from eunomia.state.state_index import Standing
-from eunomia.units import NONE, Bools, Ints, Rest, Scope, Stage, Unit
+from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
 
 _JOB = Unit.JOB
 _FREE, _DOWN = int(GpuState.FREE), int(GpuState.DOWN)
 _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
-
-
-class PlanError(EunomiaError):
-    """A stage's answer breaks an invariant; ``stage`` names the stage."""
-
-    def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
-        super().__init__(rule, value=value, place=place)
-        self.stage = stage
 
 
 class Named(NamedTuple):
@@ -162,9 +157,19 @@ def check_placement(
             smaller[rows[claim]] = size
     if smaller and is_job:  # the sizes that were granted have been checked
         _check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
-    if placement.cpus is not None or placement.memory_gib is not None or state.standing.uneven:
+    if placement.retunes is not None:
+        check_retunes(state, offer, placement, _given_up(state, offer, allocation))
+    if _has_amounts(allocation, placement) or state.standing.uneven:
         _check_machines(state, offer, allocation, placement)
     return placed
+
+
+def _has_amounts(allocation: Allocation, placement: Placement) -> bool:
+    """Return whether the placement sets CPUs or memory, or the allocation bounds them."""
+    amount = allocation.amount
+    bounded = isinstance(amount, Grants) and not (amount.cpus is None and amount.memory_gib is None)
+    given = (placement.cpus, placement.memory_gib, placement.retunes)
+    return bounded or any(part is not None for part in given)
 
 
 def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
@@ -202,20 +207,17 @@ def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> Non
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count with what they have."""
-    cluster, held = state.cluster, state.holdings.live
-    others = held.lease[: cluster.gpus] != NONE
-    stay = _staying(state, allocation, placement)
-    others[placement.gpus] = False
-    others[_given_up(state, offer, allocation)] = False
-    cpus, memory = state.machine_shares.by_gpu
-    for name, mine, own, theirs, limit in (
-        ("CPUs", placement.cpus, cpus, held.cpus, cluster.machine_cpus),
-        ("memory", placement.memory_gib, memory, held.memory_gib, cluster.machine_memory_gib),
+    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well."""
+    cluster = state.cluster
+    counted = state.holdings.live.lease[: cluster.gpus] != NONE
+    counted[_given_up(state, offer, allocation)] = False
+    counted[placement.gpus] = True
+    targets = target_amounts(state, allocation, placement)
+    for name, target, limit in (
+        ("CPUs", targets[0], cluster.machine_cpus),
+        ("memory", targets[1], cluster.machine_memory_gib),
     ):
-        used = np.where(others, theirs[: cluster.gpus], 0.0)
-        given = own[placement.gpus] if mine is None else mine
-        used[placement.gpus] = np.where(stay, theirs[placement.gpus], given)
+        used = np.where(counted, target, 0.0)
         total = np.bincount(cluster.machine, weights=used, minlength=len(cluster.machines))
         over = np.flatnonzero(total > limit * (1.0 + 1e-9))
         if over.size:
@@ -224,29 +226,15 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
             raise PlanError(
                 Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
             )
-
-
-def _staying(state: State, allocation: Allocation, placement: Placement) -> Bools:
-    """By GPU of the placement: whether it belongs to a job that is placed on exactly the GPUs that its lease has.
-
-    Such a lease gets no order, so that it keeps its CPUs and memory whatever the placement says.
-    """
-    stay = np.zeros(placement.gpus.size, dtype=bool)
-    if allocation.claims.unit is not _JOB:
-        return stay
-    number, rows, start = state.job_accounts.cells.lease, allocation.claims.rows, placement.start.tolist()
-    for at, claim in enumerate(placement.claim.tolist()):
-        lease = state.leases.get(number[rows.item(claim)])
-        if lease is not None and np.array_equal(placement.of(at), lease.gpus) and not state.leaving.get(lease.id):
-            stay[start[at] : start[at + 1]] = True
-    return stay
+    check_ranges(state, allocation, placement, targets)
 
 
 def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
-    """GPUs on the offer whose holders keep only what the placement gives them."""
+    """GPUs on the offer whose holders, or their successors, keep only what the placement gives them."""
     if allocation.rest is Rest.RELEASE:
         return offer.gpus
-    holder = state.holdings.live.lease[offer.gpus]
+    held = state.holdings.live
+    holder = np.where(held.successor[offer.gpus] != NONE, held.successor[offer.gpus], held.lease[offer.gpus])
     numbers = [number for number in np.unique(holder).tolist() if number in state.leases]
     owners = [state.leases[number].app for number in numbers]
     if allocation.claims.unit is Unit.JOB:
@@ -289,21 +277,23 @@ def check_state(state: State) -> None:
 
 
 def _check_amounts(state: State) -> None:
-    """Check that no machine has promised more CPUs or memory than it has."""
-    cluster, held = state.cluster, state.holdings.live
-    promised = [lease.gpus for lease in state.leases.values() if lease.gpus.size]
-    if not promised or not state.machine_shares.are_known:
+    """Check that no machine has promised more CPUs or memory than it has, and that no more are in use."""
+    if not state.amounts.are_known:
         return
-    gpus = np.concatenate(promised)
-    for name, amount, limit in (
-        ("CPUs", held.cpus, cluster.machine_cpus),
-        ("memory", held.memory_gib, cluster.machine_memory_gib),
+    cluster, held = state.cluster, state.holdings.live
+    promised = np.zeros(cluster.gpus, dtype=bool)
+    for lease in state.leases.values():
+        promised[lease.gpus] = True
+    for name, amount, used, limit in (
+        ("CPUs", held.cpus, held.cpus_in_use, cluster.machine_cpus),
+        ("memory", held.memory_gib, held.memory_gib_in_use, cluster.machine_memory_gib),
     ):
-        total = np.bincount(cluster.machine[gpus], weights=amount[gpus], minlength=len(cluster.machines))
-        over = np.flatnonzero(total > limit * (1.0 + 1e-9))
-        if over.size:
-            place, value = cluster.machines[int(over[0])].name, f"{total[over[0]]:g} of {limit[over[0]]:g}"
-            raise StateError(f"{name} of a machine must not be overcommitted", value=value, place=place)
+        for what, column in (("", np.where(promised, amount[: cluster.gpus], 0.0)), (" in use", used[: cluster.gpus])):
+            total = np.bincount(cluster.machine, weights=column, minlength=len(cluster.machines))
+            over = np.flatnonzero(total > limit * (1.0 + 1e-8))
+            if over.size:
+                place, value = cluster.machines[int(over[0])].name, f"{total[over[0]]:g} of {limit[over[0]]:g}{what}"
+                raise StateError(f"{name} of a machine must not be overcommitted", value=value, place=place)
 
 
 def _check_kept(state: State) -> None:

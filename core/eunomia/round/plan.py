@@ -1,7 +1,8 @@
 """Compares a placement with the present state and lists the transitions and renewals that lead from one to the other.
 
 A job's lease stays, leaves, starts, or is resized if its GPUs change. An app's lease, which names no job, stays or
-loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no transition.
+loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no transition, unless the placement gives
+its job other CPUs or memory.
 """
 
 import dataclasses
@@ -10,15 +11,16 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from eunomia.contract.allocations import Allocation
+from eunomia.contract.allocations import Allocation, AmountRange, Grants
 from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.stages import Rounds
 from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.round.targets import target_amounts
 from eunomia.state.offering import reached
 from eunomia.state.state import State
-from eunomia.units import NEVER, NONE, Epoch, Ints, LeaseId, Reals, Rest, Seconds, Unit
+from eunomia.units import NEVER, NONE, Epoch, LeaseId, Rest, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
@@ -88,12 +90,17 @@ class _Planner:
         self.now, self.is_job = state.now, target.allocation.claims.unit is Unit.JOB
         self.releases = target.allocation.rest is Rest.RELEASE
         self.rows, self.placed = target.rows, target.placed
-        given = self.placement.cpus is not None or self.placement.memory_gib is not None
-        self.even = not given and not state.standing.uneven
-        """Whether every GPU comes with its share of its machine."""
         self.terms = _Terms(state, target.offer, target.allocation, rounds)
         self.deadline = Seconds(state.now + rounds.suspend_grace)
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
+        given = self.placement.cpus is not None or self.placement.memory_gib is not None
+        self.even = not given and self.placement.retunes is None and not state.standing.uneven
+        """Whether every GPU comes with its share of its machine."""
+        self.tunes = given and state.amounts.are_known
+        shares = state.machine_shares
+        self.amounts = shares.by_gpu if self.even else target_amounts(state, target.allocation, target.placement)
+        amount = target.allocation.amount
+        self.ranges = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
 
@@ -115,6 +122,7 @@ class _Planner:
             self.resize(lease, claim, reach, lost)
             served[claim] = set(self.placed.get(claim, ()))
         self.start(served)
+        self.retune()
         return Plan(transitions=self.numbered(), renewals=self.renewals)
 
     def touched(self) -> list[tuple[Lease, int | None]]:
@@ -148,8 +156,29 @@ class _Planner:
         if gpus is None or gpus != lease.gpus.tolist():
             return False
         served[claim] = set(gpus)
+        self.tune(lease, gpus)
         self.renew(lease, claim, bool(gpus))
         return True
+
+    def tune(self, lease: Lease, gpus: list[int]) -> None:
+        """Order other CPUs and memory for a claim's lease that keeps its GPUs, if the placement sets any."""
+        if self.tunes and self.changed(lease):
+            self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
+
+    def changed(self, lease: Lease) -> bool:
+        """Return whether the placement gives a lease that stays on its GPUs other CPUs or memory."""
+        held = self.state.holdings.live
+        both = ((self.amounts[0], held.cpus), (self.amounts[1], held.memory_gib))
+        return any(not np.allclose(new[lease.gpus], old[lease.gpus], rtol=1e-9, atol=0.0) for new, old in both)
+
+    def retune(self) -> None:
+        """Order other CPUs and memory for the jobs that the placement names next to its claims."""
+        retunes = self.placement.retunes
+        for job in () if retunes is None else retunes.jobs.tolist():
+            lease = self.state.leases[self.state.job_accounts.cells.lease[job]]
+            if self.changed(lease):
+                gpus: list[int] = lease.gpus.tolist()
+                self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
     def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
         """The leases that have a GPU on the offer, or still have to give one back, each with its GPUs on the offer."""
@@ -191,6 +220,7 @@ class _Planner:
         mine: list[int] = lease.gpus.tolist()
         target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
         if target == mine:
+            self.tune(lease, mine)
             return
         kind = kind_of_resize(mine, target, lost)
         ends = (lease.ends_at, lease.protected_until) if kind.effect.ends else self.terms.of(claim)
@@ -230,7 +260,7 @@ class _Planner:
         if self.even:
             cpus, memory_gib = state.machine_shares.of(gpus)
         else:
-            cpus, memory_gib = self.amount(draft, gpus, 0), self.amount(draft, gpus, 1)
+            cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
         return Transition(
             kind=draft.kind,
             lease=LeaseId(draft.lease),
@@ -246,25 +276,19 @@ class _Planner:
             leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
             after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
             deadline=self.deadline if draft.leaving else NEVER,
+            cpus_range=self.range_of(draft, self.ranges[0]),
+            memory_range=self.range_of(draft, self.ranges[1]),
         )
 
-    def amount(self, draft: _Draft, gpus: Ints, which: int) -> Reals:
-        """CPUs (0) or memory in GiB (1) by GPU: as the placement sets it, else the GPU's share of its machine.
-
-        A GPU that the lease keeps and that is not placed keeps what it has.
-        """
-        state, placement = self.state, self.placement
-        given = placement.memory_gib if which else placement.cpus
-        amount: Reals = state.machine_shares.by_gpu[which][gpus]
-        held = state.holdings.live
-        kept = np.flatnonzero((held.lease[gpus] == draft.lease) & ~np.isin(gpus, placement.gpus))
-        amount[kept] = (held.memory_gib if which else held.cpus)[gpus[kept]]
-        if given is not None and placement.gpus.size:
-            order = np.argsort(placement.gpus)
-            at = np.searchsorted(placement.gpus, gpus, sorter=order).clip(max=order.size - 1)
-            found = placement.gpus[order[at]] == gpus
-            amount[found] = given[order[at]][found]
-        return amount
+    def range_of(self, draft: _Draft, bounds: AmountRange | None) -> tuple[float, float] | None:
+        """The range that the allocation sets for the claim of a draft; None: it sets none."""
+        if bounds is None or draft.kind is TransitionKind.SUSPEND:
+            return None
+        row = draft.job if self.is_job else draft.app
+        if row not in self.rows:
+            return None
+        claim = self.rows.index(row)
+        return float(bounds.least[claim]), float(bounds.most[claim])
 
 
 class _Terms:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from eunomia.contract.allocations import Allocation
+from eunomia.contract.contracts import Feature
 from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Menus
@@ -23,8 +24,9 @@ from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
 from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
-from eunomia.round.invariants import PlanError, check_allocation, check_placement, check_verdicts
+from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
 from eunomia.round.plan import Plan, Target, plan, planned
+from eunomia.round.plan_error import PlanError
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.state.offering import make_offer
 from eunomia.state.show import show
@@ -94,7 +96,7 @@ class Round:
         """Make the offer and call the stages; stop after opening the offer if app masters are to bid."""
         state, stages = self.state, self.stages
         menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
-        offer = make_offer(state, scope, lease_of(stages))
+        offer = make_offer(state, scope, lease_of(stages), retune=retunes(stages))
         if stages.offer is not None:
             offer = self._narrowed(menus, offer)
         self.considered = offer
@@ -241,6 +243,11 @@ def lease_of(stages: Stages) -> Seconds:
     """Length of a lease under the profile; NEVER: leases do not end."""
     lease = stages.rounds.lease
     return NEVER if lease is None else lease
+
+
+def retunes(stages: Stages) -> bool:
+    """Whether the placement declares that it changes the CPUs and memory of running jobs."""
+    return Feature.RETUNES in stages.contract(_PLACEMENT).gives
 
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Renewal, Transition, Waiting
+from eunomia.contract.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import without
@@ -12,6 +12,7 @@ from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.lease_times import watch_end
 from eunomia.state.revoking import stop_clock, take
+from eunomia.state.room import give_room
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
 
@@ -25,6 +26,8 @@ def adopt(state: State, decision: Decision) -> None:
     transitions = decision.transitions
     if transitions:
         _carry_out(state, transitions)
+    if state.amounts.tight:
+        give_room(state)
     for renewal in decision.renewals:
         _renew(state, renewal)
     for waiting in decision.waiting:
@@ -46,7 +49,7 @@ def _carry_out(state: State, transitions: Sequence[Transition]) -> None:
     # Leases that lose GPUs come first: their GPUs are then LEAVING, and the leases that get them become successors.
     for order in transitions:
         effect = order.kind.effect
-        if not effect.starts and not effect.releases:
+        if not effect.starts and not effect.releases and order.kind is not _RETUNE:
             _let_go(state, state.leases[order.lease], order)
     for order in transitions:
         if order.kind.effect.releases:
@@ -55,8 +58,11 @@ def _carry_out(state: State, transitions: Sequence[Transition]) -> None:
         effect = order.kind.effect
         if effect.starts:
             _start(state, order)
-        elif not effect.releases:
+        elif not effect.releases and order.kind is not _RETUNE:
             _resize(state, order)
+    for order in transitions:
+        if order.kind is _RETUNE:
+            _retune(state, order)
 
 
 def _open(state: State, offer: Offer) -> None:
@@ -69,6 +75,7 @@ def _open(state: State, offer: Offer) -> None:
     held.state[offer.gpus[held.state[offer.gpus] != GpuState.DOWN]] = GpuState.OFFERED
 
 
+_RETUNE = TransitionKind.RETUNE
 _STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
 _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
@@ -183,11 +190,43 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         even = np.array_equal(order.cpus, every[order.gpus])
         even &= np.array_equal(order.memory_gib, all_memory[order.gpus])
         state.standing.uneven = not even
-    if all_free:
+    if state.amounts.are_known:
+        _set_ranges(state, order)
+        _forget_retune(state, lease)
+    if all_free and not state.amounts.are_known:
         lease.state = _ORDERED
     else:
-        state.refresh(lease)
+        state.amounts.refresh(lease)
     watch_end(state, lease)
+    state.touch(job=lease.job, app=lease.app)
+
+
+def _forget_retune(state: State, lease: Lease) -> None:
+    """A newer order overtakes an order about CPUs and memory that was not confirmed."""
+    if lease.tuned != NONE:
+        lease.tuned = NONE
+        state.amounts.tuning.discard(lease.id)
+
+
+def _set_ranges(state: State, order: Transition) -> None:
+    """Keep the range of a lease's CPUs and memory, an equal part by GPU."""
+    held, gpus = state.holdings.live, order.gpus
+    for bounds, least, most in (
+        (order.cpus_range, held.least_cpus, held.most_cpus),
+        (order.memory_range, held.least_memory_gib, held.most_memory_gib),
+    ):
+        if bounds is not None:
+            least[gpus], most[gpus] = bounds[0] / gpus.size, bounds[1] / gpus.size
+
+
+def _retune(state: State, order: Transition) -> None:
+    """Set the CPUs and memory that a lease is to have on its GPUs; neither its GPUs nor its terms change."""
+    lease, held = state.leases[order.lease], state.holdings.live
+    state.last_epoch = max(state.last_epoch, int(order.epoch))
+    held.cpus[order.gpus], held.memory_gib[order.gpus] = order.cpus, order.memory_gib
+    state.standing.uneven = True
+    _set_ranges(state, order)
+    state.amounts.retune(lease)
     state.touch(job=lease.job, app=lease.app)
 
 

@@ -31,6 +31,7 @@ from eunomia.contract.events import (
     RateMeasured,
     Released,
     Resized,
+    Retuned,
     RoundEnded,
     SingleJobArrived,
     SingleJobEnded,
@@ -42,6 +43,7 @@ from eunomia.model.workload import JobState
 from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
 from eunomia.state.folding import EventError, Folded, Folding, await_round
 from eunomia.state.lease_times import take_ended
+from eunomia.state.room import give_room
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Seconds
 
@@ -63,6 +65,8 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     _fold_each(folding, ordered)
     if state.ends and take_ended(state):
         state.cause(Cause.LEASE_ENDED)
+    if state.amounts.tight:
+        give_room(state)
     if standing.backing_off:
         _wake_retries(state)
     return folded
@@ -108,6 +112,7 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     JobFailed: fold_work.job_failed,
     AppFinished: fold_work.app_finished,
     AppCancelled: fold_work.app_cancelled,
+    Retuned: fold_gpus.retuned,
     Started: fold_gpus.started,
     Resized: fold_gpus.resized,
     JobReported: fold_work.job_reported,

@@ -11,6 +11,7 @@ from eunomia.contract.events import (
     MachineLost,
     Released,
     Resized,
+    Retuned,
     SingleJobEnded,
     Started,
 )
@@ -18,6 +19,7 @@ from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round, close_app
 from eunomia.state.revoking import stop_clock
+from eunomia.state.room import give_room
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Ints, Seconds
 
@@ -148,9 +150,12 @@ def returned(fold: Folding, event: GpusReturned) -> None:
 def started(fold: Folding, event: Started) -> None:
     """Activate a lease whose start is acknowledged; an acknowledgement of an older order is ignored."""
     lease = fold.state.leases.get(event.lease)
+    if lease is not None and lease.id in fold.state.amounts.tight:
+        give_room(fold.state)  # what was given back at this instant is there for the lease that starts now
     if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
         return  # late: there is a newer order
     lease.state = _ACTIVE
+    fold.state.amounts.begun(lease)
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)
@@ -166,6 +171,14 @@ def started(fold: Folding, event: Started) -> None:
     if seconds == seconds:  # NaN: not declared
         jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
     state.touch(job=job, app=lease.app)
+
+
+def retuned(fold: Folding, event: Retuned) -> None:
+    """Note the CPUs and memory that executors have set; a confirmation of an older order is ignored."""
+    lease = fold.state.leases.get(event.lease)
+    if lease is not None:
+        fold.state.amounts.confirm(lease, event.epoch)
+        fold.state.touch(job=lease.job, app=lease.app)
 
 
 def resized(fold: Folding, event: Resized) -> None:

@@ -16,7 +16,7 @@ _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), in
 """As plain numbers: a column is compared with these much faster than with enum members."""
 
 
-def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
+def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
     """Offer all GPUs that may be touched now to all apps; its fields are computed when a stage reads them."""
     reach = _Reach(state, scope)
     return Offer(
@@ -27,6 +27,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds) -> Offer:
         candidates=Later(reach.candidates),  # type: ignore[arg-type]
         free_gpus=sum(state.standing.space.free) if reach.only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
         contended=contended(state),
+        retune=retune,
         whole=True,
         lease=lease,
         capacity=state.capacity(),

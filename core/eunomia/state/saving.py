@@ -125,6 +125,7 @@ def load_state(
             bids={int(app): decode(form) for app, form in bids},
             asked={int(row): AppId(app) for row, app in asked},
         )
+    state.amounts.rebuild(state.leases)
     state.forget_standing()
     return state
 

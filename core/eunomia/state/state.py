@@ -23,6 +23,7 @@ from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.state.accounts import AppAccounts, Books, JobAccounts
+from eunomia.state.amounts import Amounts, of_next_lease
 from eunomia.state.machine_shares import MachineShares
 from eunomia.state.state_index import Standing
 from eunomia.units import (
@@ -58,7 +59,7 @@ _FREED, _LEFT = Cause.FREED, Cause.LEFT
 _RUNS, _STARTS, _WAITS = JobState.RUNNING, JobState.STARTING, JobState.WAITING
 _EMPTY, _PAUSED = int(JobState.EMPTY), int(JobState.PAUSED)
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
-_HELD, _LEAVING = int(GpuState.HELD), int(GpuState.LEAVING)
+_HELD = int(GpuState.HELD)
 
 
 def _holdings(gpus: int) -> Table[Holdings]:
@@ -127,6 +128,7 @@ class State:
         self.guards: list[tuple[float, int]] = []
         """Heap of the ends of leases' protected parts, kept in the same way."""
         self.machine_shares = MachineShares(cluster)
+        self.amounts = Amounts(cluster, self.holdings, self.next_epoch)
         self._types: list[int] = cluster.gpu_type.tolist()
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
         self._one_type = len(cluster.gpu_types) == 1
@@ -346,12 +348,13 @@ class State:
     def _hand_over(self, gpus: Sequence[int], lease: Lease, at: Seconds) -> None:
         """Hand GPUs that their holder has left to their successor, with the CPUs and memory set for it."""
         held = self.holdings.cells
-        parts = [(held.cpus[gpu], held.memory_gib[gpu]) for gpu in gpus]
+        kept = [(column, [column[gpu] for gpu in gpus]) for column in of_next_lease(held)]
         self.holdings.clear(gpus)
-        for gpu, (cpus, memory_gib) in zip(gpus, parts, strict=True):
-            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+        for column, items in kept:
+            for gpu, item in zip(gpus, items, strict=True):
+                column[gpu] = item
         self.occupy(gpus, lease, at)
-        self.refresh(lease)
+        self.amounts.refresh(lease)
 
     def occupy(self, gpus: Sequence[int] | Ints, lease: Lease, at: Seconds | None = None) -> None:
         """Make a lease the holder of GPUs that have no holder."""
@@ -386,17 +389,6 @@ class State:
         states[gpu] = GpuState.DOWN
         self.standing.capacity = None
 
-    def refresh(self, lease: Lease) -> None:
-        """Mark a pending lease as ready to start once it holds all its GPUs."""
-        if lease.state is not LeaseState.PENDING:
-            return
-        held, number = self.holdings.cells, lease.id
-        for gpu in lease.gpus.tolist():
-            # A GPU that the lease itself is giving back counts again only after it has come back.
-            if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
-                return
-        lease.state = LeaseState.ORDERED
-
     def add_lease(self, lease: Lease) -> None:
         """Add a new lease."""
         standing = self.standing
@@ -410,6 +402,7 @@ class State:
         """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
         standing = self.standing
         gone = self.leases.pop(lease)
+        self.amounts.drop(lease)
         if self.leaving:
             self.leaving.pop(lease, None)
         standing.overdue.discard(lease)

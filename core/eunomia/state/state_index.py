@@ -127,6 +127,8 @@ class Standing:
         others = state.holdings.live.lease[: state.cluster.gpus] != NONE
         uneven = (state.holdings.live.cpus[: state.cluster.gpus] != cpus) & others
         uneven |= (state.holdings.live.memory_gib[: state.cluster.gpus] != memory_gib) & others
+        uneven |= (state.holdings.live.cpus_in_use[: state.cluster.gpus] > cpus) & others
+        uneven |= (state.holdings.live.memory_gib_in_use[: state.cluster.gpus] > memory_gib) & others
         made.uneven = bool(asked.any() or uneven.any())
         for lease in state.leases.values():
             made.leases_of.setdefault(lease.app, set()).add(lease.id)

@@ -21,17 +21,22 @@ from eunomia.contract.events import (
     MachineLost,
     Released,
     Resized,
+    Retuned,
     Started,
 )
 from eunomia.errors import EunomiaError
-from eunomia.model.leases import GpuState, LeaseState
+from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
+from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
+
+Amounts = dict[int, tuple[float, float]]
+"""By GPU: CPUs, and memory in GiB."""
 
 
 class TwoHoldersError(EunomiaError):
-    """Two leases had processes on one GPU."""
+    """Two leases had processes on one GPU, or CPUs or memory of a machine were used twice."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,14 @@ class _Start:
     epoch: Epoch
     job: JobId | None
     gpus: tuple[int, ...]
+    amounts: Amounts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Tuned:
+    lease: LeaseId
+    epoch: Epoch
+    amounts: Amounts
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,6 +116,10 @@ class Drive:
         self.outcome = Outcome()
         self.holders: dict[int, int] = {}
         """The true holders: by GPU the lease whose processes run there."""
+        self.in_use: Amounts = {}
+        """By GPU: the CPUs and the memory that these processes really use."""
+        self._amounts: dict[int, tuple[int, Amounts]] = {}
+        """By lease: the CPUs and memory that it was last ordered, with the order's epoch."""
         self._fence: dict[int, int] = {}
         self._handed: set[tuple[int, int]] = set()
         self._begun_once: set[int] = set()
@@ -159,6 +176,7 @@ class Drive:
                 if cluster.machines[cluster.machine[gpu]].name == event.machine:
                     # Fenced before it counts as lost: orders on their way find a newer epoch.
                     self.holders.pop(gpu, None)
+                    self.in_use.pop(gpu, None)
                     self._fence[gpu] = self.arbiter.state.last_epoch + 1
                     for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
                         self._stop(job, now)
@@ -176,8 +194,53 @@ class Drive:
             if lease.state is LeaseState.ORDERED and (lease.id, lease.epoch) not in self._handed:
                 self._handed.add((lease.id, lease.epoch))
                 job = None if lease.job == NONE else state.job_id(lease.job)
-                start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, tuple(lease.gpus.tolist()))
+                gpus = tuple(lease.gpus.tolist())
+                start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, gpus, _amounts(state, lease))
                 self._later(now + self._some(self.delays.order), lambda then, s=start: self._begin(s, then))  # type: ignore[misc]
+
+        for number in sorted(state.amounts.tuning):
+            lease = state.leases[number]
+            if (number, -lease.tuned) not in self._handed:
+                self._handed.add((number, -lease.tuned))
+                tuned = _Tuned(LeaseId(number), Epoch(lease.tuned), _amounts(state, lease))
+                self._later(now + self._some(self.delays.order), lambda then, t=tuned: self._retune(t, then))  # type: ignore[misc]
+
+    def _retune(self, order: _Tuned, now: float) -> Event | None:
+        """Set other CPUs and memory for a lease's processes, unless a newer order has come, and acknowledge."""
+        if order.epoch >= self._amounts.get(order.lease, (0, {}))[0]:
+            self._amounts[order.lease] = order.epoch, order.amounts
+            for gpu, each in order.amounts.items():
+                if self.holders.get(gpu) == order.lease:
+                    self.in_use[gpu] = each
+        return self._tuned(order, now)
+
+    def _tuned(self, order: _Tuned, now: float) -> Event | None:
+        if self.luck.random() < self.delays.lost:
+            self._later(now + self._some(max(self.delays.release, 0.1)), lambda then: self._tuned(order, then))
+            return None
+        cpus, memory_gib = (tuple(each[which] for each in order.amounts.values()) for which in (0, 1))
+        return Retuned(
+            lease=order.lease, epoch=order.epoch, gpus=tuple(order.amounts), cpus=cpus, memory_gib=memory_gib
+        )
+
+    def check_machines(self) -> None:
+        """Check that the processes of no machine use more CPUs or memory than it has.
+
+        Raises:
+            TwoHoldersError: those of a machine do.
+        """
+        cluster = self.arbiter.state.cluster
+        for which, limits in enumerate((cluster.machine_cpus, cluster.machine_memory_gib)):
+            used = np.zeros(len(cluster.machines))
+            for gpu, amounts in self.in_use.items():
+                used[cluster.machine[gpu]] += amounts[which]
+            over = np.flatnonzero(used > limits * (1.0 + 1e-8))
+            if over.size:
+                value = f"{used[over[0]]:g} of {limits[over[0]]:g}"
+                place = cluster.machines[int(over[0])].name
+                raise TwoHoldersError(
+                    f"{('CPUs', 'memory')[which]} of a machine must be used once", value=value, place=place
+                )
 
     def _leave(self, order: Transition, now: float) -> None:
         """Stop the processes of a lease; its GPUs become free after a delay."""
@@ -192,6 +255,7 @@ class Drive:
         for gpu in order.leaving.tolist():
             if self.holders.get(gpu) == order.lease:
                 del self.holders[gpu]
+                self.in_use.pop(gpu, None)
         event = Released(lease=order.lease, epoch=order.fence, gpus=tuple(order.leaving.tolist()))
         if self.luck.random() < self.delays.lost:
             self._later(now + self._some(max(self.delays.release, 0.1)), lambda then: self._left(order, then))
@@ -209,6 +273,9 @@ class Drive:
             if other != start.lease:
                 raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {other}, {start.lease}")
             self.holders[gpu] = start.lease
+        if start.epoch > self._amounts.get(start.lease, (0, {}))[0]:
+            self._amounts[start.lease] = start.epoch, start.amounts
+        self.in_use |= {gpu: (start.amounts | self._amounts[start.lease][1])[gpu] for gpu in gpus}
         self._later(now + self._some(self.delays.start), lambda then: self._begun(start, gpus, then))
 
     def _begun(self, start: _Start, gpus: list[int], now: float) -> Event | None:
@@ -291,6 +358,11 @@ class Drive:
         if believed != given:
             gpus = tuple(tuple(sorted(gpus)) for gpus in given.values())
             self.at(now, JobsDivided(app=state.app_id(app), jobs=tuple(given), gpus=gpus))
+
+
+def _amounts(state: State, lease: Lease) -> Amounts:
+    cpus, memory_gib = state.amounts.given(lease)
+    return dict(zip(lease.gpus.tolist(), zip(cpus.tolist(), memory_gib.tolist(), strict=True), strict=True))
 
 
 def drive(

@@ -13,8 +13,10 @@ from eunomia.model.leases import LeaseState
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.gpu_table import NOBODY
 from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.tunes import Tunes
 
 _PROCESS = (Charge.START, Charge.MIGRATE)
+_RETUNE = TransitionKind.RETUNE
 
 
 class Executor:
@@ -44,6 +46,7 @@ class Executor:
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
+        self._tunes = Tunes(sim, self._late, self._luck, self._beside_of)
         self._follows_up = sim.reporter.follows_up
         self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
 
@@ -54,15 +57,17 @@ class Executor:
         for order in decision.orders:
             if order.leaving.size:
                 self._send(order, now, "released")
-            if order.gpus.size:
+            if order.gpus.size and order.kind is not _RETUNE:
                 self._awaiting.setdefault(order.lease, order.kind)
         transitions = decision.transitions
         for order in transitions:
             if order.leaving.size:
                 self._send(order, now, "expired" if order.ends_at <= now else "preempted")
         holder, rows = self._gpus.holder, self._sim.job_rows
+        if self._sim.arbiter.state.amounts.tuning:
+            self._tunes.hand_out(now)
         for order in transitions:
-            if not order.gpus.size:
+            if not order.gpus.size or order.kind is _RETUNE:
                 continue
             lease, after = order.lease, order.after
             # A lease begins at once where no other holds its GPUs; else when the arbiter knows that they are free.
@@ -75,6 +80,8 @@ class Executor:
                 self._awaiting[lease] = order.kind
         if self._awaiting:
             self._hand_out(now)
+        if self.instant and self._sim.arbiter.state.amounts.tight:
+            self._sim.urgent = True  # what was given back at this instant is there for the leases that wait for it
 
     def _send(self, order: Transition, now: Seconds, why: str) -> None:
         if self.instant and order.job is not None:
@@ -311,10 +318,17 @@ class Executor:
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
         """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
         cells, cpus, memory_gib = self._sim.arbiter.state.holdings.cells, *self._share_cells
-        if not [gpu for gpu in gpus if cells.cpus[gpu] != cpus[gpu] or cells.memory_gib[gpu] != memory_gib[gpu]]:
-            return None, None
-        held, rows = self._sim.arbiter.state.holdings.live, list(gpus)
-        return _unusual(held.cpus[rows], shares[0][rows]), _unusual(held.memory_gib[rows], shares[1][rows])
+        set_now = self._tunes.of(gpus)
+        if set_now is None:
+            if not [gpu for gpu in gpus if cells.cpus[gpu] != cpus[gpu] or cells.memory_gib[gpu] != memory_gib[gpu]]:
+                return None, None
+            held = self._sim.arbiter.state.holdings.live
+            set_now = held.cpus[list(gpus)], held.memory_gib[list(gpus)]
+        rows = list(gpus)
+        return _unusual(set_now[0], shares[0][rows]), _unusual(set_now[1], shares[1][rows])
+
+    def _beside_of(self, gpus: tuple[int, ...]) -> tuple[float | None, float | None]:
+        return (None, None) if self._shares is None else self._beside(gpus, self._shares)
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
         """Count a restart or a migration."""

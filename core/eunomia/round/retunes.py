@@ -1,0 +1,105 @@
+"""Checks the CPUs and memory that a placement sets: the retunes of running jobs, and the ranges of all."""
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation, Grants
+from eunomia.contract.offers import Offer
+from eunomia.contract.placements import Placement, Retunes
+from eunomia.model.leases import LeaseState
+from eunomia.model.workload import JobState
+from eunomia.round.plan_error import PlanError
+from eunomia.state.state import State
+from eunomia.units import Ints, Reals, Stage, Unit
+
+_PLACEMENT = Stage.PLACEMENT
+_TOLERANCE = 1e-9
+
+
+def check_retunes(state: State, offer: Offer, placement: Placement, given_up: Ints) -> None:
+    """Refuse retunes that the offer does not allow, and those of jobs that do not run on the GPUs that they have.
+
+    Args:
+        state: the present state.
+        offer: says whether retunes are allowed.
+        placement: with retunes.
+        given_up: GPUs on the offer whose holders keep only what the placement gives them.
+
+    Raises:
+        PlanError: see above.
+    """
+    retunes = placement.retunes
+    if retunes is None:
+        return
+    if not offer.retune:
+        rule = "a placement may retune jobs only if its contract gives RETUNES"
+        raise PlanError(_PLACEMENT, rule, value=f"{retunes.jobs.size} retunes")
+    if not state.machine_shares.are_known:
+        raise PlanError(_PLACEMENT, "a placement may retune jobs only where CPUs or memory of machines are known")
+    _check_form(state, retunes)
+    taken = {*placement.gpus.tolist(), *given_up.tolist()}
+    for job in retunes.jobs.tolist():
+        lease = state.leases.get(state.job_accounts.cells.lease[job])
+        place, found = state.job_id(job), JobState(int(state.jobs.live.state[job]))
+        if lease is None or lease.state is LeaseState.LEAVING or found is not JobState.RUNNING:
+            rule = "a job that is retuned must run on a lease of its own"
+            raise PlanError(_PLACEMENT, rule, value=found.name.lower(), place=place)
+        if not taken.isdisjoint(lease.gpus.tolist()):
+            rule = "a job that is retuned must not be placed in the same round, nor lose GPUs in it"
+            raise PlanError(_PLACEMENT, rule, value=f"GPUs {lease.gpus.tolist()[:8]}", place=place)
+
+
+def _check_form(state: State, retunes: Retunes) -> None:
+    jobs, ids, used = retunes.jobs.tolist(), state.jobs.cells.id, state.jobs.used
+    if [row for row in jobs if not 0 <= row < used or ids[row] is None]:
+        raise PlanError(_PLACEMENT, "a retune must name a job that is in use", value=str(retunes.jobs[:8]))
+    if len(set(jobs)) != len(jobs):
+        raise PlanError(_PLACEMENT, "a job must be retuned once", value=str(retunes.jobs[:8]))
+    for name, amount in (("CPUs", retunes.cpus), ("memory", retunes.memory_gib)):
+        if amount is None:
+            continue
+        if amount.shape != retunes.jobs.shape:
+            rule = f"retunes must have {name} for each job"
+            raise PlanError(_PLACEMENT, rule, value=f"{amount.size} for {retunes.jobs.size}")
+        bad = np.flatnonzero(~(np.isfinite(amount) & (amount >= 0.0)))
+        if bad.size:
+            rule, place = f"{name} of a retune must be at least 0", state.job_id(jobs[int(bad[0])])
+            raise PlanError(_PLACEMENT, rule, value=str(amount[bad[0]]), place=place)
+
+
+def check_ranges(state: State, allocation: Allocation, placement: Placement, targets: tuple[Reals, Reals]) -> None:
+    """Refuse CPUs or memory below the least or above the most of a claim's range, or of a retuned job's own.
+
+    Args:
+        state: the present state.
+        allocation: with the ranges of its claims.
+        placement: of the claims.
+        targets: CPUs and memory in GiB by GPU as the placement sets them.
+
+    Raises:
+        PlanError: see above.
+    """
+    amount, rows = allocation.amount, allocation.claims.rows
+    if isinstance(amount, Grants):
+        names = state.job_id if allocation.claims.unit is Unit.JOB else state.app_id
+        for what, bounds, target in (("CPUs", amount.cpus, targets[0]), ("GiB", amount.memory_gib, targets[1])):
+            for at, claim in enumerate(placement.claim.tolist()) if bounds is not None else ():
+                gpus = placement.of(at)
+                if bounds is not None and gpus.size:
+                    limits = float(bounds.least[claim]), float(bounds.most[claim])
+                    _within(what, float(target[gpus].sum()), limits, names(rows.item(claim)))
+    held, retunes = state.holdings.live, placement.retunes
+    for job in () if retunes is None else retunes.jobs.tolist():
+        gpus = state.leases[state.job_accounts.cells.lease[job]].gpus
+        for what, least, most, target in (
+            ("CPUs", held.least_cpus, held.most_cpus, targets[0]),
+            ("GiB", held.least_memory_gib, held.most_memory_gib, targets[1]),
+        ):
+            limits = float(least[gpus].sum()), float(most[gpus].sum())
+            _within(what, float(target[gpus].sum()), limits, state.job_id(job))
+
+
+def _within(what: str, total: float, limits: tuple[float, float], place: str) -> None:
+    least, most = limits
+    if total < least * (1.0 - _TOLERANCE) or total > most * (1.0 + _TOLERANCE):
+        rule = f"a lease must have at least {least:g} and at most {most:g} {what}, as its range says"
+        raise PlanError(_PLACEMENT, rule, value=f"{total:g}", place=place)

@@ -1,0 +1,56 @@
+"""The CPUs and memory of every GPU once a placement has been carried out: what is checked is what is ordered."""
+
+import numpy as np
+
+from eunomia.contract.allocations import Allocation
+from eunomia.contract.placements import Placement
+from eunomia.state.state import State
+from eunomia.units import NONE, Bools, Reals, Unit
+
+
+def target_amounts(state: State, allocation: Allocation, placement: Placement) -> tuple[Reals, Reals]:
+    """CPUs and memory in GiB by GPU; a GPU that the placement leaves where it is keeps its own. Not to be written to.
+
+    Args:
+        state: the present state.
+        allocation: with the claims that are placed.
+        placement: its claims and retunes name rows in use.
+    """
+    shares, retunes = state.machine_shares.by_gpu, placement.retunes
+    plain = placement.cpus is None and placement.memory_gib is None and retunes is None
+    if plain and not state.standing.uneven:
+        return shares
+    keeps, of_app = _keeps(state, allocation, placement)
+    held = state.holdings.live
+    own = (held.lease != NONE)[: state.cluster.gpus]
+    made = []
+    for share, old, given, tuned in (
+        (shares[0], held.cpus, placement.cpus, None if retunes is None else retunes.cpus),
+        (shares[1], held.memory_gib, placement.memory_gib, None if retunes is None else retunes.memory_gib),
+    ):
+        amount: Reals = np.where(own, old[: own.size], share)
+        on, stay = placement.gpus, keeps if given is None else of_app
+        new = share[on] if given is None else given
+        amount[on[~stay]] = new[~stay]
+        if retunes is not None and tuned is not None:
+            for job, total in zip(retunes.jobs.tolist(), tuned.tolist(), strict=True):
+                gpus = state.leases[state.job_accounts.cells.lease[job]].gpus
+                amount[gpus] = total / gpus.size
+        made.append(amount)
+    return made[0], made[1]
+
+
+def _keeps(state: State, allocation: Allocation, placement: Placement) -> tuple[Bools, Bools]:
+    """By GPU of the placement: whether its claim has it already, and whether it is in a lease that an app divides."""
+    keeps, of_app = np.zeros(placement.gpus.size, dtype=bool), np.zeros(placement.gpus.size, dtype=bool)
+    held, rows, start = state.holdings.live, allocation.claims.rows, placement.start.tolist()
+    for at, claim in enumerate(placement.claim.tolist()):
+        part = slice(start[at], start[at + 1])
+        gpus = placement.gpus[part]
+        if allocation.claims.unit is Unit.JOB:
+            mine = state.job_accounts.cells.lease[rows.item(claim)]
+            owner = np.where(held.successor[gpus] != NONE, held.successor[gpus], held.lease[gpus])
+            keeps[part] = (owner == mine) & (mine != NONE)
+        else:
+            of_app[part] = (held.app[gpus] == rows[claim]) & (held.successor[gpus] == NONE)
+    return keeps | of_app, of_app

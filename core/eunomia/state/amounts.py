@@ -1,0 +1,175 @@
+"""CPUs and memory that are really in use, by GPU; a start or a raise waits until its machine has them.
+
+``cpus`` and ``memory_gib`` of the holdings are what a GPU's lease was ordered to have. What executors may still use is
+kept next to them: it rises when an order is handed to executors, and falls only when they have confirmed less.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eunomia.model.cluster import Cluster
+from eunomia.model.columns import Table
+from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
+from eunomia.units import NONE, Epoch, Ints, Reals
+
+_LEAVING, _PENDING = int(GpuState.LEAVING), LeaseState.PENDING
+_ROUNDING = 1.0 + 1e-9
+
+
+def of_next_lease(held: Holdings) -> tuple[Reals, ...]:
+    """The columns about CPUs and memory that belong to a GPU's next lease, where there is one."""
+    ranges = (held.least_cpus, held.most_cpus, held.least_memory_gib, held.most_memory_gib)
+    return held.cpus, held.memory_gib, *ranges
+
+
+class Amounts:
+    """The CPUs and memory in use, and the leases that wait for some.
+
+    Args:
+        cluster: with the machines.
+        holdings: the table of GPUs.
+        next_epoch: returns the epoch of a new order.
+
+    Attributes:
+        tight: leases that wait for CPUs or memory: to begin, or to get more on their GPUs.
+        tuning: leases with an order about CPUs and memory that executors have not confirmed.
+    """
+
+    def __init__(self, cluster: Cluster, holdings: Table[Holdings], next_epoch: Callable[[], Epoch]) -> None:
+        self._cluster, self._holdings, self._next_epoch = cluster, holdings, next_epoch
+        limits = (cluster.machine_cpus, cluster.machine_memory_gib)
+        self._limits = [np.where(np.isnan(limit), np.inf, limit) * _ROUNDING for limit in limits]
+        self.are_known = not all(np.isinf(limit).all() for limit in self._limits)
+        self.tight: set[int] = set()
+        self.tuning: set[int] = set()
+
+    def in_use(self, gpus: Ints) -> tuple[Reals, Reals]:
+        """CPUs and memory in GiB that executors may use on these GPUs."""
+        held = self._holdings.live
+        return held.cpus_in_use[gpus], held.memory_gib_in_use[gpus]
+
+    def ordered(self, gpus: Ints) -> tuple[Reals, Reals]:
+        """CPUs and memory in GiB that the leases of these GPUs are to have."""
+        held = self._holdings.live
+        return held.cpus[gpus], held.memory_gib[gpus]
+
+    def given(self, lease: Lease) -> tuple[Reals, Reals]:
+        """CPUs and memory in GiB by GPU of a lease, as executors have to set them now; a raise may still wait."""
+        ordered = self.ordered(lease.gpus)
+        if not self.are_known or (lease.state is _PENDING and lease.tuned == NONE):
+            return ordered
+        used = self.in_use(lease.gpus)
+        return np.minimum(ordered[0], used[0]), np.minimum(ordered[1], used[1])
+
+    def refresh(self, lease: Lease) -> None:
+        """Mark a pending lease as ready to start once it holds all its GPUs and its machines have room for it."""
+        if lease.state is not _PENDING:
+            return
+        held, number = self._holdings.cells, lease.id
+        for gpu in lease.gpus.tolist():
+            # A GPU that the lease itself is giving back counts again only after it has come back.
+            if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
+                return
+        if not self.are_known or self.take(lease):
+            lease.state = LeaseState.ORDERED
+
+    def take(self, lease: Lease) -> bool:
+        """Take what a lease needs to begin; False: it waits until other leases, or its own job, use less."""
+        if self._raise(lease):
+            if lease.tuned != NONE:
+                self._hand_over(lease)  # the order to lower is overtaken
+            return True
+        if lease.tuned == NONE and any(
+            (used > ordered).any()
+            for used, ordered in zip(self.in_use(lease.gpus), self.ordered(lease.gpus), strict=True)
+        ):
+            self._hand_over(lease)
+        return False
+
+    def retune(self, lease: Lease) -> None:
+        """Carry out an order that changed the CPUs or memory of a lease on its GPUs: lower at once, raise if they fit.
+
+        A lease that has not begun just begins with what it has now.
+        """
+        if lease.state is _PENDING:
+            self.refresh(lease)
+            if lease.state is _PENDING and lease.tuned != NONE:
+                self._hand_over(lease)
+            return
+        self._raise(lease)
+        self._hand_over(lease)
+
+    def confirm(self, lease: Lease, epoch: int) -> None:
+        """Note that executors have set what they were last ordered; an older confirmation changes nothing."""
+        if lease.tuned != epoch:
+            return
+        self._lower(lease)
+        self._forget_order(lease)
+        if lease.state is not _PENDING and self._wants(lease):
+            self.tight.add(lease.id)
+
+    def begun(self, lease: Lease) -> None:
+        """Note that a lease runs as ordered; what an order under way may change stays in use."""
+        if self.are_known and lease.tuned == NONE:
+            self._lower(lease)
+
+    def raise_later(self, lease: Lease) -> None:
+        """Give a lease on its GPUs what it waits for, if its machines have room for it now."""
+        if self._raise(lease):
+            self._hand_over(lease)
+
+    def drop(self, lease: int) -> None:
+        """Forget a lease that has ended."""
+        self.tight.discard(lease)
+        self.tuning.discard(lease)
+
+    def rebuild(self, leases: dict[int, Lease]) -> None:
+        """Find the leases that wait and those with an order under way, after the tables were restored."""
+        self.tuning = {number for number, lease in leases.items() if lease.tuned != NONE}
+        if self.are_known:
+            self.tight = {number for number, lease in leases.items() if lease.gpus.size and self._waits(lease)}
+
+    def _waits(self, lease: Lease) -> bool:
+        held = self._holdings.live
+        if lease.state is not _PENDING:
+            return lease.state is not LeaseState.LEAVING and self._wants(lease)
+        return bool((held.lease[lease.gpus] == lease.id).all() and (held.state[lease.gpus] != _LEAVING).all())
+
+    def _wants(self, lease: Lease) -> bool:
+        return any(
+            (ordered > used).any()
+            for used, ordered in zip(self.in_use(lease.gpus), self.ordered(lease.gpus), strict=True)
+        )
+
+    def _raise(self, lease: Lease) -> bool:
+        """Take the greater of what is in use and what is ordered, if the machines have room for it."""
+        gpus, held, machine = lease.gpus, self._holdings.live, self._cluster.machine
+        columns = ((held.cpus_in_use, held.cpus), (held.memory_gib_in_use, held.memory_gib))
+        wanted = [np.maximum(used[gpus], ordered[gpus]) for used, ordered in columns]
+        starts = self._cluster.machine_start
+        for (used, _), more, limits in zip(columns, wanted, self._limits, strict=True):
+            added = more - used[gpus]
+            for number in set(machine[gpus[added > 0.0]].tolist()):
+                extra = added[machine[gpus] == number].sum()
+                if used[starts[number] : starts[number + 1]].sum() + extra > limits[number]:
+                    self.tight.add(lease.id)
+                    return False
+        for (used, _), more in zip(columns, wanted, strict=True):
+            used[gpus] = more
+        self.tight.discard(lease.id)
+        return True
+
+    def _lower(self, lease: Lease) -> None:
+        held = self._holdings.live
+        gpus = lease.gpus[held.lease[lease.gpus] == lease.id]
+        held.cpus_in_use[gpus] = np.minimum(held.cpus_in_use[gpus], held.cpus[gpus])
+        held.memory_gib_in_use[gpus] = np.minimum(held.memory_gib_in_use[gpus], held.memory_gib[gpus])
+
+    def _hand_over(self, lease: Lease) -> None:
+        lease.tuned = int(self._next_epoch())
+        self.tuning.add(lease.id)
+
+    def _forget_order(self, lease: Lease) -> None:
+        lease.tuned = NONE
+        self.tuning.discard(lease.id)

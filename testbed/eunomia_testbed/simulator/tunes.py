@@ -1,0 +1,103 @@
+"""Carries out orders about CPUs and memory of leases that keep their GPUs; they cost no time, and no restart."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eunomia.contract.events import Retuned
+from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+Given = dict[int, tuple[float, float]]
+"""By GPU: CPUs, and memory in GiB."""
+
+
+class Tunes:
+    """The CPUs and memory that retunes have set on GPUs.
+
+    Args:
+        sim: the state of the simulation.
+        late: returns the seconds that an order is on its way.
+        luck: of lost answers.
+        beside: returns the CPUs and memory by which a job on these GPUs now runs.
+    """
+
+    def __init__(
+        self,
+        sim: SimulationState,
+        late: Callable[[], float],
+        luck: np.random.Generator,
+        beside: Callable[[tuple[int, ...]], tuple[float | None, float | None]],
+    ) -> None:
+        self._sim, self._late, self._luck, self._beside = sim, late, luck, beside
+        self._handed: dict[int, int] = {}
+        self._set: dict[int, tuple[int, Given]] = {}
+        """By lease: the epoch of the newest retune, and what it set."""
+
+    def hand_out(self, now: Seconds) -> None:
+        """Send the orders that have not been sent; what is to be set is read off the state, as starts are."""
+        state, delays = self._sim.arbiter.state, self._sim.options.delays
+        for number in sorted(state.amounts.tuning):
+            lease = state.leases[number]
+            if self._handed.get(number, NONE) >= lease.tuned:
+                continue
+            self._handed[number] = epoch = lease.tuned
+            cpus, memory_gib = state.amounts.given(lease)
+            pairs = zip(cpus.tolist(), memory_gib.tolist(), strict=True)
+            given = dict(zip(lease.gpus.tolist(), pairs, strict=True))
+            if delays.order:
+                call = _Call(self, number, epoch, given)
+                self._sim.agenda.call(now + self._late(), call)
+            else:
+                self.set(number, epoch, given, now)
+
+    def set(self, lease: int, epoch: int, given: Given, now: Seconds) -> None:
+        """Set the CPUs and memory of a lease, unless a newer order has come; its job changes speed."""
+        if epoch > self._set.get(lease, (NONE, {}))[0]:
+            self._set[lease] = epoch, given
+            held = self._sim.arbiter.state.leases.get(lease)
+            job = NONE if held is None or held.job == NONE else self._sim.arbiter.state.job_id(held.job)
+            if isinstance(job, str):
+                self._change_speed(self._sim.job_rows[job], now)
+        self._confirm(lease, epoch, given, now)
+
+    def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:
+        """CPUs and memory in GiB that a retune has set on GPUs of one lease; None: the lease began with them."""
+        if not self._set:
+            return None
+        state = self._sim.arbiter.state
+        lease = state.leases.get(state.holdings.cells.lease[gpus[0]])
+        if lease is None or lease.id not in self._set:
+            return None
+        epoch, given = self._set[lease.id]
+        if epoch < lease.epoch or not all(gpu in given for gpu in gpus):
+            return None  # the lease has begun with other GPUs or amounts since then
+        return np.array([given[gpu][0] for gpu in gpus]), np.array([given[gpu][1] for gpu in gpus])
+
+    def _change_speed(self, job: int, now: Seconds) -> None:
+        work = self._sim.work
+        gpus = work.on[job]
+        if gpus:
+            work.stop(job, now, leaves=False)
+            work.go(job, now, gpus, *self._beside(gpus))
+
+    def _confirm(self, lease: int, epoch: int, given: Given, now: Seconds) -> None:
+        delays = self._sim.options.delays
+        if delays.lost and self._luck.random() < delays.lost:
+            self._sim.agenda.call(now + delays.again, lambda then: self._confirm(lease, epoch, given, then))
+            return
+        cpus, memory_gib = (tuple(pair[which] for pair in given.values()) for which in (0, 1))
+        self._sim.out.append(
+            Retuned(lease=LeaseId(lease), epoch=Epoch(epoch), gpus=tuple(given), cpus=cpus, memory_gib=memory_gib)
+        )
+        self._sim.urgent = True
+
+
+class _Call:
+    """An order on its way."""
+
+    def __init__(self, tunes: Tunes, lease: int, epoch: int, given: Given) -> None:
+        self._tunes, self._order = tunes, (lease, epoch, given)
+
+    def __call__(self, now: Seconds) -> None:
+        self._tunes.set(*self._order, now)

@@ -1,0 +1,27 @@
+"""Retunes over random histories: no GPU, CPU or GiB is used twice, with delays, lost answers and overtaking orders.
+
+More histories than here: ``EUNOMIA_RETUNE_HISTORIES=10000 pytest -n 0 tests/core/test_retunes.py``.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from eunomia.testing.strategies import Scenario, scenarios
+
+_spec = importlib.util.spec_from_file_location("retuning", Path(__file__).parent / "retuning.py")
+assert _spec is not None
+assert _spec.loader is not None
+lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab)
+
+HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "150"))
+
+
+@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_nothing_of_a_machine_is_used_twice(scenario: Scenario) -> None:
+    lab.played(scenario)
