@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eunomia.contract.metrics import Metric
     from eunomia.contract.offers import Offer
     from eunomia.contract.options import Duration, PluginOptions, Share
-    from eunomia.contract.placements import Placement
+    from eunomia.contract.placements import Placement, Retunes
     from eunomia.contract.pools import Pool, available
     from eunomia.contract.records import Record
     from eunomia.contract.snapshot import Snapshot
@@ -71,7 +71,7 @@ _MODULES = {
     "contract.metrics": ("Metric",),
     "contract.offers": ("Offer",),
     "contract.options": ("Duration", "PluginOptions", "Share"),
-    "contract.placements": ("Placement",),
+    "contract.placements": ("Placement", "Retunes"),
     "contract.pools": ("Pool", "available"),
     "platform.profiles": ("Profile",),
     "contract.records": ("Record",),
@@ -159,6 +159,7 @@ __all__ = [
     "Regime",
     "Regimes",
     "Rest",
+    "Retunes",
     "Scope",
     "Scores",
     "Seconds",

@@ -1,0 +1,58 @@
+"""The checker follows retunes: random histories have no findings, and an overcommitted machine has one."""
+
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+
+from eunomia.contract.events import Retuned
+from eunomia.journal.journal import Journal
+from eunomia.journal.sums import checkpoint_sum
+from eunomia.round.arbiter import Arbiter
+from eunomia.testing.strategies import Scenario, scenarios
+from eunomia_appmaster.journal_check import Report, Rule, check_folder
+from eunomia_appmaster.service.layout import Layout, Place
+
+_spec = importlib.util.spec_from_file_location("retuning", Path(__file__).parent.parent / "core" / "retuning.py")
+assert _spec is not None
+assert _spec.loader is not None
+lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab)
+
+
+def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
+    again = Arbiter(cluster, lab.stages(), lab.stages(lab.made("packed")), seed=scenario.seed)
+    places = tuple(Place(node="box", slot=slot) for slot in range(cluster.gpus))
+    with tempfile.TemporaryDirectory() as folder:
+        with Journal.open(Path(folder) / "journal.sqlite", durable=False) as file:
+            file.set_meta(layout=Layout(cluster=cluster, places=places).encoded())
+            for now, events, decision in history:
+                number = file.append(now, events, decision, at=1e9 + now)
+                again.replay(now, events, decision)
+                row = (number, 1e9 + now, again.save())
+                file._database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", (*row, checkpoint_sum(*row)))
+        return check_folder(Path(folder))
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_what_the_arbiter_journals_has_no_findings(scenario: Scenario) -> None:
+    _, history, cluster = lab.played(scenario)
+    report = checked(scenario, history, cluster)
+    assert report.findings == []
+    more = [(now, tuple(_tenfold(event) for event in events), decision) for now, events, decision in history]
+    told = [
+        event for _, events, _ in more for event in events if isinstance(event, Retuned) and sum(event.cpus) > 240.0
+    ]
+    rules = {finding.rule for finding in checked(scenario, more, cluster).findings}
+    assert not told or Rule.TOO_MUCH in rules
+
+
+def _tenfold(event: Any) -> Any:
+    if not isinstance(event, Retuned):
+        return event
+    cpus = tuple(100.0 * each for each in event.cpus)
+    return Retuned(lease=event.lease, epoch=event.epoch, gpus=event.gpus, cpus=cpus, memory_gib=event.memory_gib)
