@@ -7,186 +7,22 @@ perturbed. ``READS`` says which perturbations of which stage change the answer; 
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from eunomia import (
-    Allocation,
-    ByBundle,
-    ByCurve,
-    BySize,
-    Grants,
-    Menus,
-    Offer,
-    Placement,
-    Profile,
-    Scores,
-    Snapshot,
-    Stage,
-    Valuations,
-)
-from eunomia.contract.allocations import DeviceShares, TimeShares
+from eunomia import Allocation, ByCurve, BySize, Menus, Offer, Placement, Profile, Scores, Snapshot, Stage, Valuations
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Verdicts
 from eunomia.platform.registry import DEFAULT_PLUGINS, STAGE_OF_HOOK, Registry
-from eunomia.testing.builders import World
 from eunomia.testing.companions import companions
+from mutations.families import COMPANIONS, READS, VARIANTS, world_of
+from mutations.perturbations import PERTURBATIONS
 
 REGISTRY = Registry.find(installed=False)
 HOOK_OF = {stage: hook for hook, stage in STAGE_OF_HOOK.items()}
-
-# --- perturbations ----------------------------------------------------------------------------------------------------
-
-
-def sizes(menus: Menus) -> Menus:
-    """Every size of every menu is half of what it was, at least 1."""
-    points = dataclasses.replace(menus.points, gpus=np.maximum(menus.points.gpus // 2, 1))
-    return dataclasses.replace(menus, points=points)
-
-
-def rates(menus: Menus) -> Menus:
-    """Every third curve is forty times as slow, the next one four times."""
-    factor = np.array([40.0, 4.0, 1.0])[menus.points.curve % 3]
-    return dataclasses.replace(menus, points=dataclasses.replace(menus.points, rate=menus.points.rate / factor))
-
-
-def values(valuations: Valuations) -> Valuations:
-    """An order is reversed; tables of bids are assigned to other claims."""
-    return dataclasses.replace(valuations, forms=tuple(_turned(form) for form in valuations.forms))
-
-
-def _turned(form: Any) -> Any:
-    if isinstance(form, Scores):
-        return Scores(score=-form.score)
-    if isinstance(form, ByCurve):
-        return _turned(form.derive(BySize))
-    if isinstance(form, ByBundle):
-        kept = [list(form.bundles(claim)) if claim else [] for claim in range(form.now.size)]
-        return ByBundle.of(form.classes, form.now, kept)
-    columns = {field.name: getattr(form, field.name) for field in dataclasses.fields(form)}
-    dealt = {name: np.roll(item, 1, axis=0) for name, item in columns.items() if np.ndim(item) and name != "claim"}
-    return dataclasses.replace(form, **dealt)
-
-
-def order(allocation: Allocation) -> Allocation:
-    """The order of service is reversed."""
-    return dataclasses.replace(allocation, order=allocation.order[::-1].copy())
-
-
-def amounts(allocation: Allocation) -> Allocation:
-    """Each claim gets the grant of the one before it; pins stay where they were."""
-    amount = allocation.amount
-    if isinstance(amount, Grants):
-        rolled: Any = dataclasses.replace(amount, gpus=np.roll(amount.gpus, 1), pins=None)
-    elif isinstance(amount, TimeShares):
-        rolled = TimeShares(share=np.roll(amount.share, 1, axis=0), since=amount.since)
-    else:
-        rolled = DeviceShares(gpus=np.roll(amount.gpus, 1, axis=0), since=amount.since)
-    return dataclasses.replace(allocation, amount=rolled)
-
-
-PERTURBATIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "menus": {"sizes": sizes, "rates": rates},
-    "valuations": {"values": values},
-    "allocation": {"order": order, "amounts": amounts},
-}
-
-# --- what each stage reads -------------------------------------------------------------------------------------------
-
-READS: Mapping[tuple[str, Stage], set[str]] = {
-    # Remaining time is work over the rate of the largest size.
-    ("srtf", Stage.VALUATION): {"rates"},
-    # Times that size.
-    ("srsf", Stage.VALUATION): {"rates", "sizes"},
-    ("themis_rho", Stage.VALUATION): {"rates"},
-    # Sizes matter to the length of the path alone, which is the longest job's here.
-    ("index_rule", Stage.VALUATION): {"rates"},
-    # What is on the menu, and what it is worth.
-    ("marginal_gain", Stage.ALLOCATION): {"sizes", "values"},
-    # Rates matter where they were measured apart and near.
-    ("gandiva", Stage.ALLOCATION): {"sizes", "values"},
-    # Sizes decide what fits, the order decides which job is first; rates have no effect without backfilling.
-    ("ordered", Stage.ALLOCATION): {"sizes", "values"},
-    ("max_min", Stage.ALLOCATION): {"sizes", "values"},
-    ("max_min_time", Stage.ALLOCATION): {"sizes", "values"},
-    # Shares of users do not depend on an order: it takes none.
-    ("max_min_users", Stage.ALLOCATION): {"sizes"},
-    ("drf", Stage.ALLOCATION): {"sizes", "values"},
-    ("isolated", Stage.ALLOCATION): {"sizes", "values"},
-    # The order of an allocation breaks ties between jobs of one priority.
-    ("time_sharing", Stage.REFINE): {"sizes", "order", "amounts"},
-    # The claim furthest behind comes first, whatever the order of the shares.
-    ("rounding", Stage.REFINE): {"sizes", "amounts"},
-    ("divide", Stage.REFINE): {"sizes", "order", "amounts"},
-    # Menus matter to a placement where a job cannot grow: it stays if it can run at the size that it has.
-    ("packed", Stage.PLACEMENT): {"sizes", "order", "amounts"},
-    ("spread", Stage.PLACEMENT): {"sizes", "order", "amounts"},
-    ("random", Stage.PLACEMENT): {"sizes", "order", "amounts"},
-    ("consolidated", Stage.PLACEMENT): {"sizes", "order", "amounts"},
-}
-"""By plugin and stage. Families with tests of their own are held to the rule that each input they take matters."""
-
-VARIANTS: Mapping[str, tuple[str, Stage, Mapping[str, object], set[str]]] = {
-    "backfilling": ("ordered", Stage.ALLOCATION, {"plugins.ordered.on_misfit": "easy"}, {"sizes", "rates", "values"}),
-    "booking": (
-        "ordered",
-        Stage.ALLOCATION,
-        {"plugins.ordered.on_misfit": "conservative"},
-        {"sizes", "rates", "values"},
-    ),
-}
-"""Options that make a stage depend on more inputs."""
-
-COMPANIONS: Mapping[str, Mapping[str, object]] = {
-    "divide": {
-        "stages.elasticity": "range",
-        "stages.valuation": "themis",
-        "stages.allocation": "themis",
-        "stages.refiners": ["divide"],
-    },
-    "random": {"stages.valuation": "fifo"},
-    "app_order": {"plugins.app_order.by": "remaining_service"},
-    "marginal_gain": {
-        "stages.elasticity": "range",
-        "stages.valuation": "slaq",
-        "stages.allocation": "marginal_gain",
-        "plugins.slaq.starve": True,
-        "plugins.slaq.epoch": "5s",
-    },
-}
-"""Stages that give a plugin something to do, where the smallest profile that loads would not."""
-
-
-# --- the crowded snapshot ---------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def busy_world() -> World:
-    """Twelve GPUs, eight of them free or on offer, and many jobs of all sizes and lengths, of three users."""
-    world = World("3x4 V100 16cpu 64GB", seed=5)
-    for number, (user, weight) in enumerate((("ana", 1.0), ("bo", 2.0), ("cy", 1.0), ("ana", 0.5))):
-        world.app(f"app{number}", user=user, weight=weight, arrived=float(number), contention=3.0)
-    table = ((1, 2, 90), (2, 4, 40), (1, 1, 300), (3, 4, 70), (1, 4, 20), (2, 2, 150), (1, 1, 30), (1, 3, 10))
-    for number, (least, most, seconds) in enumerate(table):
-        world.job(
-            f"app{number % 4}/{number}",
-            gpus=(least, most),
-            arrived=float(number),
-            iterations=10.0 * seconds,
-            seconds_per_iteration=0.1 * most,
-            received=float(50 * (number % 3)),
-        )
-    # One that holds two GPUs on offer and could use four, but finds no CPUs for more.
-    world.job("grow/1", gpus=(2, 4), arrived=-1.0, cpus=8.0, iterations=50000.0, seconds_per_iteration=0.2)
-    world.holds("grow/1", 0, 1, ends_at=50.0, cpus=8.0)
-    world.job("run/1", gpus=2, iterations=900.0, since=0.0, rate=2.0).holds("run/1", 4, 5, cpus=6.0)
-    world.job("run/2", gpus=2, iterations=300.0, since=0.0, rate=2.0).holds("run/2", 8, 9, cpus=6.0)
-    return world
-
 
 NOW = 100.0
 
@@ -224,9 +60,10 @@ class Inputs(NamedTuple):
 
 def inputs(plugin: str, settings: Mapping[str, object]) -> Inputs:
     """Run the stages of a profile around a plugin once."""
+    world = world_of(plugin)
     others = COMPANIONS.get(plugin) or {f"stages.{key}": item for key, item in companions(plugin, REGISTRY).items()}
-    stages = Profile.load(plugin, registry=REGISTRY, settings={**others, **settings}).stages(busy_world().cluster)
-    snapshot, offer = busy_world().snapshot(now=NOW), busy_world().offer(NOW)
+    stages = Profile.load(plugin, registry=REGISTRY, settings={**others, **settings}).stages(world.cluster)
+    snapshot, offer = world.snapshot(now=NOW), world.offer(NOW)
     menus = stages.elasticity(snapshot)
     valuations = stages.valuation(snapshot, menus, offer)
     if stages.offer is not None:
@@ -309,17 +146,18 @@ def test_an_option_makes_a_stage_depend_on_more_inputs(variant: str) -> None:
     assert changes(plugin, stage, settings) == expected
 
 
-def test_the_table_names_stages_that_there_are_and_no_baseline_is_missing() -> None:
+def test_the_rows_name_stages_that_there_are_and_none_of_their_families_is_missing() -> None:
     assert set(READS) <= set(STAGES)
-    families = {plugin for plugin in DEFAULT_PLUGINS if _family(plugin) in _BASELINES}
-    assert {(plugin, stage) for plugin, stage in STAGES if plugin in families} == set(READS)
-
-
-_BASELINES = ("orders", "allocations", "placement", "elasticity", "refine", "random")
+    listed = {_family(plugin) for plugin, _ in READS}
+    assert {(plugin, stage) for plugin, stage in STAGES if _family(plugin) in listed} == set(READS)
 
 
 def _family(plugin: str) -> str:
     return DEFAULT_PLUGINS[plugin].split(".")[1].partition(":")[0]
+
+
+EXAMPLES = {"types": "oef_speedups"}
+"""Plugins whose inputs a perturbation changes, where those of ``ordered`` have nothing for it."""
 
 
 @pytest.mark.parametrize("name", [name for table in PERTURBATIONS.values() for name in table])
@@ -327,7 +165,7 @@ def test_a_perturbation_is_described_and_leaves_its_input_alone(name: str) -> No
     argument = next(argument for argument, table in PERTURBATIONS.items() if name in table)
     perturb = PERTURBATIONS[argument][name]
     assert perturb.__doc__
-    given = inputs("ordered", {}).of(Stage.PLACEMENT)[argument]
+    given = inputs(EXAMPLES.get(name, "ordered"), {}).of(Stage.PLACEMENT)[argument]
     before = _plain(given)
     assert _plain(perturb(given)) != before
     assert _plain(given) == before

@@ -13,7 +13,6 @@ from eunomia import (
     Contract,
     DeviceShares,
     Feature,
-    Menus,
     Offer,
     PluginOptions,
     Seconds,
@@ -73,7 +72,7 @@ class _Oef:
         return EVENTS
 
     @hookimpl
-    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+    def eunomia_allocation(self, snapshot: Snapshot, offer: Offer, valuations: Valuations) -> Allocation:
         """Share the whole cluster; the last solution holds while claims, speedups, weights and GPUs are the same."""
         claims = valuations.claims
         groups = groups_of(claims, valuations.form(ByType).speedup, offer)
