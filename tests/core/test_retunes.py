@@ -18,7 +18,7 @@ assert _spec.loader is not None
 lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab)
 
-HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "60"))
 
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))

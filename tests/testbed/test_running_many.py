@@ -341,3 +341,11 @@ def test_a_policy_that_fails_does_not_keep_others_from_their_results(processes: 
     assert run.runs() == [("fifo", 0)]
     assert run.facts is not None
     assert run.facts.ended == "failed"
+
+
+@pytest.mark.parametrize("received", [b"", b"\0\0", (1000).to_bytes(8, "big") + b"part of a plan"])
+def test_a_worker_whose_command_was_interrupted_ends_without_a_word(received: bytes) -> None:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    worker = [sys.executable, "-m", "eunomia_testbed.running.worker"]
+    done = subprocess.run(worker, input=received, env=env, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final, TextIO
 from eunomia.errors import EunomiaError, InputError, InputErrors
 from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
+from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.running.portable import unpacked
 from eunomia_testbed.simulator import Progress
 
@@ -26,8 +27,10 @@ def main() -> None:
     """Runs the cells that standard input names."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a plugin prints goes to stderr, not between the answers
-    plan = unpacked(requests.read(int.from_bytes(requests.read(8), "big")))
-    folder = Path(requests.readline().decode().rstrip("\n"))
+    given = _received(requests)
+    if given is None:
+        return  # the command was interrupted before it had written the plan
+    plan, folder = given
     cells = plan.cells()
     for line in requests:
         number = int(line)
@@ -36,6 +39,16 @@ def main() -> None:
             _write(answers, {"cell": number, "done": True})
         except Exception as error:
             _write(answers, {"cell": number, "error": _plain(error)})
+
+
+def _received(stream: BinaryIO) -> tuple[Plan, Path] | None:
+    """Reads what ``hand_over`` writes; None: the stream ended before all of it had come."""
+    length = int.from_bytes(stream.read(8), "big")
+    packed = stream.read(length)
+    folder = stream.readline().decode()
+    if length == 0 or len(packed) < length or not folder.endswith("\n"):
+        return None
+    return unpacked(packed), Path(folder.rstrip("\n"))
 
 
 def hand_over(stream: BinaryIO, plan: bytes, folder: Path) -> None:
