@@ -1,8 +1,10 @@
 """Thirty fixed simulations whose tables a refactoring must leave as they are, byte for byte.
 
-``python tests/reproduction/fixed_runs.py run FOLDER [--checkout DIR] [--only NAME] [--plain]`` makes the runs with the
-code of a checkout, by default this one, and leaves one folder a run. ``python tests/reproduction/fixed_runs.py compare
-BEFORE AFTER`` holds two such folders against each other, file by file, and exits 1 where a table differs.
+``python tests/reproduction/fixed_runs.py run FOLDER [--checkout DIR] [--only NAME] [--plain] [--add ARGUMENTS]`` makes
+the runs with the code of a checkout, by default this one, and leaves one folder a run; ``--add`` gives further
+arguments of ``eunomia simulate``. ``python tests/reproduction/fixed_runs.py compare BEFORE AFTER`` compares two such
+folders file by file, and exits 1 where a table differs. A column of one folder only is named, and the others are
+compared; preset files are named, and a run whose preset alone differs counts as equal.
 
 The runs cover every preset, one and several GPU types, fixed and elastic jobs, costs, failures, wrong reports, app
 masters that bid, hyperparameter searches, a peer's round rules and real traces. Traces are read from
@@ -13,6 +15,7 @@ import argparse
 import csv
 import gzip
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -85,20 +88,18 @@ def shortened(trace: Path, folder: Path) -> Path:
     return path
 
 
-def command(run: Run, folder: Path, *, plain: bool) -> list[str]:
-    """The arguments of ``eunomia`` for one run."""
-    import shlex
-
+def command(run: Run, folder: Path, more: Sequence[str]) -> list[str]:
+    """The arguments of ``eunomia`` for one run, ``more`` after them."""
     words = ["simulate"]
     if run.trace:
         trace = DATA / run.trace
         words.append(str(shortened(trace, folder) if run.trace == PHILLY else trace))
     words += shlex.split(run.arguments.replace("{data}", str(DATA)))
     words += ["--out", str(folder / run.name), "--overwrite", "--no-progress", "--no-report", "-q", "-j", "1"]
-    return [*words, "--plain"] if plain else words
+    return [*words, *more]
 
 
-def make(run: Run, folder: Path, checkout: Path, *, plain: bool) -> float:
+def make(run: Run, folder: Path, checkout: Path, more: Sequence[str]) -> float:
     """Make one run with the code of a checkout; return its CPU seconds.
 
     Raises:
@@ -107,7 +108,7 @@ def make(run: Run, folder: Path, checkout: Path, *, plain: bool) -> float:
     paths = os.pathsep.join(str(checkout / floor) for floor in FLOORS)
     entry = "import sys; from eunomia.cli import main; sys.exit(main())"
     child = subprocess.Popen(
-        [sys.executable, "-c", entry, *command(run, folder, plain=plain)],
+        [sys.executable, "-c", entry, *command(run, folder, more)],
         env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.DEVNULL,
     )
@@ -135,30 +136,53 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found if path.parent != folder}
 
 
-def differences(before: Path, after: Path) -> list[str]:
-    """What differs between two folders: a line a file."""
+class Difference(NamedTuple):
+    """What differs in a file of a run."""
+
+    file: str
+    what: str
+    decides: bool
+    """False: the file holds settings, or only columns that one side lacks."""
+
+
+def differences(before: Path, after: Path) -> list[Difference]:
+    """What differs between two folders, file by file."""
+    old, new = tables(before), tables(after)
+    found = [Difference(name, f"only in {before}", True) for name in old.keys() - new.keys()]
+    found += [Difference(name, f"only in {after}", True) for name in new.keys() - old.keys()]
+    for name in sorted(old.keys() & new.keys()):
+        if old[name] != new[name]:
+            found.append(_difference(name, before / name, after / name))
+    return found
+
+
+def _difference(name: str, before: Path, after: Path) -> Difference:
+    """How two versions of a file differ."""
     import polars as pl
 
-    old, new = tables(before), tables(after)
-    lines = [f"{name}: only in {before}" for name in old.keys() - new.keys()]
-    lines += [f"{name}: only in {after}" for name in new.keys() - old.keys()]
-    for name in sorted(old.keys() & new.keys()):
-        if old[name] == new[name]:
-            continue
-        if not name.endswith(".parquet"):
-            lines.append(f"{name}: bytes differ")
-            continue
-        one, two = pl.read_parquet(before / name), pl.read_parquet(after / name)
-        shared = [column for column in one.columns if column in two.columns]
-        if one.height != two.height:
-            lines.append(f"{name}: {one.height} rows, then {two.height}")
-            continue
-        changed = [column for column in shared if not one[column].equals(two[column], null_equal=True)]
-        others = sorted({*one.columns} ^ {*two.columns})
-        lines.append(
-            f"{name}: columns changed: {', '.join(changed) or 'none'}; columns of one only: {others or 'none'}"
-        )
-    return lines
+    if before.suffix not in (".parquet", ".csv"):
+        return Difference(name, "bytes differ", "/profiles/" not in name)
+    read = pl.read_parquet if before.suffix == ".parquet" else pl.read_csv
+    one, two = read(before), read(after)
+    if one.height != two.height:
+        return Difference(name, f"{one.height} rows, then {two.height}", True)
+    shared = [column for column in one.columns if column in two.columns]
+    changed = [column for column in shared if not one[column].equals(two[column], null_equal=True)]
+    lacking = sorted({*one.columns} ^ {*two.columns})
+    what = f"columns changed: {', '.join(changed) or 'none'}; columns of one only: {', '.join(lacking) or 'none'}"
+    return Difference(name, what, bool(changed) or not lacking)
+
+
+def report(before: Path, after: Path) -> int:
+    """Print every difference and the number of runs that are equal; return the exit code."""
+    found = differences(before, after)
+    for difference in found:
+        print(f"{difference.file}: {difference.what}")
+    runs = {name.split("/")[0] for name in tables(before)}
+    differ = {difference.file.split("/")[0] for difference in found if difference.decides}
+    names = f"; not: {', '.join(sorted(differ))}" if differ else ""
+    print(f"{len(runs - differ)} of {len(runs)} runs are equal{names}")
+    return int(bool(differ))
 
 
 def main() -> int:
@@ -168,20 +192,20 @@ def main() -> int:
     runs = verbs.add_parser("run")
     runs.add_argument("folder", type=Path)
     runs.add_argument("--checkout", type=Path, default=ROOT)
-    runs.add_argument("--only", action="append", default=[])
+    runs.add_argument("--only", action="append", default=[], choices=[run.name for run in RUNS], metavar="NAME")
     runs.add_argument("--plain", action="store_true")
+    runs.add_argument("--add", default="", metavar="ARGUMENTS")
     both = verbs.add_parser("compare")
     both.add_argument("before", type=Path)
     both.add_argument("after", type=Path)
     given = options.parse_args()
     if given.verb == "compare":
-        lines = differences(given.before, given.after)
-        print(*lines or [f"{len(tables(given.before))} files are equal byte for byte"], sep="\n")
-        return bool(lines)
+        return report(given.before, given.after)
     given.folder.mkdir(parents=True, exist_ok=True)
+    more = [*shlex.split(given.add), *(["--plain"] if given.plain else [])]
     for run in chosen(given.only):
         began = time.monotonic()
-        spent = make(run, given.folder, given.checkout.resolve(), plain=given.plain)
+        spent = make(run, given.folder, given.checkout.resolve(), more)
         print(f"{run.name:<22} {spent:7.2f} s CPU {time.monotonic() - began:7.2f} s", flush=True)
     return 0
 
