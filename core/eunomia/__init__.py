@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
     from eunomia.errors import EunomiaError, InputError, InputErrors, PluginError, UnreachableError
     from eunomia.hookspecs import hookimpl
-    from eunomia.model.adaptations import Adaptation, Adaptations, Adapts, Regime
+    from eunomia.model.adaptations import Adaptation, Adaptations, Adapts, ComingRegime, Regime
     from eunomia.model.cluster import Cluster, Machine
     from eunomia.model.forecasts import Forecast, JobForecast, Phase
     from eunomia.model.kind_profiles import KnownRate
@@ -56,7 +56,7 @@ _MODULES = {
     "contract.bundles": ("Bundle", "ByBundle", "MachineClasses", "Part"),
     "contract.by_curve": ("ByCurve",),
     "contract.claims": ("Claims",),
-    "model.adaptations": ("Adaptation", "Adaptations", "Adapts", "Regime"),
+    "model.adaptations": ("Adaptation", "Adaptations", "Adapts", "ComingRegime", "Regime"),
     "model.cluster": ("Cluster", "Machine"),
     "contract.contracts": ("Contract", "Feature", "Promise", "Triggers"),
     "contract.decisions": ("Decision",),
@@ -116,6 +116,7 @@ __all__ = [
     "ChangeCosts",
     "Claims",
     "Cluster",
+    "ComingRegime",
     "Contract",
     "CurvePoints",
     "Decision",

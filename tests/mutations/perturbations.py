@@ -31,6 +31,15 @@ def types(menus: Menus) -> Menus:
     return dataclasses.replace(menus, points=dataclasses.replace(points, rate=points.rate / factor))
 
 
+def regimes(menus: Menus) -> Menus:
+    """Coming regimes of every second job are 40 times as slow; unchanged without any."""
+    coming = menus.regimes
+    if coming is None:
+        return menus
+    rate = coming.rate / np.where(coming.job % 2, 40.0, 1.0)
+    return dataclasses.replace(menus, regimes=dataclasses.replace(coming, rate=rate))
+
+
 def values(valuations: Valuations) -> Valuations:
     """An order is reversed; tables of bids are assigned to other claims."""
     return dataclasses.replace(valuations, forms=tuple(_turned(form) for form in valuations.forms))
@@ -67,7 +76,7 @@ def amounts(allocation: Allocation) -> Allocation:
 
 
 PERTURBATIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "menus": {"sizes": sizes, "rates": rates, "types": types},
+    "menus": {"sizes": sizes, "rates": rates, "types": types, "regimes": regimes},
     "valuations": {"values": values},
     "allocation": {"order": order, "amounts": amounts},
 }

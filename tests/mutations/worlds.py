@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from eunomia.model.adaptations import ComingRegime
 from eunomia.testing.builders import World
 
 
@@ -21,6 +22,9 @@ def busy_world() -> World:
             seconds_per_iteration=0.1 * most,
             received=float(50 * (number % 3)),
         )
+    for number in (1, 3, 4):
+        iterations = 3.0 * table[number][2]
+        world.announces(f"app{number % 4}/{number}", ComingRegime(iterations=iterations, rate=20.0))
     # One that holds two GPUs on offer and could use four, but finds no CPUs for more.
     world.job("grow/1", gpus=(2, 4), arrived=-1.0, cpus=8.0, iterations=50000.0, seconds_per_iteration=0.2)
     world.holds("grow/1", 0, 1, ends_at=50.0, cpus=8.0)

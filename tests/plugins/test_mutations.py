@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, ByCurve, BySize, Menus, Offer, Placement, Profile, Scores, Snapshot, Stage, Valuations
+from eunomia.contract.menus import announced
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Verdicts
 from eunomia.platform.registry import DEFAULT_PLUGINS, STAGE_OF_HOOK, Registry
@@ -65,6 +66,8 @@ def inputs(plugin: str, settings: Mapping[str, object]) -> Inputs:
     stages = Profile.load(plugin, registry=REGISTRY, settings={**others, **settings}).stages(world.cluster)
     snapshot, offer = world.snapshot(now=NOW), world.offer(NOW)
     menus = stages.elasticity(snapshot)
+    if menus.regimes is None:  # as the arbiter does
+        menus = dataclasses.replace(menus, regimes=announced(snapshot.coming_regimes))
     valuations = stages.valuation(snapshot, menus, offer)
     if stages.offer is not None:
         offer = stages.offer(snapshot, menus, offer, valuations)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from eunomia.contract.valuations import Form
-from eunomia.model.adaptations import Adapts
+from eunomia.model.adaptations import Adapts, ComingRegime
 from eunomia.model.forecasts import Forecast
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.shapes import builds, value
@@ -170,6 +170,18 @@ class RateMeasured:
 
 
 @value
+class RegimesAnnounced:
+    """All regimes of a job after the present one, in order; they replace what was announced before.
+
+    The regimes are the last of the job's work. As the job does this work, the first of them become its present ones:
+    an announcement need not be repeated. No regimes: the present one is the last.
+    """
+
+    job: JobId
+    regimes: tuple[ComingRegime, ...]
+
+
+@value
 class ForecastReported:
     """An app's newest forecast of its remaining work."""
 
@@ -311,6 +323,7 @@ Event = (
     | Resized
     | JobReported
     | RateMeasured
+    | RegimesAnnounced
     | ForecastReported
     | Adapted
     | RoundEnded
@@ -347,6 +360,7 @@ ORDER: tuple[type, ...] = (
     JobAdded,
     JobResumed,
     RateMeasured,
+    RegimesAnnounced,
     ForecastReported,
     BidReceived,
 )

@@ -1,12 +1,14 @@
 """Menus: the sizes that each job can run at and its speed at each, as curves that jobs of a kind share."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from eunomia.contract.memos import Memo
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
+from eunomia.model.adaptations import ComingRegime
 from eunomia.model.shapes import builds, reads
 from eunomia.units import Bools, Ints, Locality, Reals, Rows, Seconds
 
@@ -56,11 +58,25 @@ class Probes:
 
 @builds
 class Regimes:
-    """Known future regimes of jobs: the job row, iterations and rate of each."""
+    """Known future regimes of jobs, of each job in order: the job row, iterations and iterations a second of each.
+
+    The regimes of a job are the last of its work: a job that has less work left has begun with the first of them.
+    """
 
     job: Rows
     iterations: Reals
     rate: Reals
+    batch_size: Reals | None = None
+    """Global batch sizes, NaN where not known; None: NaN for all."""
+
+
+def announced(coming: Mapping[int, tuple[ComingRegime, ...]]) -> Regimes | None:
+    """Return announced regimes, by job row, as columns; None: there are none."""
+    rows = [(job, one.iterations, one.rate, one.batch_size) for job, mine in coming.items() for one in mine]
+    if not rows:
+        return None
+    job, iterations, rate, batch = np.array(rows, float).T
+    return Regimes(job=job.astype(np.int32), iterations=iterations, rate=rate, batch_size=batch)
 
 
 FEW: Final = 8
@@ -77,6 +93,7 @@ class Menus:
     points: CurvePoints
     change: ChangeCosts = NO_CHANGE_COSTS
     regimes: Regimes | None = None
+    """None: the arbiter fills in those that were announced (``snapshot.coming_regimes``)."""
     probe: Probes | None = None
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None

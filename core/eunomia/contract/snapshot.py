@@ -10,6 +10,7 @@ import numpy as np
 
 from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
+from eunomia.model.adaptations import ComingRegime
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
@@ -129,6 +130,8 @@ class Snapshot:
     columns are available."""
     measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
     """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
+    coming_regimes: Mapping[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
+    """By job row: the last regimes of its work, in order, as announced; only jobs with such regimes."""
     profiles: Mapping[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
     """By number of a kind of job, as in ``jobs.job_kind``: the rates known of the kind, from its measured jobs and from
     the operator; only kinds with such rates."""

@@ -1,5 +1,6 @@
 """The history of a job's adaptations: when its batch size changed, to what, and at how many iterations."""
 
+import math
 from enum import IntEnum
 from typing import Final
 
@@ -50,6 +51,18 @@ def adapts_named(word: str | None, *, place: str | None = None) -> Adapts:
     if word not in MODES:
         raise InputError(f"adapts must be one of {', '.join(MODES)}", value=f'"{word[:80]}"', place=place)
     return Adapts[word.upper()]
+
+
+@value
+class ComingRegime:
+    """A stretch of a job's work after the present one, with a batch size and a speed of its own."""
+
+    iterations: float
+    """Of the stretch, in the iterations in which the job's work is counted."""
+    rate: float
+    """Iterations a second at the job's largest size, in one island; 0: it does not run."""
+    batch_size: float = math.nan
+    """Global batch size; NaN: not known."""
 
 
 @value

@@ -14,7 +14,7 @@ from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
 from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
 from eunomia.contract.memos import Memo
-from eunomia.contract.menus import Menus
+from eunomia.contract.menus import Menus, announced
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
@@ -95,7 +95,7 @@ class Round:
     def run(self, scope: Scope) -> None:
         """Make the offer and call the stages; stop after opening the offer if app masters are to bid."""
         state, stages = self.state, self.stages
-        menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
+        menus = self._menus()
         offer = make_offer(state, scope, lease_of(stages), retune=retunes(stages))
         if stages.offer is not None:
             offer = self._narrowed(menus, offer)
@@ -113,16 +113,24 @@ class Round:
         """Continue with the bids of a closed offer; the valuation covers the apps that sent no bid."""
         stages, offer = self.stages, closing.offer
         self.considered = offer
-        menus = self._ask(_ELASTICITY, Menus, stages.elasticity, self.snapshot)
+        menus = self._menus()
         silent = dataclasses.replace(offer, apps=closing.silent)
         valuations = self._ask(_VALUATION, Valuations, stages.valuation, self.snapshot, menus, silent)
         self._allocate(menus, offer, closing.joined(valuations))
 
     def standings(self) -> Valuations:
         """The value of each claim's present holdings: the valuation of an empty offer."""
-        menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+        menus = self._menus()
         empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
         return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
+
+    def _menus(self) -> Menus:
+        """Ask the elasticity; announced regimes are filled in where it forecasts none."""
+        menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+        coming = self.state.coming_regimes
+        if coming and menus.regimes is None:
+            return dataclasses.replace(menus, regimes=announced(coming))
+        return menus
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
         """Ask the allocation which GPUs to offer, and to which apps."""

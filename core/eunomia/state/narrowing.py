@@ -41,6 +41,7 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
         forecasts={0: state.forecasts[app]} if app in state.forecasts else {},
         measured=_moved(state.measured, moved),
         measured_at_others=_moved(state.measured_at_others, moved),
+        coming_regimes=_moved(state.coming_regimes, moved),
         profiles=state.profiles,
         ledger=Ledger(
             jobs=_taken(state.job_ledger, jobs),

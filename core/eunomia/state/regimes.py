@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable
 
-from eunomia.contract.events import Adapted, JobAdded, RateMeasured
+from eunomia.contract.events import Adapted, JobAdded, RateMeasured, RegimesAnnounced
 from eunomia.contract.snapshot import Measured
-from eunomia.model.adaptations import Adaptation, Adaptations, Regime
+from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Regime
 from eunomia.state.folding import EventError, Folding
 from eunomia.state.kind_profiles import keep_by_kind
 from eunomia.state.state import State
@@ -42,6 +42,33 @@ def adapted(fold: Folding, event: Adapted) -> None:
         _sort_rates(state, job)
     state.touch(job=job)
     state.cause(Cause.ADAPTED)
+
+
+def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
+    """Store the coming regimes of a job."""
+    job, state = fold.job(event.job), fold.state
+    if len(event.regimes) > MOST_ADAPTATIONS:
+        rule = f"a job must announce at most {MOST_ADAPTATIONS} coming regimes"
+        raise EventError(rule, value=str(len(event.regimes)), place=event.job)
+    for regime in event.regimes:
+        if not 0.0 < regime.iterations < math.inf:
+            rule = "iterations of a coming regime must be a number above 0"
+            raise EventError(rule, value=str(regime.iterations), place=event.job)
+        if not 0.0 <= regime.rate < math.inf:
+            rule = "the rate of a coming regime must be a number of 0 or more"
+            raise EventError(rule, value=str(regime.rate), place=event.job)
+        if not _is_declared_well(regime.batch_size):
+            raise EventError("a batch size must be a number above 0", value=str(regime.batch_size), place=event.job)
+    cells = state.jobs.cells
+    whole, coming = cells.iterations[job], sum(regime.iterations for regime in event.regimes)
+    if coming > whole * (1.0 + _ROUNDING):
+        rule = f"coming regimes must fit into the job's {whole:g} iterations"
+        raise EventError(rule, value=f"{coming:g} iterations", place=event.job)
+    state.coming_regimes.pop(job, None)
+    if event.regimes:
+        state.coming_regimes[job] = event.regimes
+    state.touch(job=job)
+    state.cause(Cause.REPORTED)
 
 
 def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:

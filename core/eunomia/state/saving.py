@@ -62,6 +62,7 @@ def save_state(state: State) -> bytes:
         "measured_at_others": [[_measured(seen) for seen in rates] for rates in state.measured_at_others.values()],
         "profiles": [[kind, [encode(rate) for rate in rates]] for kind, rates in state.profiles.items()],
         "adaptations": [[row, encode(kept)] for row, kept in state.adaptations.items()],
+        "coming_regimes": [[row, [encode(one) for one in regimes]] for row, regimes in state.coming_regimes.items()],
         "leases": [_lease(lease) for lease in state.leases.values()],
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.leaving.items()],
         "starts_at": [[job, time] for job, time in state.starts_at.items()],
@@ -107,6 +108,7 @@ def load_state(
     state.measured_at_others = _rates(made.get("measured_at_others", ()))
     state.profiles = {int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())}
     state.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
+    state.coming_regimes = {int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())}
     for lease in made["leases"]:
         gpus = np.array(lease["gpus"], dtype=np.int64)
         state.leases[lease["id"]] = Lease(**(lease | {"gpus": gpus, "state": LeaseState(lease["state"])}))

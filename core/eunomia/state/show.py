@@ -54,6 +54,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         live_index=None if state.plain else later,
         needs=needs,
         measured_at_others=state.measured_at_others,
+        coming_regimes=state.coming_regimes,
         profiles=state.profiles,
     )
 

@@ -13,7 +13,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured
 from eunomia.contract.valuations import Form
 from eunomia.contract.verdicts import Reason
-from eunomia.model.adaptations import Adaptations
+from eunomia.model.adaptations import Adaptations, ComingRegime
 from eunomia.model.changes import ChangeLog, Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table, drop_row
@@ -105,17 +105,16 @@ class State:
         self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
         self.profiles: dict[int, tuple[KnownRate, ...]] = {}
         self.adaptations: dict[int, Adaptations] = {}
+        self.coming_regimes: dict[int, tuple[ComingRegime, ...]] = {}
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, set[int]] = {}
         """By lease: the GPUs that the lease still has to give back."""
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.open: OpenOffer | None = None
         self.causes: set[Cause] = set()
-        self.cause_since = NEVER
-        self.stage_wake_at = NEVER
+        self.cause_since = self.stage_wake_at = NEVER
         self.last_boundary = ZERO
-        self.faults_in_row = 0
-        self.fallen_back = False
+        self.faults_in_row, self.fallen_back = 0, False
         self.contention_area = 0.0
         self.outcomes: dict[AppId, str] = {}
         """How apps ended: finished, failed, cancelled."""
@@ -236,7 +235,7 @@ class State:
         standing.jobs_of[app].discard(job)
         del self.job_rows[jobs.id[job]]
         rates = (self.measured, self.measured_at_others)
-        for by_job in (standing.backing_off, *rates, self.adaptations, self.starts_at):
+        for by_job in (standing.backing_off, *rates, self.adaptations, self.coming_regimes, self.starts_at):
             if by_job:
                 by_job.pop(job, None)
         self.touch(job=job, app=app)

@@ -16,7 +16,7 @@ from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
-from eunomia.model.adaptations import Adaptation, Adaptations
+from eunomia.model.adaptations import Adaptation, Adaptations, ComingRegime
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
@@ -66,6 +66,7 @@ class World:
         self._forecasts: dict[int, Forecast] = {}
         self._measured: dict[int, tuple[Measured, ...]] = {}
         self._adaptations: dict[int, Adaptations] = {}
+        self._coming: dict[int, tuple[ComingRegime, ...]] = {}
         self._memos: dict[tuple[str, Stage], Memo] = {}
         self._needs: frozenset[Feature] = frozenset()
         self._leases = 0
@@ -208,6 +209,11 @@ class World:
         batch[row] = batch_size
         return self
 
+    def announces(self, job: str, *regimes: ComingRegime) -> Self:
+        """Set the coming regimes of a job, in order."""
+        self._coming[self._job_rows[job]] = regimes
+        return self
+
     def remembers(self, plugin: str, stage: Stage, memo: Memo) -> Self:
         """Add a memo for a plugin."""
         self._memos[plugin, stage] = memo
@@ -243,6 +249,7 @@ class World:
             forecasts=self._forecasts,
             measured=self._rates(present=True),
             measured_at_others=self._rates(present=False),
+            coming_regimes=dict(self._coming),
             ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view, adaptations=dict(self._adaptations)),
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
@@ -312,6 +319,8 @@ class World:
                 own._measured[moved[row]] = self._measured[row]
             if row in self._adaptations:
                 own._adaptations[moved[row]] = self._adaptations[row]
+            if row in self._coming:
+                own._coming[moved[row]] = self._coming[row]
         for gpu in np.flatnonzero(self._holdings.live.app == app).tolist():
             for field in fields(Holdings):
                 getattr(own._holdings.live, field.name)[gpu] = getattr(self._holdings.live, field.name)[gpu]

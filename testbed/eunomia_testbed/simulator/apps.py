@@ -113,6 +113,8 @@ class SimulatedApps:
             act = _ACTS.get(type(event))
             if act is not None:
                 act(self, event, now)
+            if isinstance(event, JobAdded) and self._sim.reporter.knows_regimes:
+                events += self._sim.reporter.coming(self.row(event.job))
         self._leases.dirty.add(app)
 
     def _added(self, event: JobAdded, now: Seconds) -> None:

@@ -214,6 +214,7 @@ class Engine:
         """A job enters its next regime on the same GPUs."""
         sim = self.sim
         events.append(sim.reporter.adapted(job, sim.work.next_regime(job), now))
+        events += sim.reporter.coming(job)
         sim.work.go_on(job, now, gpus)
         if self._follows_up:
             events += sim.reporter.ran(job, now)
@@ -268,6 +269,8 @@ class Engine:
                 else:
                     events.append(sim.reporter.added(job))
                 sim.jobs.wait(job, arrival[job] if rules is not None else now)
+                if sim.reporter.knows_regimes:
+                    events += sim.reporter.coming(job, None if rules is None else rules.coming(job))
             if not sim.speeds.plain:
                 events += sim.reporter.profiled(job)
 

@@ -10,6 +10,7 @@ Left out: a job that runs 1.5 times as long as its profile says is ended there; 
 first round counts from the end of the last one.
 """
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from eunomia.units import Bools, Ints, Locality, Reals
 from eunomia.words import exact_duration
 from eunomia_testbed.performance import PerformanceModel, Setting
 from eunomia_testbed.simulator.rules import Change, RoundJobs, Worked
-from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import LARGEST_BATCH, growth_of, named_model, split_model, steps_per_epoch
 
 SHORT_SECONDS: Final = 5.0
@@ -34,6 +35,8 @@ _LITTLE: Final = 0.5
 """Steps that are reported as left for a job that has no work but has not ended."""
 _ADAPTING: Final = frozenset({"accordion", "gns"})
 """Modes for which the peers' simulators have rules; other jobs keep their batch size."""
+_SMALL_PART: Final = 1e-9
+"""Of an epoch: less counts as none."""
 _WHOLE: Final = 1e-9
 """Tolerance in steps: the rounding error of a rate that is given as its inverse."""
 
@@ -161,6 +164,21 @@ class _Adapting:
         critical = _is_critical(self.family, self.first, epoch)
         return critical if self.batch != self.first else not critical and self.batch != largest
 
+    def stretches(self) -> list[tuple[int, float]]:
+        """The batch size and the epochs of each stretch from now on, if each request is met at its epoch's end."""
+        later = copy.copy(self)
+        left = (self.total - self.run) / self.epoch_steps
+        found = [(later.batch, 0.0)]
+        while left > _SMALL_PART:
+            part = min(left, 1.0)
+            left -= part
+            found[-1] = (found[-1][0], found[-1][1] + part)
+            later.run += later.epoch_steps
+            if left > _SMALL_PART and later.wants():
+                later.take(later.next_batch())
+                found.append((later.batch, 0.0))
+        return found
+
     def next_batch(self) -> int:
         """GNS doubles; Accordion goes to the largest, and back to the first."""
         if self.mode == "gns":
@@ -238,6 +256,22 @@ class GavelRules:
         self._adapting[job] = _Adapting(family, batch, int(jobs.most[job]), jobs.adaptation[job], total)
         pace = self._pace(job, batch)
         return None if pace is None else _change(job, batch, total, pace)
+
+    def coming(self, job: int) -> list[Regime]:
+        """The stretches at other batch sizes, if the job gets each at the end of the epoch that requests it."""
+        life = self._adapting.get(job)
+        if life is None or life.first == LARGEST_BATCH.get(life.family):
+            return []
+        found: list[Regime] = []
+        for batch, epochs in life.stretches()[1:]:
+            pace, steps = self._pace(job, batch), epochs * life.epoch_steps
+            if pace is None:  # the batch size then stays as it is
+                if found:
+                    found[-1] = dataclasses.replace(found[-1], iterations=found[-1].iterations + steps)
+                continue
+            seconds = pace * steps_per_epoch(life.family, batch) / life.epoch_steps
+            found.append(Regime(iterations=steps, batch_size=float(batch), seconds_per_iteration=seconds))
+        return found
 
     def work(self, running: RoundJobs) -> Worked:
         """As many whole steps as fit, or all that are left; fewer after a restart."""

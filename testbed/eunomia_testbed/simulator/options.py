@@ -77,15 +77,15 @@ class Failures:
 
 
 Knowledge = Literal["declared", "measured", "oracle"]
-Fact = Literal["work", "sizes", "types"]
-FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types")
+Fact = Literal["work", "sizes", "types", "regimes"]
+FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types", "regimes")
 """What app masters may know from the beginning, on top of what they measure."""
 ERRORS: Final = ("work", "rates", "types", "sizes", "slowdowns")
 """What errors may be on: all work and all rates of an app, or rates by GPU type, by size, and by distance."""
 _OF_ORACLE: Final[frozenset[Fact]] = frozenset({"work", "sizes", "types"})
 _CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
     "work": frozenset({"work"}),
-    "rates": frozenset({"sizes", "types"}),
+    "rates": frozenset({"sizes", "types", "regimes"}),
     "types": frozenset({"types"}),
     "sizes": frozenset({"sizes"}),
     "slowdowns": frozenset({"sizes"}),
@@ -101,7 +101,8 @@ class Reports:
     """``declared``: work and serial time from the workload; ``measured``: also what was measured while a job ran;
     ``oracle``: all true rates from the beginning; facts: what was measured, and these from the beginning.
     ``work``: the work is the true one; ``sizes``: the rates at every size and locality on the job's own GPU type, and
-    the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type."""
+    the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type; ``regimes``: the coming
+    regimes of a job that adapts, each with its work and rate. ``oracle`` does not include them."""
     error: float = 0.0
     """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -1,19 +1,27 @@
 """The reports of app masters on their jobs: declared or true values, with the errors and lies of the options."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from eunomia.contract.events import Adapted, AppArrived, Event, JobAdded, JobReported, RateMeasured
-from eunomia.model.adaptations import Adapts, adapts_named
+from eunomia.contract.events import (
+    Adapted,
+    AppArrived,
+    Event,
+    JobAdded,
+    JobReported,
+    RateMeasured,
+    RegimesAnnounced,
+)
+from eunomia.model.adaptations import Adapts, ComingRegime, adapts_named
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_testbed.simulator.misreports import Misreports
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.simulator.truth import GangShape, Speeds
 from eunomia_testbed.simulator.work import Work
-from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload import Regime, Workload
 
 
 class Reporter:
@@ -69,6 +77,7 @@ class Reporter:
         self._adapts = None if jobs.adaptation is None else list(map(adapts_named, jobs.adaptation))
         self._seen: dict[int, set[tuple[int, int, int, float]]] = {}
         exact = speeds.plain and not self._off.any and not workload.regimes
+        self._announced: set[int] = set()
         self.follows_up = reports.know != "declared" and not exact
         """Whether reports follow a start: not where the declaration is complete."""
 
@@ -152,6 +161,33 @@ class Reporter:
                 if not math.isnan(pace) and pace != known:  # inf: reported as a rate of 0
                     known = pace
                     yield self._measured(job, size, kind, locality, pace)
+
+    @property
+    def knows_regimes(self) -> bool:
+        """Whether app masters announce the coming regimes of their jobs."""
+        return "regimes" in self._facts
+
+    def coming(self, job: int, regimes: Sequence[Regime] | None = None) -> Iterator[RegimesAnnounced]:
+        """The announcement of a job's regimes after its present one, where they are known and the job has any.
+
+        Args:
+            job: its row.
+            regimes: as a peer's rules foresee them; None: those of the workload.
+        """
+        coming = self._work.coming(job) if regimes is None else regimes
+        if not self.knows_regimes or not (coming or job in self._announced):
+            return
+        self._announced.add(job)
+        yield RegimesAnnounced(job=self._ids[job], regimes=tuple(self._announcement(job, one) for one in coming))
+
+    def _announcement(self, job: int, regime: Regime) -> ComingRegime:
+        app, gang = self._app[job], GangShape(self._most[job], self._speeds.own_type(job))
+        pace = regime.seconds_per_iteration
+        if math.isnan(pace):
+            pace = self._speeds.at(job, gang, regime=regime)
+        pace = self._off.pace(app, gang.gpus, gang.gpu_type, Locality.ISLAND, pace)
+        iterations = regime.iterations * self._work_factor[app]
+        return ComingRegime(iterations=iterations, rate=1.0 / pace, batch_size=regime.batch_size)
 
     def _known_settings(self, job: int) -> Iterator[tuple[int, int]]:
         """Sizes and GPU types at which the job's rate is known: all sizes, all types, or both."""

@@ -143,6 +143,7 @@ class RuledRun:
         return [
             reporter.adapted(job, change.batch_size, now),
             JobResumed(job=name, iterations=reporter.whole(job)),
+            *(reporter.coming(job, self._rules.coming(job)) if reporter.knows_regimes else ()),
             reporter.progress(job, now),
             *reporter.again(job, change.seconds_per_iteration),
         ]

@@ -15,10 +15,12 @@ The calls of one boundary, in order::
                             step 2: Released, JobReported, Adapted, RoundEnded, AppArrived, JobAdded (a round)
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from eunomia.model.shapes import builds, value
 from eunomia.units import Bools, Ints, Reals
+from eunomia_testbed.workload import Regime
 
 
 @builds
@@ -78,6 +80,13 @@ class Rules(Protocol):
 
     def admitted(self, job: int, now: float) -> Change | None:
         """A job arrives at this boundary; returns what it starts with, where that differs from the workload."""
+        ...
+
+    def coming(self, job: int) -> Sequence[Regime]:
+        """Returns the job's regimes after its present one, in steps of its present batch size and seconds of these.
+
+        The engine asks only if app masters know them, when a job arrives and after each of its changes.
+        """
         ...
 
     def work(self, running: RoundJobs) -> Worked:

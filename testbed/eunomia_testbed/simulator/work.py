@@ -102,6 +102,10 @@ class Work:
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None
 
+    def coming(self, job: int) -> tuple[Regime, ...]:
+        """The regimes of a job after its present one."""
+        return self.speeds.regimes(job)[self.regime[job] + 1 :]
+
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
         """Stops a running job and books its progress. A job that leaves its GPUs, or is reassembled, is saved."""
         ran = now - self.since[job]

@@ -6,9 +6,9 @@ from eunomia import Stage
 
 READS: Mapping[tuple[str, Stage], set[str]] = {
     # Remaining time is work over the rate of the largest size.
-    ("srtf", Stage.VALUATION): {"rates"},
+    ("srtf", Stage.VALUATION): {"rates", "regimes"},
     # Times that size.
-    ("srsf", Stage.VALUATION): {"rates", "sizes"},
+    ("srsf", Stage.VALUATION): {"rates", "sizes", "regimes"},
     ("themis_rho", Stage.VALUATION): {"rates"},
     # Sizes matter to the length of the path alone, which is the longest job's here.
     ("index_rule", Stage.VALUATION): {"rates"},
