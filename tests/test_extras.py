@@ -21,7 +21,7 @@ FLOORS = {
     "plugins/eunomia_plugins": {"solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
     "hpo_adapters/eunomia_hpo_adapters": {"optuna"},
-    "testbed/eunomia_testbed": {"live"},
+    "testbed/eunomia_testbed": {"live", "solvers"},
 }
 """The extras that a package may import from, above the smallest installation."""
 

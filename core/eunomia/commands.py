@@ -69,6 +69,12 @@ BUILT_IN: Final = (
         target="eunomia_testbed.reproduce.command:reproduce",
     ),
     Command(
+        name="market",
+        help="Solve a small market over time: prices, purchases, fairness.",
+        target="eunomia_testbed.commands.market:market",
+        needs=("cvxpy", "clarabel"),
+    ),
+    Command(
         name="serve",
         help="Run the arbiter and this machine's launcher.",
         target="eunomia_appmaster.commands.serve:serve",

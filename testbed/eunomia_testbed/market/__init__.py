@@ -1,0 +1,23 @@
+"""Volatile Fisher markets (Shockwave, §4 and Appendices C to F): equilibria of small instances, and their conditions.
+
+An analysis tool and an oracle for tests: no policy solves a market here. ``read_market`` reads an instance,
+``equilibrium`` solves the Eisenberg-Gale programme of Appendix C in cvxpy, ``conditions_of`` checks its answer without
+it, ``unfold`` passes through a market in which agents arrive by surprise, and ``stochastic`` holds Appendix F.
+"""
+
+from eunomia_testbed.market.conditions import Conditions, conditions_of
+from eunomia_testbed.market.instance import Market, Utility, read_market
+from eunomia_testbed.market.programme import Equilibrium, equilibrium
+from eunomia_testbed.market.unfolding import MarketOutcome, unfold
+
+__all__ = [
+    "Conditions",
+    "Equilibrium",
+    "Market",
+    "MarketOutcome",
+    "Utility",
+    "conditions_of",
+    "equilibrium",
+    "read_market",
+    "unfold",
+]

@@ -1,0 +1,68 @@
+"""The conditions of an equilibrium (Appendix C.2), from prices and purchases alone; and finish-time fairness."""
+
+import numpy as np
+
+from eunomia.model.shapes import builds
+from eunomia.units import Reals
+from eunomia_testbed.market.instance import Market
+from eunomia_testbed.market.programme import Equilibrium, activities_of
+
+TOLERANCE = 1e-3
+"""Largest relative violation that counts as none: where many allocations are best, a conic solver leaves about 1e-4."""
+
+
+@builds
+class Conditions:
+    """Relative violations; 0: the condition holds."""
+
+    optimal_spending: float
+    """How much more utility an agent could buy with its budget at these prices, at most."""
+    market_clearing: float
+    """Largest value of unsold units of a resource in a round, by the sum of budgets."""
+    budget_clearing: float
+    """Largest part of a budget that is not spent, or spent in excess."""
+    oversold: float
+    """Largest part of a supply that is sold in excess."""
+
+    @property
+    def hold(self) -> bool:
+        """Whether all do, within ``TOLERANCE``."""
+        return max(self.optimal_spending, self.market_clearing, self.budget_clearing, self.oversold) <= TOLERANCE
+
+
+def conditions_of(market: Market, found: Equilibrium) -> Conditions:
+    """Check an equilibrium: what each agent could buy at its prices follows from its best activity alone."""
+    sold = found.bought.sum(axis=0)
+    left = np.maximum(market.supply - sold, 0.0)
+    over = np.maximum(sold - market.supply, 0.0)
+    some = np.where(market.supply > 0.0, market.supply, 1.0)
+    best = affordable(market, found.price)
+    return Conditions(
+        optimal_spending=float((best / found.utility - 1.0).max()),
+        market_clearing=float((found.price * left).max() / market.budget.sum()),
+        budget_clearing=float(np.abs(spent(found) / market.budget - 1.0).max()),
+        oversold=float((over / some).max()),
+    )
+
+
+def spent(found: Equilibrium) -> Reals:
+    """[N] what each agent pays over all rounds."""
+    paid: Reals = (found.bought * found.price).sum(axis=(1, 2))
+    return paid
+
+
+def affordable(market: Market, price: Reals) -> Reals:
+    """[N] the greatest utility that each agent's budget buys at these prices; inf: it is free."""
+    owner, gain, use = activities_of(market)
+    cost = (use * price).sum(axis=(1, 2))
+    by_budget = np.divide(gain, cost, out=np.full(gain.size, np.inf), where=cost > 0.0)
+    best = np.zeros(market.budget.size)
+    np.maximum.at(best, owner, by_budget)
+    return best * market.budget
+
+
+def finish_time_fairness(market: Market, utility: Reals) -> Reals:
+    """[N] ρ: utility on an equal part of the supply, from arrival on, over the utility that the agent gets (App. E)."""
+    alone = market.utility_of(np.broadcast_to(market.supply / market.budget.size, market.worth.shape))
+    rho: Reals = np.divide(alone, utility, out=np.full(alone.size, np.inf), where=utility > 0.0)
+    return rho

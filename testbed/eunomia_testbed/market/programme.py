@@ -1,0 +1,110 @@
+"""The Eisenberg-Gale programme of Appendix C: its solution is the market's equilibrium, its duals are the prices."""
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eunomia.model.shapes import builds
+from eunomia.solve import solve_cvxpy
+from eunomia.units import Ints, Reals
+from eunomia_testbed.market.instance import Market, Utility
+
+
+class Activities(NamedTuple):
+    """What agents can do with units: each activity has an owner, a utility, and the units that it uses.
+
+    A linear agent has an activity for each resource and round, which uses one unit. A Leontief agent has one for each
+    round, which uses its needs.
+    """
+
+    owner: Ints
+    """[K]"""
+    gain: Reals
+    """[K] utility."""
+    use: Reals
+    """[K, J, T] units."""
+
+
+@builds
+class Equilibrium:
+    """An allocation with prices; N agents, J resources, T rounds."""
+
+    bought: Reals
+    """[N, J, T] units."""
+    price: Reals
+    """[J, T] budget for a unit."""
+    utility: Reals
+    """[N] over all rounds."""
+    welfare: float
+    """Nash social welfare over time (1): the geometric mean of utilities, weighted by budgets."""
+
+
+def activities_of(market: Market) -> Activities:
+    """The activities of all agents in the rounds from their arrival on, without those of no use."""
+    here = market.present()
+    return _of_linear(market, here) if market.utility is Utility.LINEAR else _of_leontief(market, here)
+
+
+def _of_linear(market: Market, here: Reals) -> Activities:
+    worth = market.worth * here[:, None, :] * (market.supply > 0.0)
+    owner, resource, round_ = np.nonzero(worth)
+    use = np.zeros((owner.size, *market.supply.shape))
+    use[np.arange(owner.size), resource, round_] = 1.0
+    return Activities(owner, worth[owner, resource, round_], use)
+
+
+def _of_leontief(market: Market, here: Reals) -> Activities:
+    covered = ~((market.worth > 0.0) & (market.supply <= 0.0)).any(axis=1) & (market.worth > 0.0).any(axis=1)
+    owner, round_ = np.nonzero(market.rate * here * covered)
+    use = np.zeros((owner.size, *market.supply.shape))
+    use[np.arange(owner.size), :, round_] = market.worth[owner, :, round_]
+    return Activities(owner, market.rate[owner, round_], use)
+
+
+def equilibrium(market: Market) -> Equilibrium:
+    """Maximise the sum of budget x log(utility) within the supply (3).
+
+    Raises:
+        SolveError: no solver gave an answer.
+    """
+    cp: Any = importlib.import_module("cvxpy")
+    activities = activities_of(market)
+    owner, gain, use = activities
+    agents, most = len(market.names), _most(market, activities)
+    # In parts of what is possible, so that all numbers of the programme are near 1.
+    part = cp.Variable(owner.size, nonneg=True)
+    of_agent = np.zeros((agents, owner.size))
+    of_agent[owner, np.arange(owner.size)] = gain * most
+    possible = of_agent.sum(axis=1, keepdims=True)
+    there = np.flatnonzero(market.supply.ravel() > 0.0)
+    supply = market.supply.ravel()[there]
+    sold = (use * most[:, None, None]).reshape(owner.size, -1).T[there] / supply[:, None]
+    within = sold @ part <= 1.0
+    mean = market.budget.mean()
+    goal = cp.Maximize((market.budget / mean) @ cp.log((of_agent / possible) @ part))
+    solve_cvxpy(cp.Problem(goal, [within]), place="market")
+    levels = np.maximum(np.asarray(part.value), 0.0) * most
+    bought = np.zeros((agents, *market.supply.shape))
+    np.add.at(bought, owner, use * levels[:, None, None])
+    utility: Reals = of_agent @ (levels / most)
+    price = np.zeros(market.supply.size)
+    price[there] = np.abs(np.asarray(within.dual_value)) * mean / supply
+    return Equilibrium(
+        bought=bought,
+        price=price.reshape(market.supply.shape),
+        utility=utility,
+        welfare=welfare_of(market.budget, utility),
+    )
+
+
+def _most(market: Market, activities: Activities) -> Reals:
+    """[K] how much of each activity the supply allows, if nothing else is done."""
+    use, supply = activities.use, np.broadcast_to(market.supply, activities.use.shape)
+    allowed: Reals = np.divide(supply, use, out=np.full(use.shape, np.inf), where=use > 0.0).min(axis=(1, 2))
+    return allowed
+
+
+def welfare_of(budget: Reals, utility: Reals) -> float:
+    """Nash social welfare over time (1)."""
+    return float(np.exp((budget * np.log(utility)).sum() / budget.sum()))

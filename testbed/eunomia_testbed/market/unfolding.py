@@ -1,0 +1,89 @@
+"""A market as its agents arrive: one equilibrium, or one at each arrival where arrivals are a surprise."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.model.shapes import builds
+from eunomia.units import Bools, Reals
+from eunomia_testbed.market.conditions import Conditions, conditions_of, finish_time_fairness
+from eunomia_testbed.market.instance import Market
+from eunomia_testbed.market.programme import Equilibrium, activities_of, equilibrium, welfare_of
+
+UNSPENT = 1e-3
+"""Part of its budget below which an agent has spent it."""
+
+
+@builds
+class MarketOutcome:
+    """What agents bought in the end."""
+
+    bought: Reals
+    """[N, J, T] units."""
+    price: Reals
+    """[J, T] of the equilibrium in force."""
+    utility: Reals
+    """[N]"""
+    spent: Reals
+    """[N]"""
+    rho: Reals
+    """[N] finish-time fairness."""
+    welfare: float
+    solved: tuple[tuple[int, Conditions], ...]
+    """The first round of each equilibrium, from 0, and its conditions."""
+
+
+def unfold(market: Market) -> MarketOutcome:
+    """Let all agents buy.
+
+    With known arrivals there is one equilibrium. With surprises there is one at each arrival, of the rounds left, among
+    the agents that are there, with the budgets that they have not spent.
+    """
+    starts = sorted(set(market.arrives.tolist())) if market.surprise else [int(market.arrives.min())]
+    bought, price = np.zeros_like(market.worth), np.zeros_like(market.supply)
+    budget, solved = market.budget.copy(), []
+    for start, end in zip(starts, [*starts[1:], market.rounds], strict=True):
+        found = _at(market, budget, start)
+        if found is None:
+            continue
+        agents, part, answer = found
+        solved.append((start, conditions_of(part, answer)))
+        bought[agents, :, start:end] = answer.bought[:, :, : end - start]
+        price[:, start:end] = answer.price[:, : end - start]
+        paid = (answer.bought[:, :, : end - start] * answer.price[:, : end - start]).sum(axis=(1, 2))
+        budget[agents] = np.maximum(budget[agents] - paid, 0.0)
+    utility = market.utility_of(bought)
+    return MarketOutcome(
+        bought=bought,
+        price=price,
+        utility=utility,
+        spent=market.budget - budget,
+        rho=finish_time_fairness(market, utility),
+        welfare=welfare_of(market.budget, utility) if (utility > 0.0).all() else 0.0,
+        solved=tuple(solved),
+    )
+
+
+def _at(market: Market, budget: Reals, start: int) -> tuple[Bools, Market, Equilibrium] | None:
+    """The equilibrium of the rounds from ``start`` on; None: no agent has both budget and use for them."""
+    here = (market.arrives <= start) if market.surprise else np.ones(budget.size, dtype=bool)
+    here = here & (budget > UNSPENT * market.budget)
+    part = _part(market, budget, here, start)
+    useful = np.zeros(here.size, dtype=bool)
+    useful[np.flatnonzero(here)[np.unique(activities_of(part).owner)]] = True
+    if not useful.any():
+        return None
+    part = _part(market, budget, useful, start)
+    return useful, part, equilibrium(part)
+
+
+def _part(market: Market, budget: Reals, agents: Bools, start: int) -> Market:
+    return dataclasses.replace(
+        market,
+        names=tuple(name for name, kept in zip(market.names, agents.tolist(), strict=True) if kept),
+        budget=budget[agents],
+        arrives=np.maximum(market.arrives[agents] - start, 0),
+        supply=market.supply[:, start:],
+        worth=market.worth[agents, :, start:],
+        rate=market.rate[agents, start:],
+    )
