@@ -61,6 +61,8 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "oef_noncooperative": "eunomia_plugins.oef.allocations:OefNoncooperative",
     "oef_cooperative": "eunomia_plugins.oef.allocations:OefCooperative",
     "oef_efficient": "eunomia_plugins.oef.allocations:OefEfficient",
+    "shockwave_utility": "eunomia_plugins.shockwave.utility:ShockwaveUtility",
+    "shockwave": "eunomia_plugins.shockwave.plugin:Shockwave",
 }
 """Built-in plugins: loaded by name like third-party plugins, never imported directly."""
 

@@ -1,0 +1,42 @@
+"""The options of ``shockwave``."""
+
+import itertools
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from eunomia import Duration, PluginOptions, Seconds, Share
+
+
+class ShockwaveOptions(PluginOptions):
+    """Options of ``shockwave``; the window, the length of a round and k are options of the valuation."""
+
+    regularizer: Annotated[float, Field(ge=0.0, le=1e6)] = 1.0
+    """λ, the weight of the makespan bound: 1e-4 to 1e-2 in §6.1, 0.1 to 10 in Appendix G."""
+    by_gpus: bool = False
+    """Whether the makespan bound counts GPU-seconds; equation (10) counts seconds, whatever the gang."""
+    log_points: Annotated[tuple[float, ...], Field(min_length=2, max_length=1000)] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    """Progress between which the logarithm of utility is a straight line, from 0 to 1. With many points jobs advance
+    together; with two, a round of a short job is worth more than one of a long job, and short jobs come first."""
+    log_origin: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
+    """Progress whose logarithm stands for that of none."""
+    mode: Literal["reactive", "lazy"] = "reactive"
+    """Whether a job that changes its batch size causes a plan at once, or is considered in the next one."""
+    solver: Literal["fast", "reference"] = "fast"
+    """``reference``: the integer programme, which takes seconds for dozens of jobs."""
+    gap: Share = 1e-3
+    """With ``reference``: the relative gap to the optimum at which a plan is good enough."""
+    nodes: Annotated[int, Field(ge=1)] = 10_000
+    """With ``reference``: nodes of the search after which the best plan so far is taken."""
+    seconds: Duration = Seconds(0.0)
+    """With ``reference``: a time limit, as a last resort, since a run with it cannot be repeated exactly; 0: none."""
+    ends: Literal["clock", "executor"] = "clock"
+    """Whether rounds end at multiples of their length, or when the executor says so, as with peers' rules."""
+
+    @model_validator(mode="after")
+    def _points_ascend(self) -> Self:
+        points = self.log_points
+        ascend = all(low < high for low, high in itertools.pairwise(points))
+        if not (ascend and points[0] == 0.0 and points[-1] == 1.0 and points[1] > self.log_origin):
+            raise ValueError("log_points must ascend from 0 to 1, the second of them above log_origin")
+        return self

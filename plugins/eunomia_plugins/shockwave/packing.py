@@ -1,0 +1,148 @@
+"""From rounds granted to a plan: which job runs in which round."""
+
+import numpy as np
+
+from eunomia.units import Bools, Ints, Reals
+
+
+def pack(counts: Ints, useful: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:
+    """Plan the rounds of each job: those that it is granted, and more where GPUs would be idle.
+
+    Round by round the jobs that need every round left come first, the widest of them first, since gangs fit together
+    only while few rounds are taken; then the others by key. A job therefore runs in one stretch, unless jobs that need
+    every round displace it.
+
+    Args:
+        counts: by job, rounds granted.
+        useful: by job, rounds in which it has work.
+        gpus: by job, its gang.
+        key: by job, lower first.
+        capacity: GPUs.
+        rounds: of the window.
+
+    Returns:
+        [job, round] whether the job runs.
+    """
+    plan = np.zeros((counts.size, rounds), dtype=bool)
+    left, room = counts.copy(), useful - counts
+    for now in range(rounds):
+        waits = np.flatnonzero(left > 0)
+        must = left[waits] >= rounds - now
+        ranked = waits[np.lexsort((key[waits], np.where(must, -gpus[waits], 0), ~must))]
+        served = ranked[fitting(gpus[ranked], capacity)]
+        left[served] -= 1
+        idle = capacity - int(gpus[served].sum())
+        if idle > 0:
+            more = np.flatnonzero((left == 0) & (room > 0) & (gpus <= idle))
+            more = np.setdiff1d(more, served)
+            more = more[np.argsort(key[more], kind="stable")]
+            more = more[fitting(gpus[more], idle)]
+            room[more] -= 1
+            served = np.append(served, more)
+        plan[served, now] = True
+    return plan
+
+
+def fitting(gpus: Ints, room: int) -> Ints:
+    """Indices of the gangs that fit one after the other; one that does not fit is passed over."""
+    found: list[Ints] = []
+    at, size = 0, gpus.size
+    while at < size and room > 0:
+        used = np.cumsum(gpus[at:])
+        head = int(np.searchsorted(used, room, side="right"))
+        found.append(np.arange(at, at + head))
+        room -= int(used[head - 1]) if head else 0
+        rest = np.flatnonzero(gpus[at + head :] <= room)
+        if rest.size == 0:
+            break
+        at += head + int(rest[0])
+    return np.concatenate([*found, np.empty(0, np.int64)])
+
+
+def repair(plan: Bools, counts: Ints, gpus: Ints, capacity: int) -> Bools:
+    """Give jobs the rounds that they lack where other jobs can move to rounds with idle GPUs.
+
+    Args:
+        plan: [job, round] whether the job runs.
+        counts: by job, rounds granted.
+        gpus: by job, its gang.
+        capacity: GPUs.
+    """
+    plan = plan.copy()
+    free = capacity - gpus @ plan
+    lacks = counts - plan.sum(axis=1)
+    for job in np.flatnonzero(lacks > 0).tolist():
+        for _ in range(int(lacks[job])):
+            if not _insert(plan, free, gpus, job):
+                break
+    return plan
+
+
+def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
+    """Give a job one more round, if other jobs can leave it room; the round with the most idle GPUs is tried first."""
+    for turn in np.argsort(-free, kind="stable").tolist():
+        if plan[job, turn]:
+            continue
+        moves = _moves(plan, free, gpus, turn, int(gpus[job] - free[turn]))
+        if moves is None:
+            continue
+        for other, to in moves:
+            plan[other, turn], plan[other, to] = False, True
+            free[turn] += gpus[other]
+            free[to] -= gpus[other]
+        plan[job, turn] = True
+        free[turn] -= gpus[job]
+        return True
+    return False
+
+
+def _moves(plan: Bools, free: Ints, gpus: Ints, turn: int, needed: int) -> list[tuple[int, int]] | None:
+    """Jobs and the rounds to which they can move, so that so many more GPUs are idle in a round; None: not possible."""
+    left = free.copy()
+    found: list[tuple[int, int]] = []
+    here = np.flatnonzero(plan[:, turn])
+    for other in here[np.argsort(-gpus[here], kind="stable")].tolist():
+        if needed <= 0:
+            break
+        size = int(gpus[other])
+        to = np.flatnonzero(~plan[other] & (left >= size))
+        to = to[to != turn]
+        if size <= needed and to.size:
+            found.append((other, int(to[0])))
+            left[to[0]] -= size
+            needed -= size
+    return found if needed <= 0 else None
+
+
+def pack_by_width(counts: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:
+    """Plan the rounds of each job with the widest gangs first, each in the rounds with the most GPUs left.
+
+    Fewer GPUs are lost between gangs than by ``pack``, but short jobs come no sooner than others.
+
+    Args:
+        counts: by job, rounds granted.
+        gpus: by job, its gang.
+        key: by job, lower first.
+        capacity: GPUs.
+        rounds: of the window.
+    """
+    plan = np.zeros((counts.size, rounds), dtype=bool)
+    free = np.full(rounds, capacity)
+    for job in np.lexsort((key, -counts, -gpus, counts < rounds)).tolist():
+        best = np.argsort(-free, kind="stable")[: counts[job]]
+        best = best[free[best] >= gpus[job]]
+        plan[job, best] = True
+        free[best] -= gpus[job]
+    return sorted_rounds(plan, key)
+
+
+def sorted_rounds(plan: Bools, key: Reals) -> Bools:
+    """The same rounds in another order: those of the first job first, of these the ones of the second job, and so on.
+
+    Args:
+        plan: [job, round] whether the job runs.
+        key: by job, lower first.
+    """
+    by_key = plan[np.argsort(key, kind="stable")]
+    found: Bools = plan[:, np.lexsort(~by_key[::-1])]
+    return found

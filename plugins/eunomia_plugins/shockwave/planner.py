@@ -1,0 +1,127 @@
+"""A plan of a window on the fast path: rounds by job, packed, with its value and a certified bound."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia.units import Bools, Ints, Reals
+from eunomia_plugins.shockwave.counts import count_rounds
+from eunomia_plugins.shockwave.improve import improve
+from eunomia_plugins.shockwave.instance import Instance
+from eunomia_plugins.shockwave.packing import pack, pack_by_width, repair, sorted_rounds
+from eunomia_plugins.shockwave.record import PlanRecord
+
+FEW = 128
+"""Up to so many jobs, a plan is improved where gangs do not fit as counted: of more, gangs of all sizes fill rounds."""
+GAP = 0.05
+"""Relative gap above which a plan is improved round by round."""
+STAY = 1.5
+"""How much greater the gain of another job must be before it displaces one that runs: a start costs time."""
+
+
+class Planned(NamedTuple):
+    """A plan and what is known of it."""
+
+    rounds: Bools
+    """[job, round] whether the job runs."""
+    record: PlanRecord
+
+
+def plan_window(instance: Instance, running: Bools) -> Planned:
+    """Count rounds by job, and pack them.
+
+    Args:
+        instance: the programme.
+        running: by job, whether it runs before the window.
+    """
+    granted = count_rounds(instance)
+    key = start_order(instance, granted.counts, running)
+    rounds = pack(
+        granted.counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds
+    )
+    if instance.jobs <= FEW and (rounds.sum(axis=1) < granted.counts).any():
+        rounds = repair(rounds, granted.counts, instance.gpus, instance.capacity)
+    made = record_of(instance, rounds, running, granted.bound)
+    if instance.jobs <= FEW and made.gap > GAP:
+        rounds = _improved(instance, rounds, granted.counts, running)
+        made = record_of(instance, rounds, running, granted.bound)
+    return Planned(rounds, made)
+
+
+def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -> Bools:
+    """A better plan, in the usual order of starts: packed again, or if gangs do not fit so, its rounds sorted."""
+    key = start_order(instance, counts, running)
+    other = pack_by_width(counts, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
+    starts = (rounds, other, np.zeros_like(rounds))
+    better = max((improve(instance, plan) for plan in starts), key=lambda plan: _worth(instance, plan))
+    counts = better.sum(axis=1)
+    if _worth(instance, better) <= _worth(instance, rounds):
+        return rounds
+    key = start_order(instance, counts, running)
+    again = pack(counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
+    again = repair(again, counts, instance.gpus, instance.capacity)
+    if _worth(instance, again) >= _worth(instance, better):
+        return again
+    return sorted_rounds(better, key)
+
+
+def _worth(instance: Instance, plan: Bools) -> float:
+    return instance.objective(plan.sum(axis=1))
+
+
+def start_order(instance: Instance, counts: Ints, running: Bools) -> Reals:
+    """By job, a key of the order of starts, which (11) leaves open, lower first.
+
+    First the jobs that end within the window, the shortest first, so that none waits for the rest of a longer one; then
+    by gain per GPU-round, the jobs on which the makespan bound hangs first of all.
+    """
+    every = np.arange(instance.jobs)
+    left = np.maximum(instance.left - instance.seconds * counts, 0.0)
+    gain = instance.value[every, counts] - instance.value[:, 0]
+    gain = gain + instance.price * instance.part * (instance.left - left)
+    mean, longest = instance.terms(counts)
+    if longest > mean:
+        near = instance.left >= instance.left.max(initial=0.0) - instance.seconds
+        gain[near] += instance.price * instance.seconds * instance.rounds
+    density = gain / np.maximum(counts * instance.gpus, 1) * np.where(running, STAY, 1.0)
+    order = np.empty(instance.jobs)
+    order[np.lexsort((-density, np.where(left > 0.0, np.inf, instance.left)))] = every
+    return order
+
+
+def record_of(
+    instance: Instance, rounds: Bools, running: Bools, bound: float, *, cut_short: bool = False
+) -> PlanRecord:
+    """Measure a plan.
+
+    Args:
+        instance: the programme.
+        rounds: [job, round].
+        running: by job, whether it runs before the window.
+        bound: of the objective, times N M.
+        cut_short: whether a time limit ended the solver.
+    """
+    counts = rounds.sum(axis=1)
+    objective = instance.objective(counts)
+    return PlanRecord(
+        jobs=instance.jobs,
+        rounds=instance.rounds,
+        objective=objective / instance.scale,
+        bound=bound / instance.scale,
+        gap=max(0.0, bound - objective) / max(abs(objective), 1e-12),
+        makespan_bound=max(instance.terms(counts)),
+        starts=starts_of(rounds, running),
+        granted=int(instance.gpus @ counts),
+        cut_short=cut_short,
+    )
+
+
+def starts_of(rounds: Bools, running: Bools) -> int:
+    """Number of starts within the window.
+
+    Args:
+        rounds: [job, round].
+        running: by job, whether it runs before the window.
+    """
+    before = np.column_stack([running, rounds[:, :-1]])
+    return int((rounds & ~before).sum())

@@ -1,0 +1,109 @@
+"""The specification of a plan: program (11) with the constraints of Appendix H, as an integer programme.
+
+The logarithm of a job's utility is given at every whole number of rounds, so its pieces are exact there. The order of
+regimes holds because the utility of n rounds is that of the first n rounds of work; work conservation because value
+grows with every round in which a job has work. Rounds that the optimum leaves open are then arranged for few starts.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia.solve import Limits, LinearProgram, SolveError, solve_linear
+from eunomia.solve.program import SparseRows
+from eunomia.units import Bools, Ints, Reals
+from eunomia_plugins.shockwave.instance import Instance
+
+
+class Solved(NamedTuple):
+    """A plan by a solver."""
+
+    rounds: Bools
+    """[job, round] whether the job runs."""
+    bound: float
+    """Upper bound of the objective times N M."""
+    cut_short: bool
+
+
+def solve_programme(instance: Instance, running: Bools, limits: Limits) -> Solved:
+    """Solve program (11), then minimise the starts of the plan with the same rounds by job.
+
+    Args:
+        instance: the programme.
+        running: by job, whether it runs before the window.
+        limits: of each of the two programmes.
+
+    Raises:
+        SolveError: a limit was met before there was any plan.
+    """
+    if instance.jobs == 0:
+        return Solved(np.zeros((0, instance.rounds), dtype=bool), 0.0, cut_short=False)
+    first = solve_linear(_welfare(instance), limits=limits, place="shockwave")
+    size = instance.jobs * instance.rounds
+    rounds = first.x[:size].reshape(instance.jobs, instance.rounds) > 0.5
+    counts = rounds.sum(axis=1)
+    try:
+        second = solve_linear(_starts(instance, counts, running), limits=limits, place="shockwave")
+    except SolveError:
+        return Solved(rounds, first.bound, cut_short=first.record.cut_short)
+    fewest = second.x[:size].reshape(instance.jobs, instance.rounds) > 0.5
+    return Solved(fewest, first.bound, cut_short=first.record.cut_short or second.record.cut_short)
+
+
+def _welfare(instance: Instance) -> LinearProgram:
+    """Columns: X[j, t]; z[j, n], 1 where job j has n rounds; H in units of the longest time left."""
+    jobs, rounds = instance.jobs, instance.rounds
+    run = np.arange(jobs * rounds).reshape(jobs, rounds)
+    has = jobs * rounds + np.arange(jobs * (rounds + 1)).reshape(jobs, rounds + 1)
+    bound = jobs * rounds + has.size
+    unit = max(float(instance.left.max()), 1.0)
+    remaining = instance.remaining() / unit
+    numbers = np.arange(rounds + 1.0)
+    rows: list[tuple[Ints, Reals]] = [(has[job], np.ones(rounds + 1)) for job in range(jobs)]
+    rows += [
+        (np.append(run[job], has[job]), np.append(np.ones(rounds), -numbers)) for job in range(jobs)
+    ]  # rounds by job
+    rows += [(run[:, turn], instance.gpus.astype(float)) for turn in range(rounds)]
+    mean = instance.part[:, None] * remaining
+    rows.append((np.append(has.ravel(), bound), np.append(mean.ravel(), -1.0)))
+    rows += [(np.append(has[job], bound), np.append(remaining[job], -1.0)) for job in range(jobs)]
+    lower = np.concatenate([np.ones(jobs), np.zeros(jobs), np.full(rounds + 1 + jobs, -np.inf)])
+    upper = np.concatenate(
+        [np.ones(jobs), np.zeros(jobs), np.full(rounds, float(instance.capacity)), np.zeros(1 + jobs)]
+    )
+    cost = np.concatenate([np.zeros(run.size), instance.value.ravel(), [-instance.price * unit]])
+    return LinearProgram.of(
+        cost,
+        rows=SparseRows.of(rows),
+        row_lower=lower,
+        row_upper=upper,
+        lower=0.0,
+        upper=np.append(np.ones(bound), np.inf),
+        integral=np.append(np.ones(bound, dtype=bool), False),
+        maximise=True,
+    )
+
+
+def _starts(instance: Instance, counts: Ints, running: Bools) -> LinearProgram:
+    """Columns: X[j, t] with so many rounds by job, and s[j, t] >= X[j, t] - X[j, t - 1]."""
+    jobs, rounds = instance.jobs, instance.rounds
+    run = np.arange(jobs * rounds).reshape(jobs, rounds)
+    start = run + run.size
+    rows: list[tuple[Ints, Reals]] = [(run[job], np.ones(rounds)) for job in range(jobs)]
+    rows += [(run[:, turn], instance.gpus.astype(float)) for turn in range(rounds)]
+    rows += [(np.array([start[job, 0], run[job, 0]]), np.array([1.0, -1.0])) for job in range(jobs)]
+    rows += [
+        (np.array([start[job, turn], run[job, turn], run[job, turn - 1]]), np.array([1.0, -1.0, 1.0]))
+        for job in range(jobs)
+        for turn in range(1, rounds)
+    ]
+    before = -running.astype(float)
+    return LinearProgram.of(
+        np.concatenate([np.zeros(run.size), np.ones(run.size)]),
+        rows=SparseRows.of(rows),
+        row_lower=np.concatenate([counts, np.full(rounds, -np.inf), before, np.zeros(jobs * (rounds - 1))]),
+        row_upper=np.concatenate([counts, np.full(rounds, float(instance.capacity)), np.full(jobs * rounds, np.inf)]),
+        lower=0.0,
+        upper=1.0,
+        integral=np.arange(2 * run.size) < run.size,
+    )
