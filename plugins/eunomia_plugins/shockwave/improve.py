@@ -12,7 +12,7 @@ BETTER = 1e-9
 
 
 def improve(instance: Instance, plan: Bools) -> Bools:
-    """Choose the jobs of one round after the other as best they are, the other rounds as they stand, until none changes.
+    """Choose the best jobs of one round after the other, the other rounds as they stand, until none changes.
 
     Args:
         instance: the programme.
@@ -48,7 +48,7 @@ def _choices(instance: Instance, counts: Ints) -> list[Bools]:
 
 
 def _knapsack(gain: Reals, gpus: Ints, capacity: int) -> Bools:
-    """The jobs of the greatest gain that fit together: of each size of gang the best ones, sizes by dynamic programme."""
+    """The jobs of the greatest gain that fit together: the best of each size of gang, sizes by dynamic programme."""
     chosen = np.zeros(gain.size, dtype=bool)
     value = np.zeros(capacity + 1)
     taken: list[tuple[Ints, int, Ints]] = []
