@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,51 +14,66 @@ Spans = tuple[int, ...]
 """Rounds of a job as first and end of each stretch: (0, 3, 5, 6) is the rounds 0, 1, 2 and 5."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """The rounds of jobs, by id, in a window whose first round is row 0."""
+
+    rounds: int
+    seconds: float
+    """Length of a round."""
+    capacity: tuple[int, ...]
+    """GPUs by type."""
+    present: dict[str, int]
+    """All jobs that were present, with the number of their adaptations so far."""
+    turns: dict[str, Spans]
+    """Rounds of the jobs with at least one."""
+
+    @cached_property
+    def encoded(self) -> str:
+        """As JSON, sorted by id; a window stays the same while its rows are served."""
+        return json.dumps([self.rounds, self.seconds, self.capacity, self.present, self.turns], sort_keys=True)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Rounds by id of job, in a window whose first round is row 0."""
+    """A window, and how far it is served."""
 
     version: ClassVar[int] = 1
     row: int
     """The row that the next round serves."""
     due: float
     """When that round begins, in seconds since the start."""
-    window: int
-    seconds: float
-    """Length of a round."""
-    capacity: tuple[int, ...]
-    """GPUs by type."""
-    jobs: dict[str, int]
-    """All jobs that were present, with the number of their adaptations so far."""
-    rounds: dict[str, Spans]
-    """Jobs with at least one round."""
+    window: Window
 
     def starts_at(self, job: str) -> float:
         """When the job's first round from the next row on begins, in seconds since the start; NaN: it has none."""
-        spans = self.rounds.get(job, ())
+        spans = self.window.turns.get(job, ())
         for start, end in zip(spans[::2], spans[1::2], strict=True):
             if end > self.row:
-                return self.due + max(start - self.row, 0) * self.seconds
+                return self.due + max(start - self.row, 0) * self.window.seconds
         return math.nan
 
+    def rounds_left(self, job: str) -> int:
+        """Rounds of the job from the next row on."""
+        spans = self.window.turns.get(job, ())
+        return sum(max(end - max(start, self.row), 0) for start, end in zip(spans[::2], spans[1::2], strict=True))
+
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
-        parts = [self.row, self.due, self.window, self.seconds, self.capacity, self.jobs, self.rounds]
-        return json.dumps(parts, sort_keys=True).encode()
+        """As JSON."""
+        return f"[{self.row}, {json.dumps(self.due)}, {self.window.encoded}]".encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
         """Decode; only version 1 exists."""
-        row, due, window, seconds, capacity, jobs, rounds = json.loads(data)
-        return cls(
-            row=row,
-            due=due,
-            window=window,
+        row, due, (rounds, seconds, capacity, present, turns) = json.loads(data)
+        window = Window(
+            rounds=rounds,
             seconds=seconds,
             capacity=tuple(capacity),
-            jobs=jobs,
-            rounds={job: tuple(spans) for job, spans in rounds.items()},
+            present=present,
+            turns={job: tuple(spans) for job, spans in turns.items()},
         )
+        return cls(row=row, due=due, window=window)
 
 
 def spans_of(names: list[str], rounds: Bools) -> dict[str, Spans]:

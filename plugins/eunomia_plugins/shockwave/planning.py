@@ -8,7 +8,7 @@ from eunomia.units import Bools, Rows
 from eunomia_plugins.shockwave.instance import Instance, logarithmic
 from eunomia_plugins.shockwave.options import ShockwaveOptions
 from eunomia_plugins.shockwave.outlook import outlook
-from eunomia_plugins.shockwave.plan import Plan, spans_of
+from eunomia_plugins.shockwave.plan import Plan, Window, spans_of
 from eunomia_plugins.shockwave.planner import Planned, plan_window, record_of
 from eunomia_plugins.shockwave.programme import solve_programme
 from eunomia_plugins.shockwave.record import PlanRecord
@@ -43,16 +43,14 @@ def planned(
     instance = _instance(snapshot, menus, offer, valuations, options, able)
     running = np.isin(jobs, snapshot.holdings.job)
     made = _solve(instance, running, options)
-    plan = Plan(
-        row=0,
-        due=begins,
-        window=instance.rounds,
+    window = Window(
+        rounds=instance.rounds,
         seconds=float(form.round_seconds),
         capacity=tuple(offer.capacity.tolist()),
-        jobs=present(snapshot),
-        rounds=spans_of(snapshot.jobs.id[jobs].tolist(), made.rounds),
+        present=present(snapshot),
+        turns=spans_of(snapshot.jobs.id[jobs].tolist(), made.rounds),
     )
-    return plan, made.record
+    return Plan(row=0, due=begins, window=window), made.record
 
 
 def _instance(

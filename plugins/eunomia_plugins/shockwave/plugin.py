@@ -99,12 +99,12 @@ class Shockwave:
 
     def _is_stale(self, plan: Plan, snapshot: Snapshot, offer: Offer, form: OverTime) -> bool:
         """Whether the plan does not hold any more."""
-        if plan.row >= plan.window or plan.capacity != tuple(offer.capacity.tolist()):
+        window, jobs = plan.window, present(snapshot)
+        if plan.row >= window.rounds or window.capacity != tuple(offer.capacity.tolist()):
             return True
-        if (plan.window, plan.seconds) != (form.utility.shape[1] - 1, float(form.round_seconds)):
+        if (window.rounds, window.seconds) != (form.utility.shape[1] - 1, float(form.round_seconds)):
             return True  # the profile changed
-        jobs = present(snapshot)
-        return plan.jobs.keys() != jobs.keys() or (self.options.mode == "reactive" and plan.jobs != jobs)
+        return window.present.keys() != jobs.keys() or (self.options.mode == "reactive" and window.present != jobs)
 
     def _ends(self, now: float, length: float) -> float:
         """When the round that begins now ends; where the executor says so, an expectation."""
@@ -122,7 +122,7 @@ class Shockwave:
             order=turns.served.astype(np.int32),
             verdicts=Verdicts(rows=turns.jobs[late], reasons=turns.reasons[late]),
             starts_at=np.where(late, turns.starts_at, np.nan),
-            wake_at=Seconds(plan.due) if timed and plan.jobs else NEVER,
+            wake_at=Seconds(plan.due) if timed and plan.window.present else NEVER,
             lease=lease,
             protected=Seconds(0.0) if lease is None else lease,
         )
@@ -133,10 +133,8 @@ class Shockwave:
         plan = snapshot.memos.of(self.name, Stage.ALLOCATION)
         if not isinstance(plan, Plan):
             return None
-        spans = plan.rounds.get(str(job), ())
-        rounds = sum(max(end - max(start, plan.row), 0) for start, end in zip(spans[::2], spans[1::2], strict=True))
-        left = max(plan.window - plan.row, 0)
-        text = f"It has {rounds} of the next {left} rounds of {plan.seconds:g} s in the plan."
+        rounds, left = plan.rounds_left(str(job)), max(plan.window.rounds - plan.row, 0)
+        text = f"It has {rounds} of the next {left} rounds of {plan.window.seconds:g} s in the plan."
         return Explanation(text=text, numbers={"rounds_planned": float(rounds), "rounds_left": float(left)})
 
 

@@ -70,7 +70,8 @@ class ShockwaveUtility:
         utility = seen.progress_after(window, length)
         unknown = np.isnan(utility).any(axis=1)
         utility[unknown] = np.arange(window + 1) / window  # as if the job took the window
-        weight = self._rho(snapshot, offer, jobs, seen) ** self.options.k
+        with np.errstate(over="ignore"):  # bounded below
+            weight = self._rho(snapshot, offer, jobs, seen) ** self.options.k
         return Valuations(
             claims=Claims(unit=Unit.JOB, rows=jobs, weight=np.clip(weight, 1.0 / MOST_WEIGHT, MOST_WEIGHT)),
             forms=(OverTime(utility=utility, round_seconds=Seconds(length)),),
