@@ -35,7 +35,7 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RoundPlan:
     """A window, and how far it is served."""
 
     version: ClassVar[int] = 1

@@ -8,7 +8,7 @@ from eunomia.units import Bools, Rows
 from eunomia_plugins.shockwave.instance import Instance, logarithmic
 from eunomia_plugins.shockwave.options import ShockwaveOptions
 from eunomia_plugins.shockwave.outlook import outlook
-from eunomia_plugins.shockwave.plan import Plan, Window, spans_of
+from eunomia_plugins.shockwave.plan import RoundPlan, Window, spans_of
 from eunomia_plugins.shockwave.planner import Planned, plan_window, record_of
 from eunomia_plugins.shockwave.programme import solve_programme
 from eunomia_plugins.shockwave.record import PlanRecord
@@ -25,7 +25,7 @@ def present(snapshot: Snapshot) -> dict[str, int]:
 
 def planned(
     snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations, options: ShockwaveOptions, begins: float
-) -> tuple[Plan, PlanRecord]:
+) -> tuple[RoundPlan, PlanRecord]:
     """Plan a window.
 
     Args:
@@ -50,7 +50,7 @@ def planned(
         present=present(snapshot),
         turns=spans_of(snapshot.jobs.id[jobs].tolist(), made.rounds),
     )
-    return Plan(row=0, due=begins, window=window), made.record
+    return RoundPlan(row=0, due=begins, window=window), made.record
 
 
 def _instance(

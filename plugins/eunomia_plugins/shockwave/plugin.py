@@ -36,7 +36,7 @@ from eunomia.contract.verdicts import Verdicts
 from eunomia.units import Ints, JobId, Reals, Rows
 from eunomia_plugins.shockwave.options import ShockwaveOptions
 from eunomia_plugins.shockwave.packing import fitting
-from eunomia_plugins.shockwave.plan import Plan
+from eunomia_plugins.shockwave.plan import RoundPlan
 from eunomia_plugins.shockwave.planning import planned, present
 from eunomia_plugins.shockwave.record import PlanRecord
 
@@ -62,7 +62,7 @@ class Shockwave:
             promises=frozenset({Promise.WORK_CONSERVING}),
         )
     }
-    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Plan}
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: RoundPlan}
 
     def __init__(self, options: ShockwaveOptions) -> None:
         self.options = options
@@ -82,7 +82,7 @@ class Shockwave:
             raise PluginError(f"{self.name} must get utilities of jobs", value=valuations.claims.unit.value)
         form = valuations.form(OverTime)
         last = snapshot.memos.of(self.name, Stage.ALLOCATION)
-        plan = last if isinstance(last, Plan) else None
+        plan = last if isinstance(last, RoundPlan) else None
         now, length = float(snapshot.now), float(form.round_seconds)
         begins = plan is None or Cause.BOUNDARY in snapshot.causes or now >= plan.due - SOON
         record: PlanRecord | None = None
@@ -97,7 +97,7 @@ class Shockwave:
         answer = self._answer(turns, plan, now)
         return dataclasses.replace(answer, record=record, memo=None if plan is last else plan)
 
-    def _is_stale(self, plan: Plan, snapshot: Snapshot, offer: Offer, form: OverTime) -> bool:
+    def _is_stale(self, plan: RoundPlan, snapshot: Snapshot, offer: Offer, form: OverTime) -> bool:
         """Whether the plan does not hold any more."""
         window, jobs = plan.window, present(snapshot)
         if plan.row >= window.rounds or window.capacity != tuple(offer.capacity.tolist()):
@@ -112,7 +112,7 @@ class Shockwave:
             return now + length
         return (math.floor((now + SOON) / length) + 1.0) * length
 
-    def _answer(self, turns: "_Turns", plan: Plan, now: float) -> Allocation:
+    def _answer(self, turns: "_Turns", plan: RoundPlan, now: float) -> Allocation:
         late = turns.gpus == 0
         timed = self.options.ends == "clock"
         lease = Seconds(max(plan.due - now, SOON)) if timed else None
@@ -131,7 +131,7 @@ class Shockwave:
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation | None:
         """State how many rounds of the plan the job has."""
         plan = snapshot.memos.of(self.name, Stage.ALLOCATION)
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, RoundPlan):
             return None
         rounds, left = plan.rounds_left(str(job)), max(plan.window.rounds - plan.row, 0)
         text = f"It has {rounds} of the next {left} rounds of {plan.window.seconds:g} s in the plan."
@@ -152,7 +152,7 @@ class _Turns(NamedTuple):
     """When its next round in the plan begins, in seconds since the start; NaN: it has none."""
 
 
-def _turns(snapshot: Snapshot, menus: Menus, offer: Offer, plan: Plan) -> _Turns:
+def _turns(snapshot: Snapshot, menus: Menus, offer: Offer, plan: RoundPlan) -> _Turns:
     """Candidates by their next round in the plan, then by arrival, while GPUs are left."""
     jobs = offer.candidates
     starts = np.array([plan.starts_at(name) for name in snapshot.jobs.id[jobs].tolist()], dtype=float)

@@ -11,7 +11,7 @@ from eunomia.journal.journal import Journal
 from eunomia.model.leases import LeaseState
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Stage, UserId
-from eunomia_plugins.shockwave.plan import Plan
+from eunomia_plugins.shockwave.plan import RoundPlan
 
 ROUND = 120.0
 
@@ -101,8 +101,8 @@ class Lab:
         return {str(state.job_id(row)): state.reason(row) for row in state.waiting().tolist()}
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RoundPlan:
         """The memo."""
         memo = self.arbiter.snapshot().memos.of("shockwave", Stage.ALLOCATION)
-        assert isinstance(memo, Plan)
+        assert isinstance(memo, RoundPlan)
         return memo

@@ -1,4 +1,4 @@
-"""The allocation in an arbiter: when it plans, which row it serves, and what jobs that wait are told."""
+"""The allocation in an arbiter: when it plans, which row it serves, and what it says of jobs that wait."""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +21,7 @@ from eunomia.units import JobId
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.shockwave import plugin
 from eunomia_plugins.shockwave.options import ShockwaveOptions
-from eunomia_plugins.shockwave.plan import Plan, Window, spans_of
+from eunomia_plugins.shockwave.plan import RoundPlan, Window, spans_of
 from eunomia_plugins.shockwave.plugin import Shockwave
 
 THREE = (("a", 1, 100.0), ("b", 1, 350.0), ("c", 1, 1000.0))
@@ -91,7 +91,7 @@ def test_a_change_of_batch_size_causes_a_plan_in_the_reactive_mode_alone(mode: s
     assert lab.plan.window.present["a"] == (1 if mode == "reactive" else 0)
 
 
-def test_a_job_of_the_plan_is_told_when_its_turn_comes() -> None:
+def test_explain_states_when_the_turn_of_a_planned_job_comes() -> None:
     lab = Lab("1x1 V100")
     decision = lab.submit(*THREE)
     assert dict(decision.starts_at) == {JobId("b"): ROUND}
@@ -188,9 +188,9 @@ def test_a_plan_is_the_same_after_its_bytes() -> None:
         present={"a": 0, "b": 2},
         turns=spans_of(["a", "b"], np.array([[1, 1, 0, 1], [0, 0, 0, 0]], dtype=bool)),
     )
-    plan = Plan(row=1, due=120.0, window=window)
+    plan = RoundPlan(row=1, due=120.0, window=window)
     assert window.turns == {"a": (0, 2, 3, 4)}
-    assert Plan.from_bytes(1, plan.to_bytes()) == plan
+    assert RoundPlan.from_bytes(1, plan.to_bytes()) == plan
     assert plan.rounds_left("a") == 2
     assert [plan.starts_at(job) for job in ("a", "b")] == [120.0, pytest.approx(float("nan"), nan_ok=True)]
 
