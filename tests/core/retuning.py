@@ -1,5 +1,6 @@
 """Random histories with retunes: an allocation with random sizes, and a placement with random CPUs and memory."""
 
+import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from eunomia.contract.allocations import Grants
 from eunomia.contract.claims import Claims
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import Event
+from eunomia.contract.menus import Probes
 from eunomia.contract.placements import Retunes
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.model.cluster import Cluster, Machine
@@ -52,6 +54,40 @@ class RandomSizes:
         )
 
 
+class RandomProbes:
+    """Sizes from least to most, and random settings to be measured."""
+
+    name = "random_probes"
+    api = 1
+    contracts: ClassVar[dict[Stage, Contract]] = {
+        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES, Feature.PROBES}))
+    }
+
+    def __init__(self) -> None:
+        self._range = made("range")
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
+        luck, jobs, cluster = snapshot.rng(self.name), snapshot.jobs, snapshot.cluster
+        menus: Menus = self._range.eunomia_elasticity(snapshot)
+        rows = [row for row in snapshot.active.tolist() if luck.random() < 0.5]
+        counts = {kind: int((cluster.gpu_type == kind).sum()) for kind in range(len(cluster.gpu_types))}
+        rows = [row for row in rows if jobs.least[row] <= min(counts.values())]
+        gpus = [int(luck.integers(jobs.least[row], jobs.most[row] + 1)) for row in rows]
+        return dataclasses.replace(
+            menus,
+            probe=Probes(
+                jobs=np.array(rows, np.int32),
+                gpus=np.minimum(np.array(gpus, np.int64), min(counts.values())),
+                cpus=np.where(luck.random(len(rows)) < 0.5, np.nan, luck.uniform(0.5, 12.0, len(rows))),
+                memory_gib=np.where(luck.random(len(rows)) < 0.5, np.nan, luck.uniform(0.5, 30.0, len(rows))),
+                iterations=5,
+                limit=Seconds(8.0),
+                again=Seconds(4.0),
+            ),
+        )
+
+
 class RandomAmounts:
     """Places claims on their own GPUs first, then on free ones, and divides CPUs and memory of machines at random."""
 
@@ -68,7 +104,10 @@ class RandomAmounts:
         jobs = [
             job
             for job in np.flatnonzero(snapshot.jobs.state == JobState.RUNNING).tolist()
-            if job not in named and luck.random() < 0.6 and _is_left_alone(snapshot, offer, allocation, gpus, job)
+            if job not in named
+            and not _measures(snapshot, job)
+            and luck.random() < 0.6
+            and _is_left_alone(snapshot, offer, allocation, gpus, job)
         ]
         theirs = {job: _gpus_of(snapshot, job) for job in jobs}
         changing = np.concatenate([gpus, *theirs.values()]).astype(np.int64)
@@ -89,6 +128,11 @@ class RandomAmounts:
                 memory_gib=np.array([memory_gib[mine].min() * mine.size for mine in theirs.values()]),
             ),
         )
+
+
+def _measures(snapshot: Snapshot, job: int) -> bool:
+    """Whether the job's GPUs are protected, as they are while its rate is measured."""
+    return bool((snapshot.holdings.protected_until[_gpus_of(snapshot, job)] > snapshot.now).any())
 
 
 def _gpus_of(snapshot: Snapshot, job: int) -> Ints:
@@ -140,9 +184,9 @@ def made(name: str, **options: object) -> Any:
     return default_registry().make(name, options, alias=name, place=str)
 
 
-def stages(placement: Any = None) -> Stages:
+def stages(placement: Any = None, *, probes: bool = False) -> Stages:
     return assemble(
-        elasticity=made("range"),
+        elasticity=RandomProbes() if probes else made("range"),
         valuation=made("fifo"),
         allocation=RandomSizes(),
         placement=placement or RandomAmounts(),
@@ -159,9 +203,9 @@ def cluster_of(scenario: Scenario) -> Cluster:
     )
 
 
-def played(scenario: Scenario) -> tuple[Arbiter, History, Cluster]:
+def played(scenario: Scenario, *, probes: bool = False) -> tuple[Arbiter, History, Cluster]:
     cluster = cluster_of(scenario)
-    arbiter = Arbiter(cluster, stages(), stages(made("packed")), seed=scenario.seed)
+    arbiter = Arbiter(cluster, stages(probes=probes), stages(made("packed")), seed=scenario.seed)
     arbiter.strict = True
     history: History = []
     step = arbiter.step

@@ -25,3 +25,9 @@ HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "60"))
 @given(scenario=scenarios())
 def test_nothing_of_a_machine_is_used_twice(scenario: Scenario) -> None:
     lab.played(scenario)
+
+
+@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_nor_while_rates_are_measured(scenario: Scenario) -> None:
+    lab.played(scenario, probes=True)

@@ -63,8 +63,9 @@ class TransitionKind(Enum):
     RETUNE = "retune", Effect(past="retuned", keeps_running=True, counted=False)
     """The lease gets other CPUs or memory on the same GPUs; its epoch stays. What is lowered counts as in use until
     executors have confirmed it, and what is raised waits until its machines have room."""
-    PROBE = "probe", Effect(past="probed", keeps_running=True, counted=False)
-    """The job measures its rate at given sizes while it runs."""
+    PROBE = "probe", Effect(past="probed", charge=Charge.START, counted=False)
+    """The job is restarted on the GPUs of ``Transition.probe``, to measure its rate there, or after that on its own;
+    the lease keeps the job's own GPUs meanwhile."""
 
 
 COUNTED = tuple(dict.fromkeys(kind.effect.past for kind in TransitionKind if kind.effect.counted))
@@ -81,6 +82,22 @@ def kind_of_resize(before: Collection[int], after: Collection[int], lost: Collec
     if set(after) <= set(before):
         return TransitionKind.SHRINK
     return TransitionKind.MIGRATE if lost else TransitionKind.GROW
+
+
+@builds
+class ProbeOrder:
+    """The setting at which a job measures its rate."""
+
+    gpus: Ints
+    """GPUs on which the job runs, some or all of its lease's."""
+    cpus: float
+    """CPUs for these GPUs together; NaN: those of the lease."""
+    memory_gib: float
+    """Likewise, in GiB."""
+    iterations: int
+    """Steps that the job makes there."""
+    until: Seconds
+    """When the job goes back at the latest."""
 
 
 @builds
@@ -111,6 +128,8 @@ class Transition:
     cpus_range: tuple[float, float] | None = None
     """The least and the most CPUs of the lease, for all its GPUs together; None: as before, at first any number."""
     memory_range: tuple[float, float] | None = None
+    probe: ProbeOrder | None = None
+    """With PROBE: where the job measures its rate; None: it goes back to its own GPUs."""
 
 
 @builds

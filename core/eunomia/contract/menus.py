@@ -50,10 +50,28 @@ class ChangeCosts:
 
 @builds
 class Probes:
-    """Sizes to measure while a job runs: job rows and numbers of GPUs."""
+    """Settings at which jobs are to be measured while they run: one row a setting, the most urgent first.
+
+    A job is restarted from its checkpoint at the setting, makes so many steps there, which count, and goes back. It
+    keeps its own GPUs meanwhile, and needs the others free; a setting that cannot be had now is asked for again.
+    """
 
     jobs: Rows
     gpus: Ints
+    gpu_type: Rows | None = None
+    """By row; -1, or no column: the type of the GPUs that the job has."""
+    locality: Rows | None = None
+    """A ``Locality`` by row; -1, or no column: the nearest that can be had."""
+    cpus: Reals | None = None
+    """For all GPUs of the row together; NaN, or no column: each GPU's share of its machine."""
+    memory_gib: Reals | None = None
+    """Likewise, in GiB."""
+    iterations: int = 20
+    """Steps that a job makes at a setting."""
+    limit: Seconds = Seconds(600.0)
+    """A job goes back after this time even if it could not be measured."""
+    again: Seconds = Seconds(30.0)
+    """A round is made after this time if a setting could not be had."""
 
 
 @builds

@@ -66,6 +66,25 @@ class LeaseState(IntEnum):
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
+class Probing:
+    """A measurement under way: the job runs on some GPUs of its lease, and goes back to its own afterwards."""
+
+    gpus: Ints
+    """GPUs on which the job runs now, ascending."""
+    cpus: float
+    """CPUs for these together; NaN: those of the lease."""
+    memory_gib: float
+    iterations: int
+    until: Seconds
+    home: Ints
+    """GPUs that the job had before and gets back, with these CPUs and memory."""
+    home_cpus: Reals
+    home_memory_gib: Reals
+    protected_until: Seconds
+    """Of the lease, before."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Lease:
     """A lease of GPUs to an app; it names a job if the claim was a job's."""
 
@@ -83,3 +102,10 @@ class Lease:
     granted_at: Seconds = ZERO
     tuned: int = NONE
     """Epoch of the order about CPUs and memory that executors have not confirmed yet; -1: none."""
+    probe: Probing | None = None
+    """The measurement under way; None: the job runs on all GPUs of the lease."""
+
+    @property
+    def running(self) -> Ints:
+        """GPUs on which the lease's job runs, or is to run."""
+        return self.gpus if self.probe is None else self.probe.gpus

@@ -12,7 +12,8 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.verdicts import Reason, Verdicts
 from eunomia.errors import EunomiaError
-from eunomia.model.leases import GpuState, LeaseState
+from eunomia.model.gpu_sets import joined
+from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.plan_error import PlanError
 from eunomia.round.retunes import check_ranges, check_retunes
@@ -264,8 +265,7 @@ def check_state(state: State) -> None:
                 raise StateError("a lease must hold or succeed on its GPUs", value=f"lease {lease.id}, GPU {gpu}")
         if lease.state is LeaseState.ACTIVE and np.any(held.lease[lease.gpus] != lease.id):
             raise StateError("an active lease must hold its GPUs", value=f"lease {lease.id}")
-        if lease.job != NONE and lease.gpus.size and not _gang(state, lease.job, int(lease.gpus.size)):
-            raise StateError("a gang must be whole", value=f"{lease.gpus.size} GPUs", place=state.job_id(lease.job))
+        _check_gang(state, lease)
     for gpu in range(state.cluster.gpus):
         _check_gpu(state, gpu)
     _check_amounts(state)
@@ -308,6 +308,22 @@ def _check_kept(state: State) -> None:
     apps = np.bincount(held.app[held.app != NONE], minlength=state.app_accounts.capacity)
     if not np.array_equal(apps, state.app_accounts.live.gpus):
         raise StateError("the number of an app's GPUs must match the GPUs that it holds")
+
+
+def _check_gang(state: State, lease: Lease) -> None:
+    """Check the GPUs on which a lease's job runs, and those to which it goes back after a measurement."""
+    gangs, probe = [lease.running], lease.probe
+    if probe is not None:
+        gangs.append(probe.home)
+        if not np.array_equal(joined(probe.home, probe.gpus), lease.gpus):
+            raise StateError(
+                "a lease must hold what its job is measured on and goes back to", value=f"lease {lease.id}"
+            )
+    if (probe is not None) != (lease.id in state.probing):
+        raise StateError("the leases that measure must be those listed", value=f"lease {lease.id}")
+    for gpus in gangs:
+        if lease.job != NONE and gpus.size and not _gang(state, lease.job, int(gpus.size)):
+            raise StateError("a gang must be whole", value=f"{gpus.size} GPUs", place=state.job_id(lease.job))
 
 
 def _gang(state: State, job: int, gpus: int) -> bool:

@@ -176,7 +176,7 @@ class _Planner:
         retunes = self.placement.retunes
         for job in () if retunes is None else retunes.jobs.tolist():
             lease = self.state.leases[self.state.job_accounts.cells.lease[job]]
-            if self.changed(lease):
+            if lease.probe is None and self.changed(lease):
                 gpus: list[int] = lease.gpus.tolist()
                 self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 

@@ -89,7 +89,10 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
                     _within(what, float(target[gpus].sum()), limits, names(rows.item(claim)))
     held, retunes = state.holdings.live, placement.retunes
     for job in () if retunes is None else retunes.jobs.tolist():
-        gpus = state.leases[state.job_accounts.cells.lease[job]].gpus
+        lease = state.leases[state.job_accounts.cells.lease[job]]
+        gpus = lease.gpus
+        if lease.probe is not None:
+            continue
         for what, least, most, target in (
             ("CPUs", held.least_cpus, held.most_cpus, targets[0]),
             ("GiB", held.least_memory_gib, held.most_memory_gib, targets[1]),

@@ -14,7 +14,7 @@ from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
 from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
 from eunomia.contract.memos import Memo
-from eunomia.contract.menus import Menus, announced
+from eunomia.contract.menus import Menus, Probes, announced
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
@@ -27,6 +27,7 @@ from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
 from eunomia.round.plan import Plan, Target, plan, planned
 from eunomia.round.plan_error import PlanError
+from eunomia.round.probes import Prober, check_probes
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.state.offering import make_offer
 from eunomia.state.show import show
@@ -125,8 +126,10 @@ class Round:
         return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
 
     def _menus(self) -> Menus:
-        """Ask the elasticity; announced regimes are filled in where it forecasts none."""
+        """Ask the elasticity; announced regimes are filled in where it forecasts none, and settings to be measured are checked."""
         menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+        if menus.probe is not None:
+            check_probes(self.state, menus.probe)
         coming = self.state.coming_regimes
         if coming and menus.regimes is None:
             return dataclasses.replace(menus, regimes=announced(coming))
@@ -158,8 +161,17 @@ class Round:
         made = plan(state, Target(offer, allocation, placement, named.rows, placed), _graced(stages.rounds, menus))
         self.plan.transitions += made.transitions
         self.plan.renewals += made.renewals
+        if menus.probe is not None:
+            self._probe(menus.probe)
         self.starts_at = starts_at
         self.at = None
+
+    def _probe(self, probes: Probes) -> None:
+        """Order what can be measured now; a round for the rest follows."""
+        prober = Prober(self.state, probes, self.plan.transitions)
+        self.plan.transitions += prober.orders()
+        if prober.short:
+            self.wake_at = min(self.wake_at, Seconds(self.state.now + probes.again))
 
     # --- one stage -------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,9 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
         amount[on[~stay]] = new[~stay]
         if retunes is not None and tuned is not None:
             for job, total in zip(retunes.jobs.tolist(), tuned.tolist(), strict=True):
-                gpus = state.leases[state.job_accounts.cells.lease[job]].gpus
-                amount[gpus] = total / gpus.size
+                lease = state.leases[state.job_accounts.cells.lease[job]]
+                if lease.probe is None:  # else it keeps what it has, and is retuned by a later round
+                    amount[lease.gpus] = total / lease.gpus.size
         made.append(amount)
     return made[0], made[1]
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Renewal, Transition, TransitionKind, Waiting
+from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import without
-from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.state.lease_times import watch_end
-from eunomia.state.revoking import stop_clock, take
+from eunomia.state.revoking import forget_probe, stop_clock, take
 from eunomia.state.room import give_room
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import NEVER, NONE
@@ -105,7 +105,7 @@ def _leave(state: State, order: Transition) -> None:
     for gpu in order.leaving.tolist():
         epoch[gpu] = fence
     if job != NONE and order.gpus.size:
-        _confirm_again(state, lease, order)
+        confirm_again(state, lease, order)
 
 
 def _let_go(state: State, lease: Lease, order: Transition) -> None:
@@ -148,11 +148,32 @@ def _start(state: State, order: Transition) -> None:
 
 def _resize(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
+    probe = None if order.probe is None else _probing(state, lease, order.probe)
     lease.gpus = order.gpus
-    _confirm_again(state, lease, order)
+    confirm_again(state, lease, order, probe)
 
 
-def _confirm_again(state: State, lease: Lease, order: Transition) -> None:
+def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
+    """What a lease has before a measurement, and where its job is measured."""
+    held = state.holdings.live
+    return Probing(
+        gpus=order.gpus,
+        cpus=order.cpus,
+        memory_gib=order.memory_gib,
+        iterations=order.iterations,
+        until=order.until,
+        home=lease.gpus,
+        home_cpus=held.cpus[lease.gpus],
+        home_memory_gib=held.memory_gib[lease.gpus],
+        protected_until=lease.protected_until,
+    )
+
+
+def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing | None = None) -> None:
+    """Make executors confirm a lease again under the order's epoch: its job starts again, or changes its size."""
+    forget_probe(state, lease)
+    if probe is not None:
+        lease.probe, state.probing[lease.id] = probe, probe.until
     lease.epoch = int(order.epoch)
     state.last_epoch = max(state.last_epoch, lease.epoch)
     lease.ends_at, lease.protected_until = order.ends_at, order.protected_until

@@ -44,6 +44,7 @@ from eunomia.model.workload import JobState
 from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
 from eunomia.state.folding import EventError, Folded, Folding, await_round
 from eunomia.state.lease_times import take_ended
+from eunomia.state.probing import end_overdue
 from eunomia.state.room import give_room
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Seconds
@@ -64,6 +65,8 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     ordered = in_order(events if type(events) is list else list(events))
     folding = Folding(state, folded, grace, ordered)
     _fold_each(folding, ordered)
+    if state.probing:
+        end_overdue(folding)
     if state.ends and take_ended(state):
         state.cause(Cause.LEASE_ENDED)
     if state.amounts.tight:

@@ -159,7 +159,7 @@ def started(fold: Folding, event: Started) -> None:
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)
-    jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.gpus.size
+    jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.running.size
     stop_clock(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
     accounts.gpus[job] = gpus
     accounts.reason[job] = 0

@@ -8,6 +8,7 @@ from eunomia.contract.snapshot import Measured
 from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Regime
 from eunomia.state.folding import EventError, Folding
 from eunomia.state.kind_profiles import keep_by_kind
+from eunomia.state.probing import measured
 from eunomia.state.state import State
 from eunomia.units import Cause
 
@@ -142,6 +143,8 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
     rates = state.measured if present else state.measured_at_others
     rates[job] = (*_without(rates.get(job, ()), seen, any_batch=present), seen)
     keep_by_kind(state, job, event)
+    if state.probing:
+        measured(fold, job, event)
     state.touch(job=job)
     state.cause(Cause.REPORTED)
 

@@ -59,11 +59,19 @@ def take(state: State, lease: Lease, gpus: Ints, epoch: Epoch) -> Ints:
     if those:
         state.leaving.setdefault(lease.id, set()).update(those)
     if lease.gpus.size == 0:
+        forget_probe(state, lease)
         state.leave(lease)
     _stop_job(state, lease)
     if lease.gpus.size == 0 and not state.leaving.get(lease.id):
         state.drop_lease(lease.id)
     return mine
+
+
+def forget_probe(state: State, lease: Lease) -> None:
+    """End a measurement, which a newer order about the lease overtakes."""
+    if lease.probe is not None:
+        lease.probe = None
+        state.probing.pop(lease.id, None)
 
 
 def _mark(state: State, lease: Lease, gpus: list[int], mine: list[int], epoch: int) -> None:

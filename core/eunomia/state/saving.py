@@ -11,7 +11,7 @@ from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Measured
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
-from eunomia.model.leases import Lease, LeaseState
+from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.state.codec import decode, encode
 from eunomia.state.lease_times import watch_end
 from eunomia.state.state import OpenOffer, State
@@ -110,9 +110,11 @@ def load_state(
     state.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
     state.coming_regimes = {int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())}
     for lease in made["leases"]:
-        gpus = np.array(lease["gpus"], dtype=np.int64)
-        state.leases[lease["id"]] = Lease(**(lease | {"gpus": gpus, "state": LeaseState(lease["state"])}))
-        watch_end(state, state.leases[lease["id"]])
+        kept = _kept_lease(lease)
+        state.leases[kept.id] = kept
+        watch_end(state, kept)
+        if kept.probe is not None:
+            state.probing[kept.id] = kept.probe.until
     state.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
     state.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
     for plugin, stage, version, memo in made["memos"]:
@@ -143,7 +145,20 @@ def _lease(lease: Lease) -> dict[str, Any]:
     return {field.name: _plain(getattr(lease, field.name)) for field in dataclasses.fields(lease)}
 
 
+def _kept_lease(made: dict[str, Any]) -> Lease:
+    probe = made.get("probe")
+    gpus = np.array(made["gpus"], dtype=np.int64)
+    kept: dict[str, Any] = {
+        "gpus": gpus,
+        "state": LeaseState(made["state"]),
+        "probe": None if probe is None else decode(probe),
+    }
+    return Lease(**(made | kept))
+
+
 def _plain(item: Any) -> Any:
+    if isinstance(item, Probing):
+        return encode(item)
     return item.tolist() if isinstance(item, np.ndarray) else int(item) if isinstance(item, LeaseState) else item
 
 

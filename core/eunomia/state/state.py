@@ -107,6 +107,8 @@ class State:
         self.adaptations: dict[int, Adaptations] = {}
         self.coming_regimes: dict[int, tuple[ComingRegime, ...]] = {}
         self.leases: dict[int, Lease] = {}
+        self.probing: dict[int, Seconds] = {}
+        """By lease whose job measures its rate: when it goes back at the latest."""
         self.leaving: dict[int, set[int]] = {}
         """By lease: the GPUs that the lease still has to give back."""
         self.memos: dict[tuple[str, Stage], Memo] = {}
@@ -254,7 +256,9 @@ class State:
         """Number of GPUs that a job runs on or is about to run on."""
         accounts = self.job_accounts.cells
         lease = self.leases.get(accounts.lease[job])
-        return int(accounts.gpus[job]) if lease is None else lease.gpus.size
+        if lease is None:
+            return int(accounts.gpus[job])
+        return lease.gpus.size if lease.probe is None else lease.probe.home.size
 
     def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
         """Add GPUs to the count that a job runs on (``come``), or take them off it."""
@@ -402,6 +406,7 @@ class State:
         standing = self.standing
         gone = self.leases.pop(lease)
         self.amounts.drop(lease)
+        self.probing.pop(lease, None)
         if self.leaving:
             self.leaving.pop(lease, None)
         standing.overdue.discard(lease)

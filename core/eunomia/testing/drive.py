@@ -19,13 +19,14 @@ from eunomia.contract.events import (
     JobFinished,
     JobsDivided,
     MachineLost,
+    RateMeasured,
     Released,
     Resized,
     Retuned,
     Started,
 )
 from eunomia.errors import EunomiaError
-from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.state import State
@@ -68,6 +69,7 @@ class _Start:
     job: JobId | None
     gpus: tuple[int, ...]
     amounts: Amounts
+    probe: Probing | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class Drive:
                 self._handed.add((lease.id, lease.epoch))
                 job = None if lease.job == NONE else state.job_id(lease.job)
                 gpus = tuple(lease.gpus.tolist())
-                start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, gpus, _amounts(state, lease))
+                start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, gpus, _amounts(state, lease), lease.probe)
                 self._later(now + self._some(self.delays.order), lambda then, s=start: self._begin(s, then))  # type: ignore[misc]
 
         for number in sorted(state.amounts.tuning):
@@ -283,10 +285,34 @@ class Drive:
         if not left or (start.job is not None and len(left) < len(gpus)):
             return None
         if start.job is not None and start.job in self.left:
-            self._go(start.job, frozenset(left), now, start.epoch)
+            self._go(start.job, frozenset(left if start.probe is None else start.probe.gpus.tolist()), now, start.epoch)
+            if start.probe is not None:
+                self._measure(start.job, start.probe, now)
         kind = Resized if start.lease in self._begun_once else Started
         self._begun_once.add(start.lease)
         return kind(lease=start.lease, epoch=start.epoch)
+
+    def _measure(self, job: JobId, probe: Probing, now: float) -> None:
+        """Let a job that runs at a setting say its rate after so many iterations."""
+        seconds = self._some(probe.iterations / probe.gpus.size)
+        turn = self._runs[job].turn
+        self._later(now + seconds, lambda _: self._measured(job, turn, probe))
+
+    def _measured(self, job: JobId, turn: int, probe: Probing) -> Event | None:
+        run, cluster, gpus = self._runs.get(job), self.arbiter.state.cluster, probe.gpus
+        if run is None or run.turn != turn:
+            return None
+        kind = cluster.gpu_types[int(cluster.gpu_type[gpus[0]])]
+        where = (probe.cpus, probe.memory_gib)
+        return RateMeasured(
+            job=job,
+            gpus=gpus.size,
+            locality=cluster.locality(gpus),
+            rate=float(gpus.size),
+            gpu_type=kind,
+            cpus=where[0],
+            memory_gib=where[1],
+        )
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 

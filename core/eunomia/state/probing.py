@@ -1,0 +1,68 @@
+"""Ends measurements of rates: the job goes back to its own GPUs, and the others are given back."""
+
+import math
+
+from eunomia.contract.decisions import Transition, TransitionKind
+from eunomia.contract.events import RateMeasured
+from eunomia.model.gpu_sets import NO_GPUS, without
+from eunomia.model.leases import Lease, LeaseState, Probing
+from eunomia.state.adopt import confirm_again
+from eunomia.state.folding import Folding
+from eunomia.state.revoking import stop_clock, take
+from eunomia.state.state import State
+from eunomia.units import NEVER, Epoch, LeaseId, Seconds
+
+
+def measured(fold: Folding, job: int, event: RateMeasured) -> None:
+    """End the job's measurement if this is the rate that it is to measure."""
+    state = fold.state
+    lease = state.leases.get(state.job_accounts.cells.lease[job])
+    if lease is not None and lease.probe is not None and lease.state is LeaseState.ACTIVE:
+        if _is_asked_for(state, lease.probe, event):
+            _go_back(fold, lease, lease.probe)
+
+
+def end_overdue(fold: Folding) -> None:
+    """End the measurements whose time is over."""
+    state = fold.state
+    for number in [number for number, until in state.probing.items() if until <= state.now]:
+        lease = state.leases[number]
+        if lease.probe is not None:
+            _go_back(fold, lease, lease.probe)
+
+
+def _is_asked_for(state: State, probe: Probing, event: RateMeasured) -> bool:
+    cluster = state.cluster
+    where = probe.gpus.size, cluster.gpu_types[int(cluster.gpu_type[probe.gpus[0]])], cluster.locality(probe.gpus)
+    if where != (event.gpus, event.gpu_type, event.locality):
+        return False
+    both = ((probe.cpus, event.cpus), (probe.memory_gib, event.memory_gib))
+    return all(math.isnan(asked) or math.isclose(asked, seen) for asked, seen in both)
+
+
+def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
+    """Order a job back to its own GPUs: its lease gives the others back, and is confirmed again."""
+    state, job = fold.state, lease.job
+    fence, leaving = Epoch(0), without(lease.gpus, probe.home)
+    if leaving.size:
+        fence = state.next_epoch()
+        leaving = take(state, lease, leaving, fence)
+    order = Transition(
+        kind=TransitionKind.PROBE,
+        lease=LeaseId(lease.id),
+        epoch=state.next_epoch(),
+        app=state.app_id(lease.app),
+        job=state.job_id(job),
+        gpus=probe.home,
+        cpus=probe.home_cpus,
+        memory_gib=probe.home_memory_gib,
+        ends_at=lease.ends_at,
+        protected_until=probe.protected_until,
+        leaving=leaving,
+        fence=fence,
+        after=NO_GPUS,
+        deadline=Seconds(state.now + fold.grace) if leaving.size else NEVER,
+    )
+    stop_clock(state, job)
+    confirm_again(state, lease, order)
+    fold.folded.orders.append(order)
