@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 
 from eunomia.explain.explaining import Explainer, Why
+from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Way
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
-from eunomia.units import JobId
+from eunomia.units import JobId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 
@@ -41,6 +42,7 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
         waited_seconds=float(ledger.waited[row]),
         starts=int(jobs.starts[row]),
         slots=int((state.holdings.live.job == row).sum()),
+        text=measuring(state, row, Seconds(now)),
     )
 
 

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from eunomia.contract.events import Retuned
@@ -34,13 +35,16 @@ def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
                 again.replay(now, events, decision)
                 row = (number, 1e9 + now, again.save())
                 file._database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", (*row, checkpoint_sum(*row)))
+                again.load(row[2])
+                assert again.save() == row[2]
         return check_folder(Path(folder))
 
 
+@pytest.mark.parametrize("probes", [False, True])
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_what_the_arbiter_journals_has_no_findings(scenario: Scenario) -> None:
-    _, history, cluster = lab.played(scenario)
+def test_what_the_arbiter_journals_has_no_findings(probes: bool, scenario: Scenario) -> None:
+    _, history, cluster = lab.played(scenario, probes=probes)
     report = checked(scenario, history, cluster)
     assert report.findings == []
     more = [(now, tuple(_tenfold(event) for event in events), decision) for now, events, decision in history]

@@ -89,7 +89,10 @@ class Slots:
         for order in decision.get("orders", ()):
             self._check_epochs(order, before)
             self._leave(order)
-            self._stay(order)
+            if order["kind"] == "PROBE":
+                self._give(order)  # the job goes back, with what its lease had before
+            else:
+                self._stay(order)
         transitions = decision.get("transitions", ())
         leases = self.begun
         for order in transitions:
@@ -204,6 +207,15 @@ class Slots:
             self._find(Rule.NO_SUCH_LEASE, f"{_words(order)} {what}", order)
         if kind_of(order).effect.starts:
             self.work.check_start(order, self._place, self._at)
+        probe = order.get("probe")
+        if probe is not None:
+            self._check_probe(order, probe["gpus"])
+
+    def _check_probe(self, order: dict[str, Any], slots: list[int]) -> None:
+        """Check that a job is measured on slots of its lease, at a size that it has."""
+        if not set(slots) <= set(order["gpus"]):
+            self._find(Rule.NO_SUCH_SLOT, f"{_words(order)} measures on slots {slots}, which are not its own", order)
+        self.work.check_measured(order, len(slots), self._place, self._at)
 
     def _leave(self, order: dict[str, Any]) -> None:
         if order["kind"] == "RETUNE":

@@ -80,6 +80,11 @@ class Work:
         if job is not None:
             self._check_size(str(job), len(order["gpus"]), f"lease {order['lease']} puts it")
 
+    def check_measured(self, order: dict[str, Any], size: int, place: str, at: float) -> None:
+        """Check that an order measures a job at a size that it takes."""
+        self._place, self._at = place, at
+        self._check_size(str(order["job"]), size, f"lease {order['lease']} measures it")
+
     def finish(self, *, over: bool) -> None:
         """Check the apps at the journal's end; ``over``: no app may be live."""
         for app, (at, number) in self.live.items() if over else ():

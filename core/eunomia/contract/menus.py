@@ -71,7 +71,7 @@ class Probes:
     limit: Seconds = Seconds(600.0)
     """A job goes back after this time even if it could not be measured."""
     again: Seconds = Seconds(30.0)
-    """A round is made after this time if a setting could not be had."""
+    """A round is made after this time: for settings that could not be had now, and for those that follow."""
 
 
 @builds

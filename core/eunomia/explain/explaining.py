@@ -14,6 +14,7 @@ from eunomia.contract.explanations import Explanation
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Reason
 from eunomia.explain.facts import Facts, facts_of
+from eunomia.explain.measuring import measuring
 from eunomia.explain.reasons import SENTENCES
 from eunomia.explain.remedies import NOTHING_FREES, Way, Ways
 from eunomia.explain.what_if import Trials
@@ -51,7 +52,7 @@ class Why:
     round: int
     said_seconds_ago: float
     sentence: str
-    """The reason as a sentence with numbers."""
+    """The reason as a sentence with numbers; of a job that measures its rate, where it does so."""
     said: str
     """The plugin's own words; empty: none."""
     numbers: Mapping[str, float]
@@ -164,7 +165,9 @@ class _Case:
             plugin=plugin,
             round=int(kept.round[self.row]),
             said_seconds_ago=max(0.0, float(self.now - kept.since[self.row])),
-            sentence="" if self.reason is None else facts.sentence(SENTENCES[self.reason].sentence),
+            sentence=measuring(self.state, self.row, self.now)
+            if self.reason is None
+            else facts.sentence(SENTENCES[self.reason].sentence),
             said="" if said is None else said.text,
             numbers={} if self.reason is None else self._numbers(facts, said) | more,
             frees=frees,

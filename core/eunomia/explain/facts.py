@@ -83,7 +83,7 @@ class Facts:
             | {
                 "wanted": self.wanted,
                 "in_service": self.in_service,
-                "granted": f"{self.granted} {_slots(self.granted)}",
+                "granted": f"{self.granted} {slots(self.granted)}",
                 "planned": f"in {_duration(self.planned_in)}" if self.planned_in >= 0.0 else "later",
                 "again_in": _duration(self.again_in),
                 "round_state": self.round_state,
@@ -107,7 +107,7 @@ class Facts:
 
     def slots_of_type(self, count: int) -> str:
         """``slots of V100``."""
-        return _slots(count) + (f" of {self.type_name}" if self.type_name else "")
+        return slots(count) + (f" of {self.type_name}" if self.type_name else "")
 
     @property
     def queue(self) -> str:
@@ -124,11 +124,11 @@ class Facts:
         """The event that decides about a job that no round has decided about yet."""
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
-            return f"An offer of {self.offered} {_slots(self.offered)} is out with the apps; it is decided{when}."
+            return f"An offer of {self.offered} {slots(self.offered)} is out with the apps; it is decided{when}."
         if self.own_leaving:
-            slots = f"{self.own_leaving} {_slots(self.own_leaving)} that it ran on"
+            theirs = f"{self.own_leaving} {slots(self.own_leaving)} that it ran on"
             return (
-                f"It is being stopped: {slots} have not been given back yet, and a worker that does not leave is "
+                f"It is being stopped: {theirs} have not been given back yet, and a worker that does not leave is "
                 "killed when its grace is over; a round follows."
             )
         if self.free == 0 and self.capacity:
@@ -137,7 +137,7 @@ class Facts:
             return (
                 f"No round has decided about it yet; {held}, and a round follows when one is given back; {self.queue}."
             )
-        return f"No round has decided about it yet; {self.free} {_slots(self.free)} free now, and {self.queue}."
+        return f"No round has decided about it yet; {self.free} {slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:
         """The numbers of its sentence, by name."""
@@ -298,7 +298,8 @@ def names_of(names: Sequence[str]) -> str:
     return f"{', '.join(shown)} and {more} more" if more > 0 else " and ".join(shown)
 
 
-def _slots(count: int) -> str:
+def slots(count: int) -> str:
+    """The word for so many GPUs, as users know them."""
     return "slot" if count == 1 else "slots"
 
 

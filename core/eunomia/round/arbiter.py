@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eunomia.contract.contracts import Triggers
+from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.decisions import Decision, Fault, MemoChange
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
@@ -168,6 +168,8 @@ class Arbiter:
 
         If the triggers are not known yet, the round asks the allocation for them, and a failure is its fault.
         """
+        if Feature.PROBES in self._serving.contract(Stage.ELASTICITY).gives:
+            return False  # jobs are measured while GPUs are free
         state = self.state
         standing = state.standing
         free = causes.isdisjoint(triggers.all_on)

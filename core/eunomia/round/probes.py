@@ -95,7 +95,7 @@ class Prober:
         transitions: of the round so far.
 
     Attributes:
-        short: whether a setting could not be had.
+        waits: whether a job that is to be measured has GPUs, or gets some: a later round can order more.
     """
 
     def __init__(self, state: State, probes: Probes, transitions: Sequence[Transition]) -> None:
@@ -111,17 +111,15 @@ class Prober:
             for column, given in zip(self._amounts, (order.cpus, order.memory_gib), strict=True):
                 column[order.leaving] = 0.0
                 column[order.gpus] = given
-        self.short = False
+
+        started = {order.job for order in transitions if order.kind.effect.starts}
+        leases = state.job_accounts.cells.lease
+        self.waits = any(leases[job] != NONE or state.job_id(job) in started for job in probes.jobs.tolist())
 
     def orders(self) -> list[Transition]:
         """Return an order for each setting that can be had now, at most one a job."""
-        made = []
-        for row in _rows(self._probes):
-            order = self._order(row)
-            self.short |= order is None
-            if order is not None:
-                made.append(order)
-        return made
+        orders = map(self._order, _rows(self._probes))
+        return [order for order in orders if order is not None]
 
     def _order(self, row: _Row) -> Transition | None:
         state, (job, size, kind, locality, cpus, memory_gib) = self._state, row
@@ -129,6 +127,8 @@ class Prober:
         gpus = None if lease is None else self._gpus(lease.gpus, size, kind, locality)
         if lease is None or gpus is None:
             return None
+        if np.array_equal(gpus, lease.gpus) and math.isnan(cpus) and math.isnan(memory_gib):
+            return None  # its app master measures it where it is
         whole = joined(lease.gpus, gpus)
         amounts = self._given(lease.gpus, gpus, (cpus, memory_gib))
         if amounts is None:

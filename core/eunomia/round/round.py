@@ -170,7 +170,7 @@ class Round:
         """Order what can be measured now; a round for the rest follows."""
         prober = Prober(self.state, probes, self.plan.transitions)
         self.plan.transitions += prober.orders()
-        if prober.short:
+        if prober.waits:
             self.wake_at = min(self.wake_at, Seconds(self.state.now + probes.again))
 
     # --- one stage -------------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ class Timing:
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
             if triggers.when_unprotected and standing.waiting and state.guards:
                 wake_at = _sooner(next_guard(state), now, wake_at)
-        for time in state.probing.values():
-            wake_at = _sooner(time, now, wake_at)
+        for until in state.probing.values():
+            wake_at = _sooner(until, now, wake_at)
         if standing.backing_off:
             for time in standing.backing_off.values():
                 wake_at = _sooner(Seconds(time), now, wake_at)

@@ -17,9 +17,11 @@ def measured(fold: Folding, job: int, event: RateMeasured) -> None:
     """End the job's measurement if this is the rate that it is to measure."""
     state = fold.state
     lease = state.leases.get(state.job_accounts.cells.lease[job])
-    if lease is not None and lease.probe is not None and lease.state is LeaseState.ACTIVE:
-        if _is_asked_for(state, lease.probe, event):
-            _go_back(fold, lease, lease.probe)
+    probe = None if lease is None else lease.probe
+    if lease is None or probe is None or lease.state is not LeaseState.ACTIVE:
+        return
+    if _is_asked_for(state, probe, event):
+        _go_back(fold, lease, probe)
 
 
 def end_overdue(fold: Folding) -> None:

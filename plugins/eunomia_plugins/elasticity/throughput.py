@@ -1,6 +1,6 @@
 """Sizes that increase throughput: rates by size from declared rates, a scaling law, and measured rates."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -10,6 +10,7 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
 from eunomia.units import Basis, Bools, Ints, Reals, Rows
+from eunomia_plugins.elasticity.asking import sizes_to_probe
 from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,
     known_rates,
@@ -29,6 +30,11 @@ class ThroughputOptions(PluginOptions):
     """The cost of each pair of GPUs, as a part of an iteration (κ): above 0, speed falls again beyond some size."""
     least_gain: Share = 0.0
     """A size is on the menu only if it is faster by more than this part than every smaller one on it."""
+    probe: bool = False
+    """Whether running jobs are measured at their least, their most and the powers of two between, one size after the
+    other, where the GPUs are free; a probe costs two restarts."""
+    probe_iterations: Annotated[int, Field(ge=1)] = 20
+    """Steps that a job makes at a size."""
 
 
 class Throughput:
@@ -42,12 +48,13 @@ class Throughput:
     name = "throughput"
     api = 1
     options_type = ThroughputOptions
-    contracts: ClassVar[Contracts] = {
-        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS}))
-    }
 
     def __init__(self, options: ThroughputOptions) -> None:
         self.options = options
+        gives = {Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS}
+        self.contracts: Contracts = {
+            Stage.ELASTICITY: Contract(gives=frozenset(gives | ({Feature.PROBES} if options.probe else set())))
+        }
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
@@ -65,7 +72,11 @@ class Throughput:
                 rate[own] = self._through_measured(known[job], gpus[own], rate[own])
         keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
-        return Menus(curve=curve, points=with_measured(points, snapshot, curve, known) if known else points)
+        return Menus(
+            curve=curve,
+            points=with_measured(points, snapshot, curve, known) if known else points,
+            probe=sizes_to_probe(snapshot, known, self.options.probe_iterations) if self.options.probe else None,
+        )
 
     def _speed(self, gpus: Ints) -> Reals:
         """Speedup over one GPU."""

@@ -159,7 +159,7 @@ class LeaseRow:
     epoch: Annotated[int | None, col("", "of the order that granted it")] = None
     start_seconds: Annotated[float, col("s", "when the lease got the slot")]
     end_seconds: Annotated[float | None, col("s", "when the slot was free again; null: still held")] = None
-    ended_by: Annotated[str | None, col("", "expired, released, preempted, lost")] = None
+    ended_by: Annotated[str | None, col("", "expired, released, preempted, lost, probed")] = None
 
 
 @value

@@ -202,6 +202,7 @@ class Engine:
                 ended = ended or not on[job]
             else:
                 if executor.instant and epoch[job] > 0:
+                    gpus = executor.probes.leased.get(job, gpus)
                     lease = sim.gpus.holder[gpus[0]]
                     sim.gpus.vacate(lease, gpus, now, "released")
                     self._finish_at_once(job, LeaseId(lease), gpus, events)

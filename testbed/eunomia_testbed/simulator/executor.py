@@ -6,17 +6,18 @@ events that say so are handed in with the next step that is due, each with the m
 
 import numpy as np
 
-from eunomia.contract.decisions import Charge, Decision, Transition, TransitionKind
+from eunomia.contract.decisions import Charge, Decision, ProbeOrder, Transition, TransitionKind
 from eunomia.contract.events import Released, Resized, Started
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
 from eunomia_testbed.simulator.gpu_table import NOBODY
+from eunomia_testbed.simulator.probes import Probes, where
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.tunes import Tunes
 
 _PROCESS = (Charge.START, Charge.MIGRATE)
-_RETUNE = TransitionKind.RETUNE
+_RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 
 
 class Executor:
@@ -46,6 +47,7 @@ class Executor:
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
+        self.probes = Probes(sim, self.epoch)
         self._tunes = Tunes(sim, self._late, self._luck, self._beside_of)
         self._follows_up = sim.reporter.follows_up
         self._free = self.instant and not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
@@ -56,13 +58,14 @@ class Executor:
         """Tell who has to leave, and begin what is ready."""
         for order in decision.orders:
             if order.leaving.size:
-                self._send(order, now, "released")
+                self._send(order, now, "probed" if order.kind is _PROBE else "released")
             if order.gpus.size and order.kind is not _RETUNE:
                 self._awaiting.setdefault(order.lease, order.kind)
         transitions = decision.transitions
         for order in transitions:
             if order.leaving.size:
                 self._send(order, now, "expired" if order.ends_at <= now else "preempted")
+            self.probes.note(order)
         holder, rows = self._gpus.holder, self._sim.job_rows
         if self._sim.arbiter.state.amounts.tuning:
             self._tunes.hand_out(now)
@@ -295,20 +298,32 @@ class Executor:
     def _run(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        work = self._sim.work
+        work, probe = self._sim.work, self.probes.taken(lease, epoch, job, gpus)
         if work.on[job]:
             work.stop(job, now)
         if work.done[job] < work.goal[job] or work.goal[job] == 0.0:
             if self._ever[job] or kind.effect.charge is Charge.MIGRATE:
                 self.count_start(job, kind)
             self._ever[job] = True
-            if self._shares is None:
+            if probe is not None:
+                self._go_there(job, probe, now)
+            elif self._shares is None:
                 work.go(job, now, gpus)
             else:
                 work.go(job, now, gpus, *self._beside(gpus, self._shares))
         self._confirm(lease, epoch, now)
-        if self._follows_up:
+        if probe is not None:
+            self.probes.measure(job, probe, now)
+        elif self._follows_up:
             self.report_start(job, now)
+
+    def _go_there(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
+        """Start a job at the setting at which it is measured."""
+        run = where(probe)
+        beside = self._beside_of(run.gpus)
+        cpus = beside[0] if run.cpus is None else run.cpus
+        memory_gib = beside[1] if run.memory_gib is None else run.memory_gib
+        self._sim.work.go(job, now, run.gpus, cpus, memory_gib)
 
     def report_start(self, job: int, now: Seconds) -> None:
         """The app master of a job that makes steps from now on reports on it, where it knows more than it declared."""

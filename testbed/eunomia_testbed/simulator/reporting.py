@@ -1,10 +1,12 @@
 """The reports of app masters on their jobs: declared or true values, with the errors and lies of the options."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from eunomia.contract.decisions import ProbeOrder
 from eunomia.contract.events import (
     Adapted,
     AppArrived,
@@ -220,6 +222,14 @@ class Reporter:
                 seen.add(setting)
                 yield self._measured(job, int(gpus.size), kind, locality, pace)
         yield self.progress(job, now)
+
+    def probed(self, job: int, probe: ProbeOrder) -> RateMeasured:
+        """The rate of a job that has made its steps at a setting; 0: it does not run there."""
+        gpus = probe.gpus
+        kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
+        self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self._present_batch(job)))
+        seen = self._measured(job, int(gpus.size), kind, locality, self._work.pace[job])
+        return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
     def progress(self, job: int, now: float) -> JobReported:
         """What a job has done and how fast it goes."""

@@ -1,0 +1,20 @@
+"""Says of a job that measures its rate where it does so, and until when."""
+
+from eunomia.explain.facts import slots
+from eunomia.state.state import State
+from eunomia.units import Seconds, format_duration
+
+
+def measuring(state: State, row: int, now: Seconds) -> str:
+    """A sentence about the job's measurement; empty: none is under way."""
+    lease = state.leases.get(int(state.job_accounts.live.lease[row]))
+    if lease is None or lease.probe is None:
+        return ""
+    probe, cluster = lease.probe, state.cluster
+    kind = cluster.gpu_types[int(cluster.gpu_type[probe.gpus[0]])]
+    many, home = int(probe.gpus.size), int(probe.home.size)
+    left = format_duration(max(0.0, float(probe.until - now)))
+    return (
+        f"It measures its rate over {probe.iterations} iterations on {many} {slots(many)} of {kind}, "
+        f"and goes back to its {home} {slots(home)} then, in {left} at the latest."
+    )

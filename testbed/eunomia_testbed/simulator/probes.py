@@ -1,0 +1,71 @@
+"""Measurements of rates: a job makes so many steps at a setting, and its app master reports the rate."""
+
+import math
+from typing import NamedTuple
+
+from eunomia.contract.decisions import ProbeOrder, Transition
+from eunomia.units import Epoch, LeaseId, Seconds
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+
+class Run(NamedTuple):
+    """Where a job runs to be measured."""
+
+    gpus: tuple[int, ...]
+    cpus: float | None
+    """Per GPU; None: those of the lease."""
+    memory_gib: float | None
+
+
+class Probes:
+    """The measurements that were ordered.
+
+    Args:
+        sim: the state of the simulation.
+        epochs: by job, the epoch under which it runs.
+
+    Attributes:
+        leased: by job that is measured now, all GPUs of its lease.
+    """
+
+    def __init__(self, sim: SimulationState, epochs: list[int]) -> None:
+        self._sim, self._epochs = sim, epochs
+        self._ordered: dict[tuple[int, int], ProbeOrder] = {}
+        """By lease and epoch."""
+        self.leased: dict[int, tuple[int, ...]] = {}
+
+    def note(self, order: Transition) -> None:
+        """Keep a setting until its lease begins there."""
+        if order.probe is not None:
+            self._ordered[order.lease, order.epoch] = order.probe
+
+    def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
+        """The setting at which a lease begins under this epoch; None: its job runs on all its GPUs."""
+        probe = self._ordered.pop((lease, epoch), None) if self._ordered else None
+        if probe is not None:
+            self.leased[job] = gpus
+        elif self.leased:
+            self.leased.pop(job, None)
+        return probe
+
+    def measure(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
+        """Report a job's rate once it has made its steps; at once if it cannot run there."""
+        work = self._sim.work
+        pace, epoch = work.pace[job], self._epochs[job]
+        if math.isinf(pace):
+            self._report(job, probe, epoch)
+        else:
+            self._sim.agenda.call(Seconds(now + probe.iterations * pace), lambda _: self._report(job, probe, epoch))
+
+    def _report(self, job: int, probe: ProbeOrder, epoch: int) -> None:
+        work, reporter = self._sim.work, self._sim.reporter
+        if work.on[job] and self._epochs[job] == epoch:  # else it has been stopped, or has ended
+            self._sim.out.append(reporter.probed(job, probe))
+            self._sim.urgent = True
+
+
+def where(probe: ProbeOrder) -> Run:
+    """GPUs of a setting, and the CPUs and memory in GiB per GPU that it asks for."""
+    gpus = tuple(probe.gpus.tolist())
+    cpus, memory_gib = (None if math.isnan(amount) else amount / len(gpus) for amount in (probe.cpus, probe.memory_gib))
+    return Run(gpus, cpus, memory_gib)
