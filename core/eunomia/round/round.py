@@ -126,7 +126,7 @@ class Round:
         return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
 
     def _menus(self) -> Menus:
-        """Ask the elasticity; announced regimes are filled in where it forecasts none, and settings to be measured are checked."""
+        """Ask the elasticity; announced regimes are filled in where it forecasts none, and probes are checked."""
         menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
         if menus.probe is not None:
             check_probes(self.state, menus.probe)

@@ -132,7 +132,10 @@ class State:
         self.amounts = Amounts(cluster, self.holdings, self.next_epoch)
         self._types: list[int] = cluster.gpu_type.tolist()
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
-        self._one_type = len(cluster.gpu_types) == 1
+
+    @functools.cached_property
+    def _one_type(self) -> bool:
+        return len(self.cluster.gpu_types) == 1
 
     # --- names -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
-class Run(NamedTuple):
+class ProbeRun(NamedTuple):
     """Where a job runs to be measured."""
 
     gpus: tuple[int, ...]
@@ -64,8 +64,8 @@ class Probes:
             self._sim.urgent = True
 
 
-def where(probe: ProbeOrder) -> Run:
+def where(probe: ProbeOrder) -> ProbeRun:
     """GPUs of a setting, and the CPUs and memory in GiB per GPU that it asks for."""
     gpus = tuple(probe.gpus.tolist())
     cpus, memory_gib = (None if math.isnan(amount) else amount / len(gpus) for amount in (probe.cpus, probe.memory_gib))
-    return Run(gpus, cpus, memory_gib)
+    return ProbeRun(gpus, cpus, memory_gib)
