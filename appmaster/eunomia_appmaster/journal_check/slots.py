@@ -11,6 +11,10 @@ from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
 
+_LEASES_KEPT = 32
+"""Former leases of a slot whose late answers are known as such."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Hold:
     """A slot that a lease holds, or that is promised to it.
@@ -60,7 +64,8 @@ class Slots:
     machine_was_lost: bool = False
     _taken_away: dict[int, int] = field(default_factory=dict)
     """By slot: the lease that held it when its machine was lost; its release may be reported later."""
-    _given_back: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    _given_back: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    """By slot, for the last leases that gave it back: the epoch and the number of the step."""
     _tuned: dict[int, int] = field(default_factory=dict)
     """By lease: the epoch of the newest order about CPUs and memory that was confirmed."""
     _place: str = ""
@@ -146,18 +151,27 @@ class Slots:
             elif epoch >= hold.epoch:
                 if not hold.leaving and hold.job is not None:
                     self._drop_promises(lease)
-                self._given_back[slot] = (lease, epoch, self._number)
+                self._note_return(slot, lease, epoch)
                 self._end(slot)
+
+    def _note_return(self, slot: int, lease: int, epoch: int) -> None:
+        known = self._given_back.setdefault(slot, {})
+        known.pop(lease, None)
+        known[lease] = epoch, self._number
+        if len(known) > _LEASES_KEPT:
+            del known[next(iter(known))]
 
     def _not_its_holder(self, slot: int, lease: int, epoch: int) -> None:
         """Check a release by a lease that does not hold the slot: one step may repeat a release in several events."""
         if not 0 <= slot < self.cluster.slots:
             self._find(Rule.NO_SUCH_SLOT, f"lease {lease} gives slot {slot} back, which the cluster does not have")
             return
-        last = self._given_back.get(slot)
-        if self._taken_away.get(slot) == lease or last == (lease, epoch, self._number):
+        last = self._given_back.get(slot, {}).get(lease)
+        if self._taken_away.get(slot) == lease or last == (epoch, self._number):
             return
-        again = f" again after step {last[2]}" if last is not None and last[0] == lease else ", which it does not hold"
+        if last is not None and epoch < last[0]:
+            return  # the late answer to an order that a newer one overtook
+        again = f" again after step {last[1]}" if last is not None else ", which it does not hold"
         self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
 
     def _give_up(self, event: dict[str, Any]) -> None:
