@@ -10,7 +10,6 @@ from eunomia_appmaster.journal_check.reading import JournalStep, kind_of
 from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
-
 _LEASES_KEPT = 32
 """Former leases of a slot whose late answers are known as such."""
 
