@@ -64,6 +64,11 @@ BUILT_IN: Final = (
         target="eunomia_testbed.commands.compare:compare",
     ),
     Command(
+        name="audit",
+        help="Test what a policy promises its users, and search for lies that pay.",
+        target="eunomia_testbed.commands.audit:audit",
+    ),
+    Command(
         name="reproduce",
         help="Measure a paper's claims again: themis.",
         target="eunomia_testbed.reproduce.command:reproduce",

@@ -1,0 +1,175 @@
+"""Audits a profile one-shot: draws instances, judges what users get, and searches for lies that pay."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from eunomia_testbed.audit.generators import instances
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.lies import KINDS, Lie, gain_of, lies_of
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import JUDGES, NOTHING, table
+from eunomia_testbed.audit.smaller import smaller
+from eunomia_testbed.audit.violations import LYING, Property, Violation
+
+LIES: Final = 0x11E
+"""The stream of random numbers that draws lies."""
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """How often a property was violated, and the violations to show."""
+
+    kind: Property
+    instances: int = 0
+    violated: int = 0
+    total: float = 0.0
+    """Sum of the sizes of all violations."""
+    largest: Violation | None = None
+    smallest: Violation | None = None
+
+    def note(self, found: Violation | None) -> None:
+        """Count an instance; None: the property holds there."""
+        self.instances += 1
+        if found is None or not found.size > NOTHING:
+            return
+        self.violated += 1
+        self.total += found.size
+        if self.largest is None or found.size > self.largest.size:
+            self.largest = found
+        if self.smallest is None or found.rank < self.smallest.rank:
+            self.smallest = found
+
+    @property
+    def share(self) -> float:
+        """The part of the instances that violate the property."""
+        return self.violated / self.instances if self.instances else 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean violation over all instances."""
+        return self.total / self.instances if self.instances else 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class Audit:
+    """What was found of a profile, one-shot."""
+
+    policy: AuditedPolicy
+    tallies: dict[Property, Tally]
+    cpu_seconds: float = 0.0
+    cut_short: bool = False
+    """Whether time was up before all instances were judged."""
+    sensitive: bool = False
+    """Whether some report of a speedup changed what users got."""
+    lies: int = 0
+    """Lies tried."""
+
+    @property
+    def insensitive(self) -> bool:
+        """Whether lies were tried, and no report changed what users got."""
+        return self.lies > 0 and not self.sensitive
+
+
+def audit(
+    policy: AuditedPolicy,
+    workload: str,
+    *,
+    count: int,
+    seconds: float,
+    kinds: Sequence[Property] = tuple(Property),
+    said: Callable[[int], None] = lambda done: None,
+) -> Audit:
+    """Judge a profile on drawn instances.
+
+    Args:
+        policy: the profile, with the seed of all draws.
+        workload: a generator, or ``all``.
+        count: instances.
+        seconds: of CPU time; no further instance is begun after it.
+        kinds: the properties that are judged.
+        said: called with the number of instances done.
+    """
+    began = time.process_time()
+    made = Audit(policy=policy, tallies={each: Tally(kind=each) for each in kinds})
+    drawn = instances(workload, policy.seed, whole=policy.whole)
+    for number in range(count):
+        if time.process_time() - began > seconds:
+            made.cut_short = True
+            break
+        _judge_one(made, next(drawn), np.random.default_rng([policy.seed, LIES, number]))
+        said(number + 1)
+    for tally in made.tallies.values():
+        if tally.smallest is not None:
+            tally.smallest = smaller(tally.smallest, lambda instance, found: judged_again(policy, instance, found))
+    made.cpu_seconds = time.process_time() - began
+    return made
+
+
+def _judge_one(made: Audit, instance: AuditInstance, luck: np.random.Generator) -> None:
+    honest = made.policy.outcome(instance)
+    for kind in JUDGES:
+        if kind in made.tallies:
+            made.tallies[kind].note(_judged(made.policy, kind, instance, honest))
+    best: dict[Property, Violation] = {}
+    for lie in lies_of(instance, luck):
+        if lie.kind not in made.tallies:
+            continue
+        found = gain_of(made.policy, instance, honest, lie)
+        made.lies += 1
+        made.sensitive = made.sensitive or found.other != found.gpus
+        if lie.kind not in best or found.size > best[lie.kind].size:
+            best[lie.kind] = found
+    for kind in LYING:
+        if kind in made.tallies:
+            made.tallies[kind].note(best.get(kind))
+
+
+def _judged(policy: AuditedPolicy, kind: Property, instance: AuditInstance, honest: Received) -> Violation:
+    size, users, other = JUDGES[kind](instance, honest)
+    return Violation(
+        kind=kind,
+        size=size,
+        instance=instance,
+        gpus=table(honest.gpus),
+        users=users,
+        other=other,
+        seed=policy.seed,
+    )
+
+
+def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violation) -> Violation | None:
+    """Judge an instance by the property of a violation found on another; None: it does not apply.
+
+    A lie is searched for again among all lies of the users of the instance; on the same instance it is the same lie.
+    """
+    honest = policy.outcome(instance)
+    if not found.kind.by_lying:
+        return _judged(policy, found.kind, instance, honest)
+    if instance == found.instance and found.reports is not None:
+        rows = tuple(found.reports[user] for user in found.users)
+        return gain_of(policy, instance, honest, Lie(kind=found.kind, users=found.users, rows=rows))
+    gains = [gain_of(policy, instance, honest, lie) for lie in _all_lies(instance, found.kind)]
+    return max(gains, key=lambda gain: gain.size, default=None)
+
+
+def _all_lies(instance: AuditInstance, kind: Property) -> Iterator[Lie]:
+    for make, alone, in_pairs in KINDS:
+        rows = [make(instance, user) for user in range(instance.users)]
+        if kind is alone:
+            yield from (Lie(kind=kind, users=(user,), rows=(row,)) for user, mine in enumerate(rows) for row in mine)
+        if kind is in_pairs:
+            pairs = [(a, b) for a in range(instance.users) for b in range(a)]
+            yield from (
+                Lie(kind=kind, users=pair, rows=(one, other))
+                for pair in pairs
+                for one in rows[pair[0]][:TRIED_AGAIN]
+                for other in rows[pair[1]][:TRIED_AGAIN]
+            )
+
+
+TRIED_AGAIN: Final = 3
+"""Lies of each user of a pair that are tried on a smaller instance."""

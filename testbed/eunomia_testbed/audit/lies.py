@@ -1,0 +1,116 @@
+"""Searches for profitable lies: users who report other speedups than they have, alone and in pairs."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from eunomia.model.shapes import value
+from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Row, Table
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import table
+from eunomia_testbed.audit.violations import Property, Violation
+
+OVER: Final = (1.25, 2.0, 4.0)
+"""Factors on the speedups of all types but the slowest."""
+UNDER: Final = (0.02, 0.25, 0.5, 0.9)
+"""Factors on what speedups are above 1."""
+BESIDES: Final = 1.005
+"""Distance from another user's speedups, as a factor."""
+TRIED: Final = 3
+"""Lies tried of each user and kind, of those that there are."""
+
+
+@value
+class Lie:
+    """Reports of users who lie together, and the property that a profit of theirs violates."""
+
+    kind: Property
+    users: tuple[int, ...]
+    rows: Table
+    """By user of ``users``, the speedups that it reports."""
+
+    def reports(self, instance: AuditInstance) -> Table:
+        """What all users report."""
+        stated = dict(zip(self.users, self.rows, strict=True))
+        return tuple(stated.get(user, row) for user, row in enumerate(instance.speedup))
+
+
+def over_reports(instance: AuditInstance, user: int) -> list[Row]:
+    """Rows nowhere below the truth, the slowest type as it is: faster types by a factor, or just above another user."""
+    own, slowest = _own(instance, user)
+    fast = (np.arange(own.size) != slowest) & (own > 0.0)
+    rows = [np.where(fast, own * factor, own) for factor in OVER]
+    rows += [np.where(fast, np.maximum(own, other * BESIDES), own) for other in _others(instance, user)]
+    return _distinct(rows, own)
+
+
+def under_reports(instance: AuditInstance, user: int) -> list[Row]:
+    """Rows nowhere above the truth, the slowest type as it is: less gain from others, or just beside another user."""
+    own, slowest = _own(instance, user)
+    least = own[slowest]
+    rows = [np.where(own > 0.0, least + (own - least) * factor, 0.0) for factor in UNDER]
+    for other in _others(instance, user):
+        near = [np.maximum(least, other * factor) for factor in (BESIDES, 1.0 / BESIDES)]
+        rows += [np.where(own > 0.0, np.minimum(own, row), 0.0) for row in near]
+    return _distinct(rows, own)
+
+
+def _own(instance: AuditInstance, user: int) -> tuple[Reals, int]:
+    """A user's speedups, and the type that is its slowest: reports are relative to it, so it is never lied about."""
+    own = np.array(instance.speedup[user])
+    return own, int(np.where(own > 0.0, own, np.inf).argmin())
+
+
+def _others(instance: AuditInstance, user: int) -> list[Reals]:
+    return [np.array(row) for other, row in enumerate(instance.speedup) if other != user]
+
+
+def _distinct(rows: list[Reals], own: Reals) -> list[Row]:
+    rounded = dict.fromkeys(tuple(np.round(row, 4).tolist()) for row in rows)
+    return [row for row in rounded if row != tuple(own.tolist())]
+
+
+KINDS: Final = (
+    (over_reports, Property.OVER_REPORTS, Property.OVER_REPORTS_IN_PAIRS),
+    (under_reports, Property.UNDER_REPORTS, Property.UNDER_REPORTS_IN_PAIRS),
+)
+
+
+def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
+    """A few lies of each user, and of each pair of users, over-reports and under-reports apart.
+
+    Args:
+        instance: with the truth.
+        luck: draws which lies are tried.
+    """
+    for make, alone, in_pairs in KINDS:
+        rows = [make(instance, user) for user in range(instance.users)]
+        for user, mine in enumerate(rows):
+            for at in luck.permutation(len(mine))[:TRIED].tolist():
+                yield Lie(kind=alone, users=(user,), rows=(mine[at],))
+        for pair in combinations(range(instance.users), 2):
+            if all(rows[user] for user in pair):
+                stated = tuple(rows[user][int(luck.integers(len(rows[user])))] for user in pair)
+                yield Lie(kind=in_pairs, users=pair, rows=stated)
+
+
+def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
+    """What a lie gains, in true throughput relative to that of honest users; of a pair, what gains less."""
+    reports = lie.reports(instance)
+    outcome = policy.outcome(instance, reports)
+    before, after = instance.throughput(honest.gpus), instance.throughput(outcome.gpus)
+    share = instance.equal_share()
+    gains = [float((after[user] - before[user]) / max(before[user], 0.01 * share[user])) for user in lie.users]
+    return Violation(
+        kind=lie.kind,
+        size=min(gains),
+        instance=instance,
+        gpus=table(honest.gpus),
+        users=lie.users,
+        reports=reports,
+        other=table(outcome.gpus),
+        seed=policy.seed,
+    )

@@ -1,0 +1,58 @@
+"""The auditor's own programmes: the allocation that dominates another, and the greatest sum of throughputs."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia.solve import LinearProgram, SparseRows, solve_linear
+from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance
+
+
+class Best(NamedTuple):
+    """An optimal allocation."""
+
+    gpus: Reals
+    """[user, type]."""
+    throughput: Reals
+    """[user]."""
+
+
+def dominating(instance: AuditInstance, least: Reals, *, whole: bool) -> Best:
+    """The allocation in which no user has less, and the sum of throughputs in equal shares is greatest.
+
+    Args:
+        instance: users and GPUs.
+        least: [user] throughput that each has at least.
+        whole: whether GPUs are whole.
+    """
+    return _solved(instance, 1.0 / np.maximum(instance.equal_share(), 1e-12), least * (1.0 - 1e-9), whole=whole)
+
+
+def optimum(instance: AuditInstance, *, whole: bool) -> Best:
+    """The allocation with the greatest sum of throughputs, each relative to the user's slowest type."""
+    return _solved(instance, np.ones(instance.users), None, whole=whole)
+
+
+def _solved(instance: AuditInstance, value: Reals, least: Reals | None, *, whole: bool) -> Best:
+    """Maximise the sum of value times throughput; variable ``user * types + type`` is GPUs."""
+    users, types, speeds = instance.users, instance.types, instance.speeds()
+    count = users * types
+    blocks = [np.kron(np.ones((1, users)), np.eye(types)), np.kron(np.eye(users), np.ones((1, types)))]
+    upper = [np.array(instance.gpus, float), np.array(instance.jobs, float)]
+    lower = [np.full(types + users, -np.inf)]
+    if least is not None:
+        own = np.zeros((users, count))
+        for user in range(users):
+            own[user, user * types : (user + 1) * types] = speeds[user]
+        blocks, upper, lower = [*blocks, own], [*upper, np.full(users, np.inf)], [*lower, least]
+    program = LinearProgram.of(
+        (speeds * value[:, None]).ravel(),
+        rows=SparseRows.dense(np.vstack(blocks)),
+        row_lower=np.concatenate(lower),
+        row_upper=np.concatenate(upper),
+        integral=whole,
+        maximise=True,
+    )
+    gpus = solve_linear(program, place="audit").x.reshape(users, types)
+    return Best(gpus=gpus, throughput=(speeds * gpus).sum(axis=1))

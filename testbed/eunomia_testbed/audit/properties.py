@@ -1,0 +1,85 @@
+"""Judges one allocation: sharing incentive, envy-freeness, Pareto efficiency, work conservation, efficiency."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Table
+from eunomia_testbed.audit.policy import Received
+from eunomia_testbed.audit.programmes import dominating, optimum
+from eunomia_testbed.audit.violations import Property
+
+NOTHING: Final = 1e-4
+"""A violation of at most this size counts as none: solvers are exact to about a millionth."""
+
+
+class Judged(NamedTuple):
+    """By how much a property is violated."""
+
+    size: float
+    users: tuple[int, ...] = ()
+    other: Table | None = None
+
+
+def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
+    """The part of its equal share that the worst-off user lacks (OEF, §2.3)."""
+    share = instance.equal_share()
+    lacks = 1.0 - instance.throughput(outcome.gpus) / np.maximum(share, 1e-12)
+    worst = int(lacks.argmax())
+    return Judged(float(lacks[worst]), (worst,))
+
+
+def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
+    """How much more, in equal shares, a user would have with the GPUs of another, each by unit of weight."""
+    own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
+    worst = Judged(0.0)
+    for user in range(instance.users):
+        for other in range(instance.users):
+            scaled = outcome.gpus[other] * (instance.weight[user] / instance.weight[other])
+            gain = (instance.throughput_of(user, scaled) - own[user]) / share[user]
+            if user != other and gain > worst.size:
+                worst = Judged(float(gain), (user, other))
+    return worst
+
+
+def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
+    """How much more, in equal shares of one user, users could have in all while none has less."""
+    own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
+    best = dominating(instance, own, whole=outcome.whole)
+    gain = (best.throughput - own) / share
+    users = tuple(np.flatnonzero(gain > NOTHING / instance.users).tolist())
+    return Judged(float(gain.sum()), users, table(best.gpus))
+
+
+def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
+    """The part of the GPUs that is idle while a user has a job without a GPU that runs there."""
+    idle = np.maximum(np.array(instance.gpus, float) - outcome.gpus.sum(axis=0), 0.0)
+    left = np.array(instance.jobs, float) - outcome.gpus.sum(axis=1)
+    runs = instance.speeds() > 0.0
+    usable = [min(float(idle[kind]), float(left[runs[:, kind]].clip(0.0).sum())) for kind in range(instance.types)]
+    users = tuple(np.flatnonzero((left > NOTHING) & (runs & (idle > NOTHING)).any(axis=1)).tolist())
+    return Judged(min(sum(usable), float(left.clip(0.0).sum())) / sum(instance.gpus), users)
+
+
+def efficiency(instance: AuditInstance, outcome: Received) -> Judged:
+    """The part of the greatest sum of throughputs that is missing."""
+    best = optimum(instance, whole=outcome.whole)
+    missing = 1.0 - float(instance.throughput(outcome.gpus).sum()) / max(float(best.throughput.sum()), 1e-12)
+    return Judged(missing, (), table(best.gpus))
+
+
+Judge = Callable[[AuditInstance, Received], Judged]
+JUDGES: Final[Mapping[Property, Judge]] = {
+    Property.SHARING_INCENTIVE: sharing_incentive,
+    Property.ENVY_FREE: envy_freeness,
+    Property.PARETO_EFFICIENT: pareto_efficiency,
+    Property.WORK_CONSERVING: work_conservation,
+    Property.EFFICIENT: efficiency,
+}
+
+
+def table(gpus: Reals) -> Table:
+    """An array as rows of plain numbers."""
+    return tuple(map(tuple, gpus.tolist()))
