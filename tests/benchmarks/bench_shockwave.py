@@ -18,7 +18,7 @@ import numpy as np
 from eunomia_plugins.shockwave.instance import Instance, logarithmic
 from eunomia_plugins.shockwave.outlook import Outlook
 from eunomia_plugins.shockwave.planner import plan_window
-from eunomia_testbed.generators import ShockwaveOptions, generate_workload
+from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.workload import Workload
 
 DATA: Final = Path(__file__).resolve().parents[3] / "shared" / "data" / "shockwave"
@@ -28,8 +28,8 @@ SMOOTH: Final = tuple(np.linspace(0.0, 1.0, 51).tolist())
 
 def drawn(jobs: int, gpus: int, rounds: int, seed: int, regularizer: float, points: tuple[float, ...]) -> Instance:
     """Jobs of the generator, each somewhere in its life."""
-    options = ShockwaveOptions(jobs=jobs, throughputs=DATA / "tacc_throughputs.json.gz")
-    workload = generate_workload("shockwave", options, seed)
+    rates = str(DATA / "tacc_throughputs.json.gz")
+    workload = generate_workload("shockwave", {"jobs": jobs, "throughputs": rates}, seed)
     luck = np.random.default_rng(seed)
     seen = outlook_of(workload, luck.uniform(0.0, 1.0, jobs))
     utility = seen.progress_after(rounds, ROUND)

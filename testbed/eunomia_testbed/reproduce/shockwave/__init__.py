@@ -1,0 +1,1 @@
+"""The claims of Shockwave (NSDI'23)."""

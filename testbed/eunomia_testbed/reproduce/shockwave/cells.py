@@ -1,0 +1,191 @@
+"""One simulation of the reproduction: which trace, cluster and policy; and the figures that it comes to."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.metrics.judged import judge
+from eunomia_testbed.performance import GavelThroughputs
+from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.simulator import Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_rules
+from eunomia_testbed.workload import Workload
+
+VERSION = 1
+"""Of cells' figures: others are not used again."""
+UNFAIR = 1.0
+"""ρ above which a job is treated unfairly (§8.2)."""
+
+POLICIES: Mapping[str, str] = {
+    "shockwave": "shockwave",
+    "shockwave_urgent": "shockwave_urgent",
+    "ossp": "min_total_duration",
+    "mst": "max_sum_throughput",
+    "gavel": "max_min_fairness",
+    "themis": "finish_time_fairness",
+    "allox": "allox",
+    "gandiva_fair": "gandiva_fair",
+    "srtf": "srtf",
+    "index_rule": "index_rule",
+    "themis_auction": "themis",
+}
+"""Presets by the paper's names. ``themis`` is Gavel's programme of finish-time fairness, as in the authors' code."""
+OURS = ("shockwave", "shockwave_urgent", "index_rule")
+"""Policies with an option for the contention of the trace."""
+
+
+@value
+class ShockwaveCell:
+    """One simulation under the round rules of the authors' simulator."""
+
+    policy: str
+    seed: int
+    throughputs: str
+    trace_seed: int
+    """Of their generator: 25 gives the trace of Figure 7."""
+    jobs: int = 120
+    gpus: int = 32
+    interarrival_seconds: float = 40.0
+    """Mean; 0: all jobs arrive at once."""
+    static: float = 0.0
+    """Part of the jobs that keep their batch size; of the others half are Accordion's and half GNS'."""
+    know: str = "measured"
+    """Knowledge of rates, as in ``--know``; ``regimes``: on top, the coming regimes of jobs that adapt."""
+    error: float = 0.0
+    """Of reported work and rates."""
+    least_between_seconds: float = 1000.0
+    """Of policies that solve seldom; 0: at every event."""
+    regularizer: float | None = None
+    """λ of Shockwave; None: the preset's."""
+    k: float | None = None
+    until_seconds: float = float("inf")
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        return cell_key(dataclasses.replace(self, throughputs=""), VERSION, self.policy, self.seed)
+
+
+@value
+class ShockwaveFigures:
+    """What a simulation came to; lists by job, in order of arrival."""
+
+    rho: tuple[float, ...]
+    """Static: JCT over exclusive time times jobs per GPU."""
+    jct_seconds: tuple[float, ...]
+    adapts: tuple[bool, ...]
+    """Whether the job's trace changes its batch size."""
+    makespan_seconds: float
+    restarts: int
+    rounds: int
+    plans: int
+    """Plans that were made; 0 under other policies."""
+    gaps: tuple[float, ...]
+    """Relative gap of each plan."""
+    cpu_seconds: float = 0.0
+
+    @property
+    def worst_rho(self) -> float:
+        """The greatest of all jobs."""
+        return max(self.rho)
+
+    @property
+    def unfair(self) -> float:
+        """Part of the jobs with ρ above 1."""
+        return sum(rho > UNFAIR for rho in self.rho) / len(self.rho)
+
+    @property
+    def mean_jct(self) -> float:
+        """In seconds."""
+        return sum(self.jct_seconds) / len(self.jct_seconds)
+
+
+@lru_cache(maxsize=2)
+def make_rates(throughputs: str) -> GavelThroughputs:
+    """Read the measured rates, which hold wherever a job's GPUs are.
+
+    Raises:
+        InputError: they are not where the grid says.
+    """
+    path = Path(throughputs)
+    if not path.is_file():
+        rule = "throughputs must be the file of measured rates that the traces need (--set throughputs=FILE)"
+        raise InputError(rule, value=f'"{path}"', place="reproduce shockwave")
+    return GavelThroughputs.read(path, placement=False)
+
+
+@lru_cache(maxsize=8)
+def make_workload(cell: ShockwaveCell) -> Workload:
+    """Draw the trace of a cell.
+
+    Raises:
+        InputError: the throughputs are not where the grid says.
+    """
+    make_rates(cell.throughputs)
+    dynamic = (1.0 - cell.static) / 2.0
+    options = {
+        "jobs": cell.jobs,
+        "interarrival_seconds": cell.interarrival_seconds,
+        "mode_split": (cell.static, dynamic, dynamic),
+        "throughputs": cell.throughputs,
+    }
+    return generate_workload("shockwave", options, cell.trace_seed)
+
+
+def make_profile(cell: ShockwaveCell) -> Profile:
+    """The profile of a cell, before the rules."""
+    preset, contention = POLICIES[cell.policy], cell.jobs / cell.gpus
+    settings: dict[str, object] = {}
+    if cell.policy in OURS:
+        plugin = "index_rule" if cell.policy == "index_rule" else "shockwave_utility"
+        settings[f"plugins.{plugin}.contention"] = max(1.0, contention)
+    if cell.policy == "themis_auction":
+        settings["rounds.bid_deadline"] = "none"
+    if cell.regularizer is not None:
+        settings["plugins.shockwave.regularizer"] = cell.regularizer
+    if cell.k is not None:
+        settings["plugins.shockwave_utility.k"] = cell.k
+    return Profile.load(preset, settings=settings)
+
+
+def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
+    """Simulate a cell."""
+    workload = make_workload(dataclasses.replace(cell, policy="", seed=0, k=None, regularizer=None))
+    cluster = Cluster.parse(f"{cell.gpus}x1 V100")
+    rules = dataclasses.replace(SHOCKWAVE, least_between_seconds=cell.least_between_seconds)
+    know = cell.know if cell.know in ("declared", "measured", "oracle") else (cell.know,)
+    options = SimulationOptions(
+        rules=gavel_rules(workload, cluster, make_rates(cell.throughputs), rules),
+        reports=Reports(know=know, error=cell.error),  # type: ignore[arg-type]
+        keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=True),
+        until=cell.until_seconds,
+    )
+    began = time.process_time()
+    run = simulate_one(workload, cluster, under_rules(make_profile(cell), rules), options=options, seed=cell.seed)
+    spent = time.process_time() - began
+    return dataclasses.replace(figures_of(run, workload, cluster), cpu_seconds=spent)
+
+
+def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> ShockwaveFigures:
+    """What a run came to."""
+    jobs = judge(run, workload, cluster).jobs
+    gaps = [gap for _, _, record in run.records.get("shockwave", ()) for gap in record.columns["gap"]]
+    return ShockwaveFigures(
+        rho=tuple(jobs.rho_static.tolist()),
+        jct_seconds=tuple(jobs.jct_seconds.tolist()),
+        adapts=tuple(len(workload.regimes.get(job, ())) > 1 for job in range(workload.size)),
+        makespan_seconds=float(np.nanmax(run.finish_seconds, initial=0.0)),
+        restarts=int(run.restarts.sum()),
+        rounds=run.round_count,
+        plans=len(gaps),
+        gaps=tuple(gap for gap in gaps if isinstance(gap, float)),
+    )
