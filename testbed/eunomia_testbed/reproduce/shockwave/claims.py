@@ -231,10 +231,3 @@ def _of_fresh_traces(cells: _Cells) -> Iterator[ShockwaveClaim]:
             measure=measures.fresh(policy),
             cells=cells.fresh,
         )
-    yield Claim(
-        figure="Fresh",
-        text="makespan, mean JCT, worst ρ, ρ > 1.05 of every policy that solves at every event",
-        printed="-",
-        measure=measures.fresh_table,
-        cells=cells.fresh,
-    )
