@@ -36,6 +36,7 @@ from eunomia.platform.registry import Found, Registry
 from eunomia_testbed.reproduce.themis.table3 import bid_table, example
 from eunomia_testbed.simulator import (
     Costs,
+    Keep,
     Reports,
     SimulatedRun,
     SimulationOptions,
@@ -127,9 +128,22 @@ def test_what_starts_and_saves_cost_is_paid_once_a_phase() -> None:
     assert run.app_finish_seconds.tolist() == [100 + 100 / 2 + 200 / 4 + 5 + 2 * (2 + 5 + 1)]
 
 
+@pytest.mark.parametrize("profile", ["themis", "srtf", "fifo", "tiresias", "gandiva", "optimus"])
+def test_the_gpus_that_a_trial_can_use_grow_by_phase_under_every_policy(profile: str) -> None:
+    run = simulated(search(4, most=4, iterations=400), profile, keep=Keep(segments=True))
+    # Phases of 100, 100 and 200 iterations, on 1, 2 and 4 GPUs at most, though there are 16 from the beginning.
+    assert run.app_finish_seconds.tolist() == [100 + 100 / 2 + 200 / 4]
+    widest = {}
+    for job, gpus, start in zip(run.segments.job, run.segments.gpus, run.segments.start_seconds, strict=True):
+        phase = int(np.searchsorted([100.0, 150.0], start, side="right"))
+        widest.setdefault(phase, set()).add(int(gpus))
+        assert phase < 2 or int(job) == 0
+    assert widest == {0: {1}, 1: {2}, 2: {4}}
+
+
 def test_one_trial_after_the_other_pays_for_each() -> None:
     """SRTF gives each trial all four GPUs; the last of a phase is not saved where it is out."""
-    run = simulated(search(4, most=4, iterations=400), "srtf", gpus=4, costs=COSTS)
+    run = simulated(search(4, most=4, iterations=400, demand="full"), "srtf", gpus=4, costs=COSTS)
     work = 4 * 100 / 4 + 2 * 100 / 4 + 200 / 4
     assert run.app_finish_seconds.tolist() == [work + 4 * 5 + 3 * (5 + 1) + (3 + 1) * 2]
 

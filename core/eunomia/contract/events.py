@@ -234,6 +234,8 @@ class JobResumed:
     job: JobId
     iterations: float = math.nan
     """The job's whole work from now on, in iterations; NaN: as before."""
+    most: int | None = None
+    """The most GPUs that it can use from now on, such as those of a later phase; None: as before."""
 
 
 @value

@@ -117,9 +117,14 @@ def paused(fold: Folding, event: JobPaused) -> None:
 def resumed(fold: Folding, event: JobResumed) -> None:
     """Make a paused job wait again, once its last GPUs have come back."""
     job, jobs = fold.job(event.job), fold.state.jobs.live
+    if event.most is not None and event.most < jobs.least[job]:
+        rule = f"the most GPUs of a job must be at least its least, {jobs.least[job]}"
+        raise EventError(rule, value=str(event.most))
     if not math.isnan(event.iterations):
         jobs.iterations[job] = event.iterations
     if jobs.state[job] == JobState.PAUSED:
+        if event.most is not None:  # a job that is not paused may be counted among the asked GPUs
+            jobs.most[job] = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
         number = int(fold.state.job_accounts.live.lease[job])
         if number in fold.state.leases:
             fold.state.turn(job, JobState.STOPPING)  # the job waits when its last GPUs have come back
@@ -188,6 +193,11 @@ def job_added(fold: Folding, event: JobAdded) -> None:
     _enter_job(state, event, app)
 
 
+def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
+    """The most GPUs of a job that the cluster has; at least ``least``, so that a job too large for it is kept."""
+    return max(least, min(most, state.installed(gpu_type)))
+
+
 def _enter_job(state: State, event: JobAdded, app: int) -> None:
     row = take_row(state.tables_of_jobs)
     jobs = state.jobs.cells
@@ -197,7 +207,7 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
         types = state.cluster.gpu_types
         jobs.gpu_type[row] = types.index(event.gpu_type) if event.gpu_type in types else -2
     jobs.least[row] = event.least
-    jobs.most[row] = max(event.least, min(event.most, state.installed(jobs.gpu_type[row])))
+    jobs.most[row] = _usable(state, event.least, event.most, jobs.gpu_type[row])
     jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
     jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
     jobs.batch_size[row], jobs.adapts[row] = event.batch_size, event.adapts

@@ -1,25 +1,29 @@
-"""Themis' workloads 1 and 2 (NSDI'20, §6.1): apps that search, with the distributions of Figures 3 and 8."""
+"""Themis' workloads 1 and 2 (NSDI'20, §6.1): apps that search, with the distributions of Figures 2, 4 and 8.
+
+The tasks of an app's jobs are drawn from Figure 4 and summed to the app's GPU time: the jobs of an app search around
+one model and have a typical length in common, which is drawn, and lengths around it.
+"""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from pydantic import Field
 
 from eunomia.model.shapes import builds
-from eunomia.units import Ints, Reals
+from eunomia.units import Ints, Reals, Seconds
 from eunomia_testbed.generators.drawing import picked, poisson_arrivals, stream
-from eunomia_testbed.generators.options import Count, GeneratorOptions, Share
+from eunomia_testbed.generators.options import Count, Duration, GeneratorOptions, Share
 from eunomia_testbed.generators.searches import Rungs, draw_curves, halving_iterations
 from eunomia_testbed.generators.themis_facts import (
     APPS,
     DAYS,
-    GPU_SECONDS_PER_APP,
     GPUS_PER_JOB,
     JOBS_PER_APP,
     MODELS,
     NETWORK_INTENSIVE_MODELS,
     SHARES,
+    TASK_SECONDS,
 )
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
@@ -40,9 +44,15 @@ class ThemisOptions(GeneratorOptions):
     """Fraction of the apps that are network-intensive; not given: that of Table 4's models (0.68)."""
     search: SearchKind = "none"
     """How an app decides which of its jobs go on."""
-    shortest: float = Field(default=0.2, gt=0.0, le=1.0)
-    """Without a search: the shortest job of an app as a fraction of the longest, since the trace holds jobs that
-    Hyperdrive stopped early."""
+    shortest: float = Field(default=0.5, gt=0.0, le=1.0)
+    """The shortest job of an app as a fraction of the longest, since the trace holds jobs that Hyperdrive stopped
+    early; with a search, of what a job's tasks add to the app's budget."""
+    least_task: Duration = Seconds(0.0)
+    """A shorter typical task of an app is lengthened to it."""
+    most_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """The most GPUs of a job; not given: those of Figure 8."""
+    most_demand: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """The most GPUs that the jobs of an app can use together; an app with more has fewer jobs."""
     spread: Share = 0.2
     """Largest relative deviation of an iteration's time within an app: 80 to 120 s in §4.3.3."""
     iterations: int = Field(default=1000, ge=200, le=10_000_000)
@@ -51,8 +61,9 @@ class ThemisOptions(GeneratorOptions):
     """Successive halving: one of this many trials goes on."""
     rungs: Rungs = "equal_budget"
     """Successive halving: each phase has the same budget (§4.3.3), or each ends eta times later."""
-    demand: Literal["full", "growing"] = "full"
-    """Successive halving: whether a job can use its most GPUs from the beginning (§4.3.3) or only later (§4.3.2)."""
+    demand: Literal["full", "growing"] = "growing"
+    """Successive halving: whether a job can use its most GPUs from the beginning (§4.3.3), or reduction_factor times as
+    many in each phase as in the one before (§4.3.2); under every policy."""
     elastic: bool = True
     """Whether a job also runs on fewer GPUs than its most: min(|G|, job_demand_max) of §4.3.1."""
 
@@ -100,10 +111,12 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
     arrivals = poisson_arrivals(stream(seed, "themis arrivals"), count, mean)
     jobs = _rounded_up(JOBS_PER_APP[number].at(stream(seed, "jobs").random(count)))
     gpus = _rounded_up(GPUS_PER_JOB[number].at(stream(seed, "gpus").random(count)))
-    work = GPU_SECONDS_PER_APP.at(stream(seed, "themis work").random(count))
+    gpus = np.minimum(gpus, options.most_gpus or gpus)
+    jobs = np.minimum(jobs, np.maximum(1, (options.most_demand or np.iinfo(np.int64).max) // gpus))
+    tasks = np.maximum(TASK_SECONDS.at(stream(seed, "themis tasks").random(count)), options.least_task)
     models = draw_models(options.network_intensive, count, seed)
     inner = stream(seed, "within apps")
-    apps = [_app(options, inner, int(jobs[row]), int(gpus[row]), float(work[row])) for row in range(count)]
+    apps = [_app(options, inner, int(jobs[row]), int(gpus[row]), float(tasks[row])) for row in range(count)]
     return _laid_out(f"themis{number}-{count}-seed{seed}", options, arrivals, apps, models)
 
 
@@ -118,20 +131,30 @@ def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
     return np.where(chosen, by_network[0], by_network[1])
 
 
-def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, gpu_seconds: float) -> _App:
-    """Draws an app's jobs so that together they take ``gpu_seconds`` under its search."""
+def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, task_seconds: float) -> _App:
+    """Draws an app's jobs, so that together they take the GPU time of all its tasks under its search.
+
+    Args:
+        options: of the workload.
+        draws: of the app.
+        jobs: how many.
+        gpus: tasks of a job.
+        task_seconds: the typical GPU time of a task, about the median of the app's.
+    """
     pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
     curves = draw_curves(draws, jobs)
     lengths = options.shortest + (1.0 - options.shortest) * draws.random(jobs)
+    lengths *= 2.0 / (1.0 + options.shortest) if jobs > 1 else 1.0 / lengths
     whole = np.full(jobs, options.iterations, dtype=np.int64)
     if options.search == "none" or jobs == 1:
-        whole = run = np.ceil(options.iterations * lengths / lengths.max()).astype(np.int64)
+        needed = lengths / pace
+        whole = run = np.ceil(options.iterations * needed / needed.max()).astype(np.int64)
     elif options.search == "successive_halving":
         run = halving_iterations(curves, options.iterations, options.reduction_factor, options.rungs)
     else:
         run = whole
-    serial = gpu_seconds / float((pace * run).sum()) * pace
-    return _App(gpus=gpus, curves=curves, iterations=whole, seconds_per_iteration=serial / gpus)
+    seconds = task_seconds * float(lengths.sum()) / float((pace * run).sum()) * pace
+    return _App(gpus=gpus, curves=curves, iterations=whole, seconds_per_iteration=seconds)
 
 
 def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence[_App], models: Ints) -> Workload:

@@ -175,7 +175,7 @@ class SearchAppMaster:
             self._aim(one)
         events: list[Event] = [JobFinished(job=self._id(one)) for one in ended]
         events += [JobPaused(job=self._id(one)) for one in sorted(pauses)]
-        events += [JobResumed(job=self._id(one), iterations=self._goal(one) * self._factor) for one in resumed]
+        events += map(self._resumed, resumed)
         if self.tuner.is_done() and len(self._over) == len(self._jobs):
             events.append(AppFinished(app=self._desk.app_id(self._app)))
         return events
@@ -225,9 +225,15 @@ class SearchAppMaster:
         return self._desk.job_id(self._jobs[number - 1])
 
     def _added(self, number: int) -> JobAdded:
-        """A trial as reported: its work is that of its present run."""
+        """A trial as reported: its work and the GPUs that it can use are those of its present run."""
         added = self._desk.added(self._jobs[number - 1])
-        return dataclasses.replace(added, iterations=self._goal(number) * self._factor)
+        most = self.span(self._jobs[number - 1])[1]
+        return dataclasses.replace(added, iterations=self._goal(number) * self._factor, most=most)
+
+    def _resumed(self, number: int) -> JobResumed:
+        """A trial that goes on, with the work and the GPUs of its next phase."""
+        most = self.span(self._jobs[number - 1])[1]
+        return JobResumed(job=self._id(number), iterations=self._goal(number) * self._factor, most=most)
 
     @cached_property
     def _factor(self) -> float:
