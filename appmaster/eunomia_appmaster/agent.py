@@ -214,6 +214,8 @@ def _measure(state: State, rates: Sequence[RateReport]) -> None:
                 locality=Locality(seen.locality),
                 rate=seen.rate,
                 batch_size=math.nan if seen.batch_size is None else seen.batch_size,
+                cpus=math.nan if seen.cpus is None else seen.cpus,
+                memory_gib=math.nan if seen.memory_gib is None else seen.memory_gib,
             )
             present = is_present(measured, float(state.jobs.live.batch_size[row]))
             kept = state.measured if present else state.measured_at_others

@@ -162,6 +162,8 @@ class JobTable(_Table):
     """Seconds between periodic checkpoints; None: only on an order to leave."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
     """How often a failed job is tried again."""
+    kind: Annotated[str, _name("kind")] | None = None
+    """Jobs of one kind, of any app, share the rates that were measured of them; None: the app's own kind."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None
     """Passes over the data set that a job makes; None: not declared."""
     samples_per_epoch: Annotated[int, _whole("samples_per_epoch", 1, MOST_ITERATIONS)] | None = None

@@ -60,6 +60,10 @@ class RateReport:
     rate: float
     batch_size: float | None = None
     """Global batch size at which it was measured; None: not known."""
+    cpus: float | None = None
+    """CPUs that the job had for all its slots together; None: not known."""
+    memory_gib: float | None = None
+    """Likewise, in GiB."""
 
 
 @value

@@ -331,7 +331,8 @@ class AppMaster:
         for lease in answer.allocated_leases:
             slots.grant(lease_of(lease))
         for renewal in answer.renewed:
-            slots.renew(renewal.lease, renewal.ends_at if renewal.HasField("ends_at") else None)
+            amounts = (renewal.cpus, renewal.memory_gib) if renewal.HasField("cpus") else None
+            slots.renew(renewal.lease, renewal.ends_at if renewal.HasField("ends_at") else None, amounts)
         for ended in answer.ended_leases:
             slots.end(ended)
         for refusal in answer.refused:

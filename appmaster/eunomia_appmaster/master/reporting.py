@@ -11,6 +11,7 @@ from eunomia.model.adaptations import adapts_named
 from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, Locality
 from eunomia_appmaster.agent import Known
+from eunomia_appmaster.master.amounts import AmountsSeen
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job, JobState
@@ -35,6 +36,10 @@ UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
 """Assumed until a trial is measured: only the ratios between apps matter, and only at first."""
 
 
+RateKey = tuple[str, int, Locality, str, float | None, float | None, float | None]
+"""Job, slots, locality, GPU type, batch size, CPUs and memory in GiB of a rate."""
+
+
 class Reporter:
     """Fills the outbox with the conductor's changes."""
 
@@ -46,7 +51,8 @@ class Reporter:
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
         self._rates: dict[int, list[Rate]] = {}
-        self._rates_sent: dict[tuple[str, int, Locality, str, float | None], float] = {}
+        self._rates_sent: dict[RateKey, float] = {}
+        self._amounts = AmountsSeen()
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
         self._pace = Pace()
@@ -59,8 +65,17 @@ class Reporter:
         """Return the reported state, from which the agent values offers."""
         jobs = self._conductor.jobs.values()
         rates = [
-            RateReport(job=job, gpus=gpus, locality=locality, gpu_type=gpu_type, rate=rate, batch_size=batch_size)
-            for (job, gpus, locality, gpu_type, batch_size), rate in self._rates_sent.items()
+            RateReport(
+                job=job,
+                gpus=gpus,
+                locality=locality,
+                gpu_type=gpu_type,
+                rate=rate,
+                batch_size=batch,
+                cpus=cpus,
+                memory_gib=memory_gib,
+            )
+            for (job, gpus, locality, gpu_type, batch, cpus, memory_gib), rate in self._rates_sent.items()
         ]
         return Known(
             jobs={self._conductor.id_of(job.number): self._added(job) for job in jobs if not job.state.over},
@@ -95,6 +110,7 @@ class Reporter:
     def _forget_reported(self) -> None:
         self._division, self._forecast, self._standing = None, None, None
         self._rates_sent, self._progress_sent = {}, {}
+        self._amounts.forget_answers()
         self._progress_at = -math.inf
 
     def _added(self, job: Job) -> JobAdded:
@@ -107,7 +123,7 @@ class Reporter:
             least=declared.slots.min,
             most=declared.slots.max,
             iterations=math.nan if goal is None else float(goal),
-            kind=self._around.app,
+            kind=declared.kind,
             batch_size=_or_nan(self._batch_size(job)),
             epochs=_or_nan(declared.epochs),
             samples_per_epoch=_or_nan(declared.samples_per_epoch),
@@ -175,21 +191,30 @@ class Reporter:
         if now - self._measured_at.get(job.number, -math.inf) < RATES_SECONDS:
             return
         self._measured_at[job.number] = now
+        changed_at = self._amounts.note(job, self._conductor.slots.slots(), now)
         rates = self._rates[job.number] = self._conductor.logs(job.number).rates(
-            job.sizes, since=-math.inf if job.adapted_at is None else job.adapted_at
+            job.sizes, since=changed_at if job.adapted_at is None else max(changed_at, job.adapted_at)
         )
         speed = speed_of(rates)
         if speed is not None and speed.slowdown is not None:
             self._conductor.slowdowns[job.number] = speed.slowdown
+        asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.gpus)
+        if asked is not None and job.gang is not None and job.step - job.gang.from_step < asked:
+            return  # it has not made its steps at the setting
         for rate in rates:
-            self._report_rate(job, rate)
+            here = asked is not None and (rate.gpus, int(rate.locality)) == job.sizes.get(job.incarnation)
+            self._report_rate(job, rate, asked=here)
 
-    def _report_rate(self, job: Job, rate: Rate) -> None:
+    def _report_rate(self, job: Job, rate: Rate, *, asked: bool) -> None:
+        """Report a rate that is new; one that is asked for is reported again, once an incarnation."""
         gpu_type = self._gpu_type(job)
         name = self._conductor.id_of(job.number)
         batch_size = self._batch_size(job)
-        key = (name, rate.gpus, rate.locality, gpu_type, batch_size)
+        cpus, memory_gib = self._amounts.of(job, rate)
+        key = (name, rate.gpus, rate.locality, gpu_type, batch_size, cpus, memory_gib)
         reported = self._rates_sent.get(key)
+        if asked and self._amounts.answers(job):
+            reported = None
         if reported is not None and abs(rate.iterations_per_second - reported) <= RATE_CHANGE * reported:
             return
         self._rates_sent[key] = rate.iterations_per_second
@@ -200,6 +225,8 @@ class Reporter:
             gpu_type=gpu_type,
             rate=rate.iterations_per_second,
             batch_size=batch_size,
+            cpus=cpus,
+            memory_gib=memory_gib,
         )
         self._around.outbox.put("rates", report, key=key, urgent=False)
 

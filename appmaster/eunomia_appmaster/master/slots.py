@@ -1,5 +1,6 @@
 """The slots that an app master may use: its leases, as last received from the arbiter."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from eunomia.model.shapes import value
@@ -20,6 +21,9 @@ class Slot:
     token: str
     job: int | None
     """The job that the lease names; None: the tuner divides."""
+    cpus: float = 0.0
+    """0: not known."""
+    memory_gib: float = 0.0
 
 
 @value
@@ -32,6 +36,8 @@ class HeldLease:
     slots: Mapping[int, Slot]
     ends_at: float | None
     """Seconds of the arbiter's clock; None: unlimited."""
+    probe_iterations: int | None = None
+    """The job is to be measured on these slots, over so many iterations; None: it is not."""
 
 
 class SlotBook:
@@ -56,13 +62,21 @@ class SlotBook:
         if known is None or lease.epoch >= known.epoch:
             self._leases[lease.id] = lease
 
-    def renew(self, lease: int, ends_at: float | None) -> None:
-        """Move the end of a lease."""
+    def renew(self, lease: int, ends_at: float | None, amounts: tuple[float, float] | None = None) -> None:
+        """Move the end of a lease, and set the CPUs and memory in GiB of all its slots together."""
         known = self._leases.get(lease)
-        if known is not None:
-            self._leases[lease] = HeldLease(
-                id=known.id, epoch=known.epoch, job=known.job, slots=known.slots, ends_at=ends_at
-            )
+        if known is None:
+            return
+        slots = known.slots
+        if amounts is not None and slots:
+            each = amounts[0] / len(slots), amounts[1] / len(slots)
+            slots = {gpu: dataclasses.replace(slot, cpus=each[0], memory_gib=each[1]) for gpu, slot in slots.items()}
+        self._leases[lease] = dataclasses.replace(known, slots=slots, ends_at=ends_at)
+
+    def probe_of(self, job: int, gpus: Iterable[int]) -> int | None:
+        """Return the iterations over which a job is to be measured on these GPUs; None: it is not."""
+        leases = [lease for lease in self._leases.values() if lease.job == job and set(lease.slots) == set(gpus)]
+        return leases[-1].probe_iterations if leases else None
 
     def lose(self, gpus: Iterable[int], epoch: int) -> None:
         """Stop using these slots under leases of that epoch or an older one."""

@@ -46,11 +46,14 @@ def lease_of(lease: pb.Lease) -> HeldLease:
             epoch=container.version or lease.epoch,
             token=container.container_token,
             job=job,
+            cpus=container.resource.cpus,
+            memory_gib=container.resource.memory_gib,
         )
         for container in lease.containers
     }
     ends_at = lease.ends_at if lease.HasField("ends_at") else None
-    return HeldLease(id=lease.id, epoch=lease.epoch, job=job, slots=slots, ends_at=ends_at)
+    probe = lease.probe_iterations if lease.HasField("probe_iterations") else None
+    return HeldLease(id=lease.id, epoch=lease.epoch, job=job, slots=slots, ends_at=ends_at, probe_iterations=probe)
 
 
 # -- into messages
@@ -79,6 +82,8 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, no
             rate=rate.rate,
             gpu_type=rate.gpu_type,
             batch_size=rate.batch_size,
+            cpus=rate.cpus,
+            memory_gib=rate.memory_gib,
         )
     for release in reports.releases:
         request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)

@@ -497,6 +497,7 @@ class Lease(_message.Message):
     ENDS_AT_FIELD_NUMBER: _builtins.int
     PROTECTED_UNTIL_FIELD_NUMBER: _builtins.int
     GRANTED_AT_FIELD_NUMBER: _builtins.int
+    PROBE_ITERATIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     epoch: _builtins.int
     job: _builtins.str
@@ -505,6 +506,10 @@ class Lease(_message.Message):
     """absent: unlimited. The lease then lasts until a round ends it"""
     protected_until: _builtins.float
     granted_at: _builtins.float
+    probe_iterations: _builtins.int
+    """The job runs on these slots to be measured: after so many iterations there, the app master reports the rate, also one
+    that is known. The lease comes with a new epoch and the job's own slots then. Absent: an ordinary lease.
+    """
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Container]:
         """by gpu, ascending; all ready to be used"""
@@ -519,19 +524,24 @@ class Lease(_message.Message):
         ends_at: _builtins.float | None = ...,
         protected_until: _builtins.float = ...,
         granted_at: _builtins.float = ...,
+        probe_iterations: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "ends_at", b"ends_at", "job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "ends_at", b"ends_at", "job", b"job", "probe_iterations", b"probe_iterations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "protected_until", b"protected_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "probe_iterations", b"probe_iterations", "protected_until", b"protected_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_at: _TypeAlias = _typing.Literal["ends_at"]  # noqa: Y015
     _WhichOneofArgType__ends_at: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at"]  # noqa: Y015
     _WhichOneofReturnType__job: _TypeAlias = _typing.Literal["job"]  # noqa: Y015
     _WhichOneofArgType__job: _TypeAlias = _typing.Literal["_job", b"_job"]  # noqa: Y015
+    _WhichOneofReturnType__probe_iterations: _TypeAlias = _typing.Literal["probe_iterations"]  # noqa: Y015
+    _WhichOneofArgType__probe_iterations: _TypeAlias = _typing.Literal["_probe_iterations", b"_probe_iterations"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_at) -> _WhichOneofReturnType__ends_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__job) -> _WhichOneofReturnType__job | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__probe_iterations) -> _WhichOneofReturnType__probe_iterations | None: ...
 
 Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
@@ -729,7 +739,7 @@ class JobAdded(_message.Message):
     seconds_per_iteration: _builtins.float
     """declared serial time of an iteration"""
     kind: _builtins.str
-    """jobs of a kind share a menu of sizes and rates"""
+    """as declared; jobs of a kind share known rates. Absent: the app's own"""
     gpu_type: _builtins.str
     """absent: any"""
     cpus_per_gpu: _builtins.float
@@ -898,6 +908,8 @@ class MeasuredRate(_message.Message):
     RATE_FIELD_NUMBER: _builtins.int
     GPU_TYPE_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_GIB_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     gpus: _builtins.int
     locality: Global___Locality.ValueType
@@ -905,6 +917,10 @@ class MeasuredRate(_message.Message):
     gpu_type: _builtins.str
     batch_size: _builtins.float
     """global batch size at which it was measured; absent: the rate holds at any"""
+    cpus: _builtins.float
+    """that the job had for all its slots together; absent: not known"""
+    memory_gib: _builtins.float
+    """likewise"""
     def __init__(
         self,
         *,
@@ -914,14 +930,25 @@ class MeasuredRate(_message.Message):
         rate: _builtins.float = ...,
         gpu_type: _builtins.str = ...,
         batch_size: _builtins.float | None = ...,
+        cpus: _builtins.float | None = ...,
+        memory_gib: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_cpus", b"_cpus", "_memory_gib", b"_memory_gib", "batch_size", b"batch_size", "cpus", b"cpus", "memory_gib", b"memory_gib"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "gpu_type", b"gpu_type", "gpus", b"gpus", "job", b"job", "locality", b"locality", "rate", b"rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_cpus", b"_cpus", "_memory_gib", b"_memory_gib", "batch_size", b"batch_size", "cpus", b"cpus", "gpu_type", b"gpu_type", "gpus", b"gpus", "job", b"job", "locality", b"locality", "memory_gib", b"memory_gib", "rate", b"rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
+    _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
+    _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
+    _WhichOneofReturnType__memory_gib: _TypeAlias = _typing.Literal["memory_gib"]  # noqa: Y015
+    _WhichOneofArgType__memory_gib: _TypeAlias = _typing.Literal["_memory_gib", b"_memory_gib"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus) -> _WhichOneofReturnType__cpus | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_gib) -> _WhichOneofReturnType__memory_gib | None: ...
 
 Global___MeasuredRate: _TypeAlias = MeasuredRate  # noqa: Y015
 
@@ -1422,30 +1449,46 @@ Global___LeavingSlots: _TypeAlias = LeavingSlots  # noqa: Y015
 
 @_typing.final
 class LeaseRenewal(_message.Message):
-    """Only the end moves; nothing is restarted."""
+    """Only the end moves, or the CPUs and memory change; nothing is restarted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_FIELD_NUMBER: _builtins.int
     ENDS_AT_FIELD_NUMBER: _builtins.int
     PROTECTED_UNTIL_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_GIB_FIELD_NUMBER: _builtins.int
     lease: _builtins.int
     ends_at: _builtins.float
     protected_until: _builtins.float
+    cpus: _builtins.float
+    """of all slots together from now on; absent: as before"""
+    memory_gib: _builtins.float
     def __init__(
         self,
         *,
         lease: _builtins.int = ...,
         ends_at: _builtins.float | None = ...,
         protected_until: _builtins.float = ...,
+        cpus: _builtins.float | None = ...,
+        memory_gib: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "ends_at", b"ends_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_ends_at", b"_ends_at", "_memory_gib", b"_memory_gib", "cpus", b"cpus", "ends_at", b"ends_at", "memory_gib", b"memory_gib"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "ends_at", b"ends_at", "lease", b"lease", "protected_until", b"protected_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_ends_at", b"_ends_at", "_memory_gib", b"_memory_gib", "cpus", b"cpus", "ends_at", b"ends_at", "lease", b"lease", "memory_gib", b"memory_gib", "protected_until", b"protected_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
+    _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
     _WhichOneofReturnType__ends_at: _TypeAlias = _typing.Literal["ends_at"]  # noqa: Y015
     _WhichOneofArgType__ends_at: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at"]  # noqa: Y015
+    _WhichOneofReturnType__memory_gib: _TypeAlias = _typing.Literal["memory_gib"]  # noqa: Y015
+    _WhichOneofArgType__memory_gib: _TypeAlias = _typing.Literal["_memory_gib", b"_memory_gib"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus) -> _WhichOneofReturnType__cpus | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_at) -> _WhichOneofReturnType__ends_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_gib) -> _WhichOneofReturnType__memory_gib | None: ...
 
 Global___LeaseRenewal: _TypeAlias = LeaseRenewal  # noqa: Y015
 

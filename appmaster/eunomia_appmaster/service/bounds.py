@@ -67,6 +67,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "JobFailed.why": _TEXT,
     "MeasuredRate.gpus": Bound(least=1, most=MOST_SLOTS),
     "MeasuredRate.batch_size": Bound(least=LEAST_BATCH, most=MOST_BATCH),
+    "MeasuredRate.cpus": Bound(least=1e-9),
+    "MeasuredRate.memory_gib": Bound(least=1e-9),
     "Adaptation.batch_size": Bound(least=LEAST_BATCH, most=MOST_BATCH),
     "Adaptation.seconds_ago": _SECONDS,
     "Division.jobs": _JOBS,

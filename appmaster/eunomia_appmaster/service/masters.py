@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -380,7 +381,7 @@ def _events_of(state: State, request: pb.AllocateRequest, now: Seconds) -> Itera
         known = state.adaptations.get(state.job_row(job))
         return known.kept[-1].at if known is not None and known.kept else NOW
 
-    return events_of(request, now=now, adapted_at=adapted_at)
+    return events_of(request, now=now, date=datetime.now(UTC).date().isoformat(), adapted_at=adapted_at)
 
 
 def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:

@@ -37,6 +37,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_NUMBERS = 100_000
 """Of one column of a bid."""
+KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -44,13 +45,18 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def events_of(
-    request: pb.AllocateRequest, *, now: Seconds = NOW, adapted_at: Callable[[JobId], Seconds] = lambda _: NOW
+    request: pb.AllocateRequest,
+    *,
+    now: Seconds = NOW,
+    date: str = "",
+    adapted_at: Callable[[JobId], Seconds] = lambda _: NOW,
 ) -> Iterator[Event]:
     """Yield the events of an app master's request, except its bid and its released slots.
 
     Args:
         request: of an app master.
         now: seconds since the arbiter's start; NaN: the time of the step.
+        date: of measured rates, in UTC.
         adapted_at: time of a job's last adaptation, NaN: none. A later one is not before it, whatever the clocks say.
 
     Raises:
@@ -83,6 +89,9 @@ def events_of(
             rate=rate.rate,
             gpu_type=rate.gpu_type,
             batch_size=rate.batch_size if rate.HasField("batch_size") else math.nan,
+            cpus=rate.cpus if rate.HasField("cpus") else math.nan,
+            memory_gib=rate.memory_gib if rate.HasField("memory_gib") else math.nan,
+            date=date,
         )
     for adaptation in request.adaptations:
         name = job(adaptation.job)
@@ -124,6 +133,9 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
     if added.least > added.most:
         value = f"{added.least} to {added.most}"
         raise InputError("a gang must be at least 1, least at most most", value=value, place=added.job[:100])
+    if added.HasField("kind") and not KIND.fullmatch(added.kind):
+        rule = "a kind must be 1 to 64 letters, digits, dots, dashes or underscores, the first no sign"
+        raise InputError(rule, value=f'"{added.kind[:100]}"', place=added.job[:100])
     return JobAdded(
         job=own_job(app, added.job),
         app=AppId(app),
@@ -131,7 +143,7 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
         most=added.most,
         iterations=number("iterations"),
         seconds_per_iteration=number("seconds_per_iteration"),
-        kind=f"{app}:{added.kind}" if added.HasField("kind") and added.kind != app else app,
+        kind=added.kind if added.HasField("kind") else app,
         gpu_type=added.gpu_type if added.HasField("gpu_type") else None,
         cpus_per_gpu=number("cpus_per_gpu"),
         memory_gib_per_gpu=number("memory_gib_per_gpu"),

@@ -19,6 +19,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
 from eunomia_appmaster.service.messages import finite, offer_message
 from eunomia_appmaster.service.nodes import Nodes
+from eunomia_appmaster.service.tuned import amounts_of
 from eunomia_appmaster.system import MACHINE, System
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
@@ -35,6 +36,8 @@ class _Sent:
     epoch: int
     ends_at: float
     protected_until: float
+    amounts: tuple[float, float]
+    """CPUs and memory in GiB that its processes may use, of all slots together."""
 
 
 class Session:
@@ -126,7 +129,7 @@ class Teller:
         """Returns all leases and node tokens of an app, for its registration."""
         leases = [lease for lease in self._leases(session, state) if lease.state in READY]
         for lease in leases:
-            self._sent(session, lease)
+            self._sent(session, state, lease)
         session._tokens = self._addresses()
         return [self._lease(session.app, state, lease) for lease in leases], self.node_tokens(session.app)
 
@@ -182,16 +185,28 @@ class Teller:
         if lease.state not in READY:
             return
         if sent is None or lease.epoch > sent.epoch:
-            self._sent(session, lease)
+            self._sent(session, state, lease)
             answer.allocated_leases.append(self._lease(session.app, state, lease))
-        elif (sent.ends_at, sent.protected_until) != (lease.ends_at, lease.protected_until):
-            self._sent(session, lease)
-            answer.renewed.add(lease=lease.id, ends_at=finite(lease.ends_at), protected_until=lease.protected_until)
+        elif (sent.ends_at, sent.protected_until, sent.amounts) != (
+            lease.ends_at,
+            lease.protected_until,
+            _amounts(state, lease),
+        ):
+            cpus, memory_gib = self._sent(session, state, lease).amounts
+            answer.renewed.add(
+                lease=lease.id,
+                ends_at=finite(lease.ends_at),
+                protected_until=lease.protected_until,
+                cpus=cpus,
+                memory_gib=memory_gib,
+            )
 
-    def _sent(self, session: Session, lease: Lease) -> None:
-        session._leases[lease.id] = _Sent(lease.epoch, lease.ends_at, lease.protected_until)
+    def _sent(self, session: Session, state: State, lease: Lease) -> _Sent:
+        sent = _Sent(lease.epoch, lease.ends_at, lease.protected_until, _amounts(state, lease))
+        session._leases[lease.id] = sent
         if lease.state is LeaseState.ORDERED:
             session.unacknowledged.append(Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch)))
+        return sent
 
     def _tell_offer(self, session: Session, state: State, answer: pb.AllocateResponse, now: Seconds) -> None:
         offer = None if state.open is None else state.open.offer
@@ -211,24 +226,26 @@ class Teller:
             epoch=lease.epoch,
             job=None if lease.job == NONE else state.job_id(lease.job),
             containers=[
-                container for gpu in lease.gpus.tolist() for container in self._container(app, state, lease, gpu)
+                container for gpu in lease.running.tolist() for container in self._container(app, state, lease, gpu)
             ],
+            probe_iterations=None if lease.probe is None else lease.probe.iterations,
             ends_at=finite(lease.ends_at),
             protected_until=lease.protected_until,
             granted_at=lease.granted_at,
         )
 
     def _container(self, app: str, state: State, lease: Lease, gpu: int) -> Iterator[pb.Container]:
-        layout, held, cluster = self._nodes.layout, state.holdings.live, state.cluster
+        layout, cluster = self._nodes.layout, state.cluster
         if layout is None:
             return
+        cpus, memory_gib = _amounts(state, lease, gpu)
         place = layout.places[gpu]
         node = self._nodes.get(place.node)
         yield pb.Container(
             id=f"{lease.id}/{lease.epoch}/{gpu}",
             node_id=place.node,
             container_manager_address="" if node is None else node.container_manager_address,
-            resource=pb.Resource(memory_gib=float(held.memory_gib[gpu]), cpus=float(held.cpus[gpu]), gpus=1.0),
+            resource=pb.Resource(memory_gib=memory_gib, cpus=cpus, gpus=1.0),
             container_token=container_token(self._secret, app, place.node, place.slot, lease.epoch),
             version=lease.epoch,
             slot=place.slot,
@@ -238,12 +255,25 @@ class Teller:
         )
 
 
+def _amounts(state: State, lease: Lease, gpu: int = NONE) -> tuple[float, float]:
+    """CPUs and memory in GiB that the lease's processes may use on one GPU, or on all on which they run."""
+    cpus, memory_gib = amounts_of(state, lease)
+    if gpu != NONE:
+        at = lease.running.tolist().index(gpu)
+        return float(cpus[at]), float(memory_gib[at])
+    return float(cpus.sum()), float(memory_gib.sum())
+
+
 def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
     """Returns by app the state of its leases and leaving slots, as far as app masters see it."""
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in state.leases.values():
         ready = lease.state in READY
-        marks.setdefault(lease.app, []).append((lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until))
+        tells = ready and (state.standing.uneven or lease.tuned != NONE)
+        amounts = _amounts(state, lease) if tells else (0.0, 0.0)
+        marks.setdefault(lease.app, []).append(
+            (lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until, *amounts)
+        )
     held = state.holdings.live
     leaving = np.flatnonzero(held.state == GpuState.LEAVING)
     columns = (held.app[leaving], leaving, held.epoch[leaving], held.lease[leaving])
