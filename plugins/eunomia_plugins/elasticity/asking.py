@@ -6,13 +6,12 @@ from eunomia import Probes, Snapshot
 from eunomia_plugins.elasticity.curves import Known
 
 
-def sizes_to_probe(snapshot: Snapshot, known: Known, iterations: int) -> Probes | None:
+def sizes_to_probe(snapshot: Snapshot, known: Known) -> Probes | None:
     """Ask for the smallest size of each job that was not measured on the GPU type that it runs on, or asks for.
 
     Args:
         snapshot: the state of this moment.
         known: rates by job.
-        iterations: steps that a job makes at a size.
 
     Returns:
         At most one size a job, jobs by arrival; None: all are known.
@@ -31,7 +30,7 @@ def sizes_to_probe(snapshot: Snapshot, known: Known, iterations: int) -> Probes 
     if not chosen:
         return None
     rows, gpus = np.array(chosen, np.int64).T
-    return Probes(jobs=rows.astype(np.int32), gpus=gpus, iterations=iterations)
+    return Probes(jobs=rows.astype(np.int32), gpus=gpus)
 
 
 def _sizes(least: int, most: int) -> list[int]:

@@ -1,17 +1,31 @@
 """Sizes that increase throughput: rates by size from declared rates, a scaling law, and measured rates."""
 
+import dataclasses
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from eunomia import Contract, Feature, Locality, Menus, PluginOptions, Share, Snapshot, Stage, hookimpl
+from eunomia import (
+    Contract,
+    Duration,
+    Feature,
+    Locality,
+    Menus,
+    PluginOptions,
+    Probes,
+    Share,
+    Snapshot,
+    Stage,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.units import Basis, Bools, Ints, Reals, Rows
+from eunomia.units import Basis, Bools, Ints, Reals, Rows, Seconds
 from eunomia_plugins.elasticity.asking import sizes_to_probe
 from eunomia_plugins.elasticity.curves import (
+    Known,
     kinds_of_curves,
     known_rates,
     one_gpu_rate,
@@ -35,6 +49,8 @@ class ThroughputOptions(PluginOptions):
     other, where the GPUs are free; a probe costs two restarts."""
     probe_iterations: Annotated[int, Field(ge=1)] = 20
     """Steps that a job makes at a size."""
+    probe_every: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
+    """Seconds between two rounds while there are sizes to measure."""
 
 
 class Throughput:
@@ -75,8 +91,16 @@ class Throughput:
         return Menus(
             curve=curve,
             points=with_measured(points, snapshot, curve, known) if known else points,
-            probe=sizes_to_probe(snapshot, known, self.options.probe_iterations) if self.options.probe else None,
+            probe=self._asked(snapshot, known),
         )
+
+    def _asked(self, snapshot: Snapshot, known: Known) -> Probes | None:
+        if not self.options.probe:
+            return None
+        asked = sizes_to_probe(snapshot, known)
+        if asked is None:
+            return None
+        return dataclasses.replace(asked, iterations=self.options.probe_iterations, again=self.options.probe_every)
 
     def _speed(self, gpus: Ints) -> Reals:
         """Speedup over one GPU."""

@@ -1,0 +1,34 @@
+"""A training run whose steps take as long as a worker has samples; each worker notes step, time and samples.
+
+It sleeps, so that its rates are the same on a busy machine: SECONDS (first argument) a sample, STEPS (second) steps.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from eunomia_appmaster import training
+
+run = training.attach()
+seconds, steps = float(sys.argv[1]), int(sys.argv[2])
+torch.manual_seed(5)
+data = TensorDataset(torch.arange(512.0).reshape(-1, 1), torch.randn(512, 1))
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+model, optimizer, loader = run.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
+folder = Path(os.environ["EUNOMIA_RUN_DIR"])
+with (folder / f"samples.{run.rank}").open("a") as noted:
+    for inputs, targets in run.steps(loader, steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        time.sleep(seconds * len(inputs))
+        named = " ".join(str(int(number)) for number in inputs.flatten().tolist())
+        noted.write(f"{run.step} {torch.get_num_threads()} {os.getpid()} {named}\n")
+        noted.flush()
+        run.log({"train/loss": 0.0})
