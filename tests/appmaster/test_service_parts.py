@@ -1,5 +1,6 @@
 """Parts of the service on their own: messages, layouts, tokens, settings, the clock, the driver's split of events."""
 
+import dataclasses
 import math
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
     Adapted,
     AppArrived,
+    Event,
     ForecastReported,
     JobAdded,
     JobFailed,
@@ -33,6 +35,7 @@ from eunomia_appmaster.master.outbox import AdaptationReport, BidReport, Life, P
 from eunomia_appmaster.master.wire import cluster_of, request_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, read_app
 from eunomia_appmaster.service.apps import SubmittedApps, in_order
 from eunomia_appmaster.service.clock import Clock
@@ -68,7 +71,9 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
     reports = Reports(
         added={
             "a/1": JobAdded(job="a/1", app="a", most=4, iterations=96.0, kind="a", cpus_per_gpu=0.5, epochs=3.0),
-            "a/9": JobAdded(job="a/9", app="a", batch_size=32.0, samples_per_epoch=500.0, adapts=Adapts.ACCORDION),
+            "a/9": JobAdded(
+                job="a/9", app="a", batch_size=32.0, samples_per_epoch=500.0, kind="resnet18", adapts=Adapts.ACCORDION
+            ),
         },
         lives={
             "a/2": Life(what="finished"),
@@ -83,12 +88,14 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
             AdaptationReport(job="a/8", batch_size=256.0, iterations_done=10.0, at=1000.0),
             AdaptationReport(job="a/8", batch_size=512.0, iterations_done=None, at=1004.0),
         ],
-        rates=[RateReport(job="a/8", gpus=2, locality=Locality.RACK, gpu_type="cpu", rate=1.5, batch_size=256.0)],
+        rates=[
+            RateReport(job="a/8", gpus=2, locality=Locality.RACK, gpu_type="cpu", rate=1.5, batch_size=256.0, cpus=3.0)
+        ],
         forecast=forecast,
         division={"a/8": (0, 3)},
     )
     request = request_of("a", 1, 0, reports, now=1006.0)
-    events = list(events_of(request, now=Seconds(50.0), adapted_at=lambda _: Seconds(45.0)))
+    events = list(events_of(request, now=Seconds(50.0), date="2026-11-23", adapted_at=lambda _: Seconds(45.0)))
     resumed = [event for event in events if isinstance(event, JobResumed)]
     assert [event.iterations for event in resumed][:1] == [192.0]
     assert math.isnan(resumed[1].iterations)
@@ -98,13 +105,23 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
         JobFailed(job="a/4"),
         JobPaused(job="a/5"),
         JobReported(job="a/8", iterations_done=12.5, rate=3.25),
-        RateMeasured(job="a/8", gpus=2, locality=Locality.RACK, rate=1.5, gpu_type="cpu", batch_size=256.0),
+        RateMeasured(
+            job="a/8",
+            gpus=2,
+            locality=Locality.RACK,
+            rate=1.5,
+            gpu_type="cpu",
+            batch_size=256.0,
+            cpus=3.0,
+            memory_gib=-1.0,
+            date="2026-11-23",
+        ),
         Adapted(job="a/8", batch_size=256.0, iterations_done=10.0, at=Seconds(45.0)),  # not before the last one
         Adapted(job="a/8", batch_size=512.0, at=Seconds(48.0)),
         JobsDivided(app="a", jobs=("a/8",), gpus=((0, 3),)),
         ForecastReported(app="a", forecast=forecast),
     ]
-    assert [event for event in events if not isinstance(event, JobAdded | JobResumed)] == expected
+    assert [_measured_at_last(event) for event in events if not isinstance(event, JobAdded | JobResumed)] == expected
     added = events[0]
     assert isinstance(added, JobAdded)
     assert (added.most, added.iterations, added.kind, added.cpus_per_gpu) == (4, 96.0, "a", 0.5)
@@ -113,6 +130,27 @@ def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) 
     other = events[1]
     assert isinstance(other, JobAdded)
     assert (other.batch_size, other.samples_per_epoch, other.adapts) == (32.0, 500.0, Adapts.ACCORDION)
+    assert other.kind == "resnet18"  # jobs of other apps may have it, too
+
+
+def _measured_at_last(event: Event) -> Event:
+    """An unknown amount is NaN, which equals nothing."""
+    if isinstance(event, RateMeasured) and math.isnan(event.memory_gib):
+        return dataclasses.replace(event, memory_gib=-1.0)
+    return event
+
+
+@pytest.mark.parametrize("kind", ["", "a b", "x" * 65, "-a"])
+def test_a_kind_must_be_a_name(kind: str) -> None:
+    request = pb.AllocateRequest(app="a", jobs_added=[pb.JobAdded(job="a/1", least=1, most=1, kind=kind)])
+    with pytest.raises(InputError, match="a kind must be 1 to 64 letters"):
+        list(events_of(request))
+
+
+def test_a_rate_of_no_cpus_is_refused() -> None:
+    rate = pb.MeasuredRate(job="a/1", gpus=1, rate=1.0, gpu_type="cpu", cpus=0.0)
+    with pytest.raises(InputError, match="cpus"):
+        bounds.check(pb.AllocateRequest(app="a", rates=[rate]))
 
 
 def test_an_empty_division_is_a_division() -> None:
