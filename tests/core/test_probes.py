@@ -94,12 +94,13 @@ class Run:
         cluster: str = "1x4 V100 24cpu 48GB",
         jobs: tuple[tuple[int, int], ...] = ((1, 4),),
         allocation: Any = None,
+        lease: Seconds | None = None,
     ) -> None:
         def stages() -> Any:
             return assemble(
                 elasticity=asking, valuation=lab.made("fifo"), allocation=allocation or lab.made("ordered"),
                 placement=lab.made("packed"),
-                rounds=Rounds(every=Seconds(5.0), on=frozenset({Cause.ARRIVED})),
+                rounds=Rounds(lease=lease, every=Seconds(5.0), on=frozenset({Cause.ARRIVED})),
             )  # fmt: skip
 
         self.arbiter = Arbiter(Cluster.parse(cluster), stages(), stages())
@@ -204,6 +205,17 @@ def test_a_machine_that_is_lost_meanwhile_ends_the_measurement() -> None:
     run = Run(Asking(2), cluster="2x4 V100", jobs=((1, 4),)).until(30.0, (8.0, MachineLost(machine="m01")))
     assert run.faults == []
     assert run.arbiter.state.leases[2].gpus.tolist() == [4, 5, 6, 7]
+
+
+def test_a_lease_that_is_renewed_in_the_round_of_the_order_is_protected_until_the_limit() -> None:
+    run = Run(Asking(2, since=10.0), lease=Seconds(10.0)).until(12.0)
+    lease = run.lease
+    assert lease is not None
+    assert lease.probe is not None
+    assert lease.ends_at > 12.0
+    assert lease.protected_until == lease.probe.until
+    held = run.arbiter.state.holdings.live
+    assert held.protected_until[:4].tolist() == [lease.probe.until] * 4
 
 
 def test_a_rate_of_another_setting_ends_no_measurement() -> None:

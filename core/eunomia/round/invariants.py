@@ -208,9 +208,13 @@ def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> Non
 
 
 def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well."""
-    cluster = state.cluster
-    counted = state.holdings.live.lease[: cluster.gpus] != NONE
+    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well.
+
+    A GPU that its lease gives back counts only where it is promised to the next one, which begins after that.
+    """
+    cluster, held = state.cluster, state.holdings.live
+    stays = (held.lease != NONE) & (held.state != GpuState.LEAVING)
+    counted = (stays | (held.successor != NONE))[: cluster.gpus]
     counted[_given_up(state, offer, allocation)] = False
     counted[placement.gpus] = True
     targets = target_amounts(state, allocation, placement)

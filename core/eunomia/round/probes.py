@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import ProbeOrder, Transition, TransitionKind
+from eunomia.contract.decisions import ProbeOrder, Renewal, Transition, TransitionKind
 from eunomia.contract.menus import Probes
 from eunomia.model.gpu_sets import NO_GPUS, joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
@@ -93,13 +93,17 @@ class Prober:
         state: the present state; not changed.
         probes: checked settings.
         transitions: of the round so far.
+        renewals: of the round so far; a lease that is renewed is measured under its new terms.
 
     Attributes:
         waits: whether a job that is to be measured has GPUs, or gets some: a later round can order more.
     """
 
-    def __init__(self, state: State, probes: Probes, transitions: Sequence[Transition]) -> None:
+    def __init__(
+        self, state: State, probes: Probes, transitions: Sequence[Transition], renewals: Sequence[Renewal] = ()
+    ) -> None:
         self._state, self._probes = state, probes
+        self._terms = {int(renewal.lease): (renewal.ends_at, renewal.protected_until) for renewal in renewals}
         cluster, held = state.cluster, state.holdings.live
         self._changed = {int(order.lease) for order in transitions}
         self._epoch = max([state.last_epoch, *(int(order.epoch) for order in transitions)])
@@ -137,6 +141,7 @@ class Prober:
         self._changed.add(lease.id)
         self._epoch += 1
         until = Seconds(state.now + self._probes.limit)
+        ends_at, protected_until = self._terms.get(lease.id, (lease.ends_at, lease.protected_until))
         return Transition(
             kind=TransitionKind.PROBE,
             lease=LeaseId(lease.id),
@@ -147,8 +152,8 @@ class Prober:
             gpus=whole,
             cpus=amounts[0][whole],
             memory_gib=amounts[1][whole],
-            ends_at=lease.ends_at,
-            protected_until=Seconds(max(until, lease.protected_until)),
+            ends_at=ends_at,
+            protected_until=Seconds(max(until, protected_until)),
             leaving=NO_GPUS,
             after=NO_GPUS,
             probe=ProbeOrder(

@@ -168,7 +168,7 @@ class Round:
 
     def _probe(self, probes: Probes) -> None:
         """Order what can be measured now; a round for the rest follows."""
-        prober = Prober(self.state, probes, self.plan.transitions)
+        prober = Prober(self.state, probes, self.plan.transitions, self.plan.renewals)
         self.plan.transitions += prober.orders()
         if prober.waits:
             self.wake_at = min(self.wake_at, Seconds(self.state.now + probes.again))

@@ -23,13 +23,13 @@ def adopt(state: State, decision: Decision) -> None:
     state.round = decision.round
     if decision.closed is not None:
         close_offer(state)
+    for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
+        _renew(state, renewal)
     transitions = decision.transitions
     if transitions:
         _carry_out(state, transitions)
     if state.amounts.tight:
         give_room(state)
-    for renewal in decision.renewals:
-        _renew(state, renewal)
     for waiting in decision.waiting:
         _explain(state, waiting)
     for job, time in decision.starts_at:

@@ -76,9 +76,11 @@ class Amounts:
 
     def take(self, lease: Lease) -> bool:
         """Take what a lease needs to begin; False: it waits until other leases, or its own job, use less."""
+        lowered = lease.id in self.tight and any((used > 0.0).any() for used in self.in_use(lease.gpus))
         if self._raise(lease):
-            if lease.tuned != NONE:
-                self._hand_over(lease)  # the order to lower is overtaken
+            if lease.tuned != NONE or lowered:
+                # An order to lower is newer than the lease's own order: executors begin with what a newer one says.
+                self._hand_over(lease)
             return True
         if lease.tuned == NONE and any(
             (used > ordered).any()
