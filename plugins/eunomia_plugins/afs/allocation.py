@@ -1,0 +1,220 @@
+"""The plugin ``afs``: Algorithm 1 of AFS, with known lengths (AFS-L) or processor sharing (AFS-P)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from eunomia import (
+    NEVER,
+    Allocation,
+    ByCurve,
+    BySize,
+    Cause,
+    Claims,
+    Contract,
+    Duration,
+    Feature,
+    Grants,
+    Menus,
+    Offer,
+    PluginOptions,
+    Reason,
+    Rest,
+    Seconds,
+    SizeUnit,
+    Snapshot,
+    Stage,
+    Triggers,
+    Unit,
+    Valuations,
+    hookimpl,
+)
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.pools import usable
+from eunomia.contract.verdicts import NO_VERDICTS, turned_down
+from eunomia.units import Ints, Reals, Rows
+from eunomia_plugins.afs.queueing import FirstSeconds
+from eunomia_plugins.afs.shares import Ladder, Raising, as_ladders, first_sizes, raised
+
+EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
+_TIE = 1e-6
+"""Part of a unit of time by which a job may miss the unit's end."""
+
+
+class AfsOptions(PluginOptions):
+    """Options of ``afs``."""
+
+    lengths: Literal["known", "unknown"] = "known"
+    """``known``: AFS-L. ``unknown``: AFS-P: both ways of a comparison, and shares of time where jobs outnumber GPUs."""
+    unit: Duration = Seconds(7200.0)
+    """AFS-P: a job that runs where jobs outnumber GPUs keeps its GPU for this long (footnote 11: 2 hours)."""
+    scan: Literal["shortest", "arrival"] = "shortest"
+    """The order in which jobs are compared: fewest seconds left at their smallest size first, or by arrival. With
+    unknown lengths always by arrival."""
+
+
+class Afs:
+    """Each job gets its smallest size, the shortest first; then the GPUs left go one by one where (3) says.
+
+    Where jobs outnumber GPUs, stage one is all there is: the order of SRTF with known lengths, processor sharing
+    without. Where GPUs are left, each goes to the job of highest priority by (3), as long as any job gains. No job
+    keeps what it has: sizes follow from the present lengths at every event.
+    """
+
+    name = "afs"
+    api = 1
+    options_type = AfsOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            needs=frozenset({Feature.BY_SIZE, Feature.MANY_SIZES, Feature.ONE_GPU_TYPE}),
+            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+            units=frozenset({SizeUnit.SECONDS_LEFT}),
+        )
+    }
+
+    def __init__(self, options: AfsOptions) -> None:
+        self.options = options
+        self._first = FirstSeconds()
+
+    @hookimpl
+    def eunomia_triggers(self) -> Triggers:
+        """Ask for a round at every churn event; sizes may change in each."""
+        return Triggers(on=EVENTS, all_on=frozenset(Cause))
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Name the jobs that get GPUs, those of stage one first; jobs that are not named give theirs back."""
+        candidates = valuations.claims.rows
+        gpus = int(usable(snapshot, offer, valuations.claims).size)
+        values = _Values(snapshot, menus, valuations, self._first)
+        least = menus.span(candidates)[0]
+        order, wake_at = self._order(snapshot, candidates, values.first(), least, gpus)
+        jobs = candidates[_that_fit(order, least, gpus)]
+        ladders = values.ladders(jobs)
+        steps = first_sizes(ladders, gpus)
+        left = gpus - sum(ladder.sizes[0] for ladder, step in zip(ladders, steps, strict=True) if step == 0)
+        if left > 0:
+            steps = self._raised(snapshot, jobs, ladders, steps, left)
+        served = [at for at, step in enumerate(steps) if step >= 0]
+        sizes = np.array([ladders[at].sizes[steps[at]] for at in served], np.int64)
+        over = candidates[least > int(offer.capacity.sum())]
+        return Allocation(
+            claims=Claims(unit=Unit.JOB, rows=jobs[served]),
+            amount=Grants(gpus=sizes),
+            order=np.arange(sizes.size, dtype=np.int32),
+            rest=Rest.RELEASE,
+            wake_at=wake_at,
+            verdicts=turned_down(over, Reason.NO_SIZE_FITS) if over.size else NO_VERDICTS,
+        )
+
+    def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: list[Ladder], steps: list[int], gpus: int) -> list[int]:
+        """Stage two, in the order of the scan."""
+        scan, known = self._scan(snapshot, jobs), self.options.lengths == "known"
+        ladders, steps = [ladders[at] for at in scan], [steps[at] for at in scan]
+        if snapshot.live_index is None:
+            found = raised(ladders, steps, gpus, known=known)
+        else:
+            found = Raising(ladders, steps, gpus, known=known).run()
+        return [step for _, step in sorted(zip(scan, found, strict=True))]
+
+    def _scan(self, snapshot: Snapshot, jobs: Rows) -> list[int]:
+        """Indices of jobs, which stand in order of service, in the order of the scan."""
+        if self.options.lengths == "known" and self.options.scan == "shortest":
+            return list(range(jobs.size))
+        scan: list[int] = np.lexsort((jobs, _arrivals(snapshot, jobs))).tolist()
+        return scan
+
+    def _order(self, snapshot: Snapshot, jobs: Rows, seconds: Reals, least: Ints, gpus: int) -> tuple[Ints, Seconds]:
+        """Indices of candidates in order of stage one, at least as many as can be served, and the next wake-up."""
+        able = np.flatnonzero(np.isfinite(seconds))
+        if self.options.lengths == "known":
+            enough = gpus if (least[able] <= 1).all() else able.size
+            return _fewest(able, seconds[able], enough), NEVER
+        if able.size <= gpus:
+            return able[np.lexsort((jobs[able], _arrivals(snapshot, jobs[able])))], NEVER
+        turns = _Turns(snapshot, jobs[able], float(self.options.unit))
+        return able[turns.order], turns.wake_at(gpus)
+
+
+def _arrivals(snapshot: Snapshot, jobs: Rows) -> "np.ndarray[tuple[int], np.dtype[np.generic]]":
+    return snapshot.jobs.arrived[jobs] if snapshot.arrivals is None else snapshot.arrivals[jobs]
+
+
+class _Turns:
+    """Processor sharing by units of time (§3.3): fewest units first, and a job that is within a unit goes on."""
+
+    def __init__(self, snapshot: Snapshot, jobs: Rows, unit: float) -> None:
+        attained = snapshot.ledger.jobs.attained[jobs]
+        units = np.floor(attained / unit + _TIE)
+        self._left = unit - np.maximum(attained - units * unit, 0.0)
+        runs = ~np.isnan(snapshot.jobs.since[jobs])
+        within = runs & (self._left < unit * (1.0 - _TIE))
+        self.order: Ints = np.lexsort((jobs, _arrivals(snapshot, jobs), units, ~within))
+        self._now = float(snapshot.now)
+
+    def wake_at(self, served: int) -> Seconds:
+        """When the first of the served jobs has had its unit."""
+        return Seconds(self._now + float(self._left[self.order[:served]].min(initial=np.inf)))
+
+
+class _Values:
+    """Values of candidates by size, computed for the jobs that are asked for where the valuation answers by curve."""
+
+    def __init__(self, snapshot: Snapshot, menus: Menus, valuations: Valuations, first: FirstSeconds) -> None:
+        self._snapshot, self._menus, self._first = snapshot, menus, first
+        self._jobs = valuations.claims.rows
+        curves = next((form for form in valuations.forms if isinstance(form, ByCurve)), None)
+        self._curves = None if snapshot.live_index is None else curves
+        self._table = None if self._curves is not None else valuations.form(BySize)
+
+    def first(self) -> Reals:
+        """By candidate, the seconds left at its smallest size; inf: it has none."""
+        if self._curves is not None:
+            return self._first.of(self._snapshot, self._menus, self._curves, self._jobs)
+        found: Reals = np.full(self._jobs.size, np.inf)
+        for claim, gpus, value in self._rows():
+            if gpus > 0 and np.isinf(found[claim]):
+                found[claim] = -value
+        return found
+
+    def ladders(self, jobs: Rows) -> list[Ladder]:
+        """The ladders of some jobs, in their order."""
+        if self._curves is not None:
+            form = ByCurve(jobs=jobs, keys=self._curves.keys, values=self._curves.values, unit=self._curves.unit)
+            table = form.of(np.arange(jobs.size, dtype=np.int32))
+            return as_ladders(table.claim, table.gpus, -table.value, np.arange(jobs.size, dtype=np.int32))
+        ladders: dict[int, Ladder] = {int(job): Ladder([], []) for job in jobs.tolist()}
+        for claim, gpus, value in self._rows():
+            job = int(self._jobs[claim])
+            if gpus > 0 and job in ladders:
+                ladders[job].sizes.append(gpus)
+                ladders[job].seconds.append(-value)
+        return [ladders[job] for job in jobs.tolist()]
+
+    def _rows(self) -> list[tuple[int, int, float]]:
+        """Claim, GPUs and value, sizes ascending."""
+        if self._table is None:
+            return []
+        table = self._table
+        return sorted(zip(table.claim.tolist(), table.gpus.tolist(), table.value.tolist(), strict=True))
+
+
+def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
+    """The indices with the fewest seconds, ascending: at least ``count`` of them; ties in their order."""
+    if able.size > 2 * count:
+        bound = np.partition(seconds, count - 1)[count - 1] if count else -np.inf
+        kept = np.flatnonzero(seconds <= bound)
+        able, seconds = able[kept], seconds[kept]
+    return able[np.argsort(seconds, kind="stable")]
+
+
+def _that_fit(order: Ints, least: Ints, gpus: int) -> list[int]:
+    """The indices, in order, whose smallest size still fits; these are the jobs whose values are needed."""
+    kept = []
+    for at, size in zip(order.tolist(), least[order].tolist(), strict=True):
+        if gpus <= 0:
+            break
+        if 0 < size <= gpus:
+            kept.append(at)
+            gpus -= size
+    return kept
