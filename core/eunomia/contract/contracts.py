@@ -11,6 +11,7 @@ class Feature(Enum):
     """What a stage can need from the stages before it, or give to the stages after it."""
 
     MANY_SIZES = "rates or sizes at many numbers of GPUs"
+    RATES_BY_KIND = "rates of jobs from those known of their kinds"
     RATES = "rates by size"
     SCORES = "an order of claims"
     BY_TYPE = "speedups by GPU type"

@@ -21,14 +21,14 @@ def known_rates(snapshot: Snapshot) -> Known:
     known = dict(snapshot.measured)
     for job in active[np.isin(jobs.job_kind[active], list(snapshot.profiles))].tolist():
         if job not in known:
-            rates = _of_kind(snapshot, job)
+            rates = rates_of_kind(snapshot, job)
             if rates:
                 known[job] = rates
     return known
 
 
-def _of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """The rates of a job's kind that hold at the job's batch size, as rates of the job."""
+def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
+    """The rates known of a job's kind that hold at the job's batch size, as rates of the job."""
     batch = float(snapshot.jobs.batch_size[job])
     return tuple(
         Measured(
@@ -42,7 +42,7 @@ def _of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
             memory_gib=rate.memory_gib,
             known=rate.known,
         )
-        for rate in snapshot.profiles[int(snapshot.jobs.job_kind[job])]
+        for rate in snapshot.profiles.get(int(snapshot.jobs.job_kind[job]), ())
         if np.isnan(rate.batch_size) or np.isnan(batch) or rate.batch_size == batch
     )
 

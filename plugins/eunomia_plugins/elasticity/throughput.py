@@ -29,10 +29,12 @@ from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,
     known_rates,
     one_gpu_rate,
+    rates_of_kind,
     sizes_between,
     with_measured,
     with_most_cpus,
 )
+from eunomia_plugins.elasticity.groups import SharedCurves
 
 
 class ThroughputOptions(PluginOptions):
@@ -67,30 +69,51 @@ class Throughput:
 
     def __init__(self, options: ThroughputOptions) -> None:
         self.options = options
-        gives = {Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS}
+        self._shared = SharedCurves()
+        gives = {Feature.RATES, Feature.MANY_SIZES, Feature.CPU_POINTS, Feature.RATES_BY_KIND}
         self.contracts: Contracts = {
             Stage.ELASTICITY: Contract(gives=frozenset(gives | ({Feature.PROBES} if options.probe else set())))
         }
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its group; a job with known rates has a curve of its own."""
-        jobs, active = snapshot.jobs, snapshot.active
-        known = known_rates(snapshot)
-        one_gpu = one_gpu_rate(snapshot, active, known)
-        curve, first = kinds_of_curves(snapshot, one_gpu, known)
-        owner, gpus = sizes_between(jobs.least[active[first]], jobs.most[active[first]])
+        """Give each active job the curve of its group; a job that was measured has a curve of its own."""
+        if snapshot.measured or snapshot.live_index is None or self.options.probe:
+            return self._each(snapshot)
+        return self._shared.menus(snapshot, self._shared_points)
+
+    def _shared_points(self, snapshot: Snapshot, jobs: Rows) -> CurvePoints:
+        """The points of one curve for each of these jobs, from the rates known of their kinds."""
+        known = {job: rates for job in jobs.tolist() if (rates := rates_of_kind(snapshot, job))}
+        one_gpu = one_gpu_rate(snapshot, jobs, known)
+        owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
+        curve = np.full(snapshot.jobs.most.size, -1, np.int32)
+        curve[jobs] = np.arange(jobs.size)
+        return self._points(snapshot, curve, (owner, gpus, one_gpu[owner]), known)
+
+    def _points(self, snapshot: Snapshot, curve: Rows, sizes: tuple[Rows, Ints, Reals], known: Known) -> CurvePoints:
+        """The points of curves from their sizes with the rate of one GPU, and from the rates known of some jobs."""
+        owner, gpus, one_gpu = sizes
         speed = self._speed(gpus)
-        rate = one_gpu[first][owner] * speed
+        rate = one_gpu * speed
         for job in known:
             if job < curve.size and curve[job] >= 0:
                 own = owner == curve[job]
                 rate[own] = self._through_measured(known[job], gpus[own], rate[own])
         keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
+        return with_measured(points, snapshot, curve, known) if known else points
+
+    def _each(self, snapshot: Snapshot) -> Menus:
+        """The menus where some jobs were measured: a job with known rates has a curve of its own."""
+        jobs, active = snapshot.jobs, snapshot.active
+        known = known_rates(snapshot)
+        one_gpu = one_gpu_rate(snapshot, active, known)
+        curve, first = kinds_of_curves(snapshot, one_gpu, known)
+        owner, gpus = sizes_between(jobs.least[active[first]], jobs.most[active[first]])
         return Menus(
             curve=curve,
-            points=with_measured(points, snapshot, curve, known) if known else points,
+            points=self._points(snapshot, curve, (owner, gpus, one_gpu[first][owner]), known),
             probe=self._asked(snapshot, known),
         )
 

@@ -3,11 +3,12 @@
 import math
 from functools import partial
 
+from eunomia.contract.contracts import Feature
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.units import AppId, JobId
+from eunomia.units import AppId, JobId, Stage
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.app_leases import AppLeases
@@ -125,7 +126,16 @@ def _state(
         logs=logs,
         jobs=jobs,
         work=work,
-        reporter=Reporter(workload, cluster, speeds, work, options.reports, divides=options.agents, seed=seed),
+        reporter=Reporter(
+            workload,
+            cluster,
+            speeds,
+            work,
+            options.reports,
+            divides=options.agents,
+            seed=seed,
+            by_kind=Feature.RATES_BY_KIND in arbiter.chosen.contract(Stage.ELASTICITY).gives,
+        ),
         gpus=gpus,
         leases=AppLeases(gpus, jobs),
         job_ids=list(map(JobId, columns.id)),

@@ -19,6 +19,7 @@ from eunomia.contract.events import (
 from eunomia.model.adaptations import Adapts, ComingRegime, adapts_named
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+from eunomia_testbed.simulator.kind_reports import KindReports
 from eunomia_testbed.simulator.misreports import Misreports
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.simulator.truth import GangShape, Speeds
@@ -37,6 +38,8 @@ class Reporter:
         reports: what app masters know and report.
         divides: whether app masters answer offers.
         seed: of the errors.
+        by_kind: whether rates that are known without a run are reported by kind of job, for an elasticity that uses
+            them so.
     """
 
     def __init__(
@@ -49,10 +52,12 @@ class Reporter:
         *,
         divides: bool,
         seed: int,
+        by_kind: bool = False,
     ) -> None:
         self._workload, self._cluster, self._speeds, self._work = workload, cluster, speeds, work
         self._reports, self._facts, self._measures = reports, reports.facts, reports.measures
         self._divides = divides
+        self._kinds = KindReports(cluster) if by_kind else None
         jobs, apps = workload.jobs, workload.apps
         self._off = Misreports(workload, cluster, reports, seed)
         self._ids: list[JobId] = list(map(JobId, jobs.id))
@@ -154,7 +159,15 @@ class Reporter:
         """
         if not self._reports.profiles or (self._speeds.plain and not self._off.by_setting and not again):
             return
-        regime = self._work.present_regime(job)
+        regime, kind = self._work.present_regime(job), self._kind[job]
+        if self._kinds is None or kind is None or regime is not None or self._off.any:
+            yield from self._known_rates(job, regime)
+            return
+        settings = (self._least[job], self._most[job], str(self._speeds.declared[job]), str(self._present_batch(job)))
+        if not self._kinds.is_reported(kind, settings):
+            yield from self._kinds.report(kind, settings, list(self._known_rates(job, regime)))
+
+    def _known_rates(self, job: int, regime: Regime | None) -> Iterator[RateMeasured]:
         for size, kind in self._known_settings(job):
             known = math.nan
             for locality in Locality if size > 1 else (Locality.ISLAND,):

@@ -1,0 +1,47 @@
+"""Rates known without a run, reported once for all jobs of a kind that have the same ones."""
+
+from collections.abc import Sequence
+
+from eunomia.contract.events import KindProfiled, RateMeasured
+from eunomia.model.cluster import Cluster
+from eunomia.model.kind_profiles import MOST_POINTS, KnownRate
+from eunomia.units import Basis
+
+
+class KindReports:
+    """Which kinds were reported, and what decides the rates of their jobs.
+
+    Args:
+        cluster: a rate of more GPUs of a type than it has is left out.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._most = dict(zip(cluster.gpu_types, cluster.capacity.tolist(), strict=True))
+        self._reported: dict[str, tuple[object, ...]] = {}
+
+    def is_reported(self, kind: str, settings: tuple[object, ...]) -> bool:
+        """Whether the rates of a job with these settings are those reported of its kind."""
+        return self._reported.get(kind) == settings
+
+    def report(
+        self, kind: str, settings: tuple[object, ...], rates: Sequence[RateMeasured]
+    ) -> Sequence[RateMeasured | KindProfiled]:
+        """The report of a job's rates: as those of its kind, where none were reported of it."""
+        if kind in self._reported:
+            return rates
+        known = tuple(
+            KnownRate(
+                gpus=rate.gpus,
+                gpu_type=rate.gpu_type,
+                locality=rate.locality,
+                rate=rate.rate,
+                known=Basis.DECLARED,
+                batch_size=rate.batch_size,
+            )
+            for rate in rates
+            if rate.gpus <= self._most[rate.gpu_type]
+        )
+        if not 0 < len(known) <= MOST_POINTS:
+            return rates
+        self._reported[kind] = settings
+        return [KindProfiled(kind=kind, rates=known)]
