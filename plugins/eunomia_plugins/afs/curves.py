@@ -20,7 +20,11 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
+from eunomia.contract.menus import CurvePoints
 from eunomia.units import Ints, Reals, Rows
+
+MOST_KEPT = 1000
+"""Curves of different points that are remembered."""
 
 
 class AfsCurves:
@@ -40,10 +44,13 @@ class AfsCurves:
         )
     }
 
+    def __init__(self) -> None:
+        self._sizes = UsefulSizes()
+
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Value every size of every candidate."""
-        return _valuation(_Curves(snapshot, menus, peak=False), offer)
+        return _valuation(_Curves(snapshot, menus, self._sizes, peak=False), offer)
 
 
 class AfsPeak:
@@ -56,10 +63,13 @@ class AfsPeak:
     api = 1
     contracts: ClassVar[Contracts] = AfsCurves.contracts
 
+    def __init__(self) -> None:
+        self._sizes = UsefulSizes()
+
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Value every size of every candidate."""
-        return _valuation(_Curves(snapshot, menus, peak=True), offer)
+        return _valuation(_Curves(snapshot, menus, self._sizes, peak=True), offer)
 
 
 def _valuation(curves: "_Curves", offer: Offer) -> Valuations:
@@ -71,11 +81,10 @@ def _valuation(curves: "_Curves", offer: Offer) -> Valuations:
 class _Curves:
     """Values by curve of the menus and iterations left."""
 
-    def __init__(self, snapshot: Snapshot, menus: Menus, *, peak: bool) -> None:
-        self._snapshot, self._menus, self._peak = snapshot, menus, peak
+    def __init__(self, snapshot: Snapshot, menus: Menus, sizes: "UsefulSizes", *, peak: bool) -> None:
+        self._snapshot, self._menus, self._sizes, self._peak = snapshot, menus, sizes, peak
         self._job_on: dict[int, int] = {}
         """By curve, one of its jobs."""
-        self._known: dict[int, tuple[Ints, Reals]] = {}
 
     def keys(self, jobs: Rows) -> tuple[Rows, Reals]:
         """Curve and iterations left of each job; one where its work is not known."""
@@ -86,11 +95,39 @@ class _Curves:
 
     def values(self, curve: int, lengths: Reals) -> tuple[Ints, Reals]:
         """Sizes, and minus the seconds left at each."""
-        if curve not in self._known:
-            sizes, rates = useful_sizes(self._menus, self._job_on[curve])
-            self._known[curve] = sizes, sizes.astype(float) if self._peak else rates
-        sizes, rates = self._known[curve]
-        return sizes, -lengths[:, None] / rates
+        sizes, rates = self._sizes.of(self._menus, curve, self._job_on[curve])
+        return sizes, -lengths[:, None] / (sizes if self._peak else rates)
+
+
+class UsefulSizes:
+    """The sizes of curves, found once for curves of equal points."""
+
+    def __init__(self) -> None:
+        self._points: CurvePoints | None = None
+        self._by_curve: dict[int, tuple[Ints, Reals]] = {}
+        self._by_content: dict[bytes, tuple[Ints, Reals]] = {}
+
+    def of(self, menus: Menus, curve: int, job: int) -> tuple[Ints, Reals]:
+        """``useful_sizes`` of a job that has this curve."""
+        if self._points is not menus.points:
+            self._points, self._by_curve = menus.points, {}
+        if curve not in self._by_curve:
+            content = _content(menus.points, curve)
+            if content not in self._by_content:
+                if len(self._by_content) >= MOST_KEPT:
+                    self._by_content.clear()
+                self._by_content[content] = useful_sizes(menus, job)
+            self._by_curve[curve] = self._by_content[content]
+        return self._by_curve[curve]
+
+
+def _content(points: CurvePoints, curve: int) -> bytes:
+    """All columns of a curve's points that decide a rate."""
+    if curve < 0:
+        return b""
+    span = slice(*points.start[curve : curve + 2].tolist())
+    columns = points.gpus, points.gpu_type, points.locality, points.cpus, points.memory_gib, points.rate
+    return b"".join(column[span].tobytes() for column in columns)
 
 
 def useful_sizes(menus: Menus, job: int) -> tuple[Ints, Reals]:
