@@ -19,7 +19,6 @@ from eunomia import (
     Offer,
     PluginOptions,
     Reason,
-    Rest,
     Seconds,
     SizeUnit,
     Snapshot,
@@ -30,9 +29,9 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.pools import usable
+from eunomia.contract.pools import owners, usable
 from eunomia.contract.verdicts import NO_VERDICTS, turned_down
-from eunomia.units import Ints, Reals, Rows
+from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.afs.queueing import FirstSeconds
 from eunomia_plugins.afs.shares import Ladder, Raising, as_ladders, first_sizes, raised
 
@@ -83,39 +82,40 @@ class Afs:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Name the jobs that get GPUs, those of stage one first; jobs that are not named give theirs back."""
+        """Name the jobs whose size changes; the others keep what they have."""
         candidates = valuations.claims.rows
         gpus = int(usable(snapshot, offer, valuations.claims).size)
         values = _Values(snapshot, menus, valuations, self._first)
         least = menus.span(candidates)[0]
         order, wake_at = self._order(snapshot, candidates, values.first(), least, gpus)
-        jobs = candidates[_that_fit(order, least, gpus)]
-        ladders = values.ladders(jobs)
-        steps = first_sizes(ladders, gpus)
-        left = gpus - sum(ladder.sizes[0] for ladder, step in zip(ladders, steps, strict=True) if step == 0)
+        first = _that_fit(order, least, gpus)
+        jobs, sizes = candidates[first], least[first]
+        left = gpus - int(sizes.sum())
         if left > 0:
-            steps = self._raised(snapshot, jobs, ladders, steps, left)
-        served = [at for at, step in enumerate(steps) if step >= 0]
-        sizes = np.array([ladders[at].sizes[steps[at]] for at in served], np.int64)
+            sizes = self._raised(snapshot, jobs, values.ladders(jobs), gpus)
         over = candidates[least > int(offer.capacity.sum())]
+        claims, grants = _changed(snapshot, offer, jobs, sizes)
         return Allocation(
-            claims=Claims(unit=Unit.JOB, rows=jobs[served]),
-            amount=Grants(gpus=sizes),
-            order=np.arange(sizes.size, dtype=np.int32),
-            rest=Rest.RELEASE,
+            claims=Claims(unit=Unit.JOB, rows=claims),
+            amount=Grants(gpus=grants),
+            order=np.flatnonzero(grants).astype(np.int32),
             wake_at=wake_at,
             verdicts=turned_down(over, Reason.NO_SIZE_FITS) if over.size else NO_VERDICTS,
         )
 
-    def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: list[Ladder], steps: list[int], gpus: int) -> list[int]:
-        """Stage two, in the order of the scan."""
+    def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: list[Ladder], gpus: int) -> Ints:
+        """Sizes after both stages, by job; 0: the job's smallest useful size does not fit."""
         scan, known = self._scan(snapshot, jobs), self.options.lengths == "known"
-        ladders, steps = [ladders[at] for at in scan], [steps[at] for at in scan]
+        steps = first_sizes(ladders, gpus)
+        left = gpus - sum(ladder.sizes[0] for ladder, step in zip(ladders, steps, strict=True) if step == 0)
+        scanned, firsts = [ladders[at] for at in scan], [steps[at] for at in scan]
         if snapshot.live_index is None:
-            found = raised(ladders, steps, gpus, known=known)
+            found = raised(scanned, firsts, left, known=known)
         else:
-            found = Raising(ladders, steps, gpus, known=known).run()
-        return [step for _, step in sorted(zip(scan, found, strict=True))]
+            found = Raising(scanned, firsts, left, known=known).run()
+        sizes = np.zeros(jobs.size, np.int64)
+        sizes[scan] = [ladder.sizes[step] if step >= 0 else 0 for ladder, step in zip(scanned, found, strict=True)]
+        return sizes
 
     def _scan(self, snapshot: Snapshot, jobs: Rows) -> list[int]:
         """Indices of jobs, which stand in order of service, in the order of the scan."""
@@ -206,6 +206,18 @@ def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
         kept = np.flatnonzero(seconds <= bound)
         able, seconds = able[kept], seconds[kept]
     return able[np.argsort(seconds, kind="stable")]
+
+
+def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple[Rows, Ints]:
+    """The jobs whose size changes, in order of service, and then those that give all back; and the size of each."""
+    owner = owners(snapshot, offer.gpus, Unit.JOB)
+    rows, counts = np.unique(owner[owner != NONE], return_counts=True)
+    held = np.zeros(snapshot.jobs.most.size, np.int64)
+    held[rows] = counts
+    change = held[jobs] != sizes
+    gone = rows[~np.isin(rows, jobs)]
+    claims = np.concatenate([jobs[change], gone]).astype(np.int32)
+    return claims, np.concatenate([sizes[change], np.zeros(gone.size, np.int64)])
 
 
 def _that_fit(order: Ints, least: Ints, gpus: int) -> list[int]:
