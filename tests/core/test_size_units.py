@@ -15,7 +15,7 @@ from eunomia import *
 
 
 class Afs:
-    name = "afs"
+    name = "reader_of_time"
     api = 1
     contracts = {
         Stage.ALLOCATION: Contract(
@@ -104,15 +104,15 @@ def refusal(registry: Registry, **stages: object) -> str:
 
 
 def test_a_reader_of_time_refuses_loss_and_names_a_valuation_that_suits(readers: Registry) -> None:
-    assert refusal(readers, elasticity="range", valuation="slaq", allocation="afs").startswith(
-        'allocation "afs" reads progress a second or seconds left by size, '
-        'but valuation "slaq" gives reductions of loss by size; take "optimus"'
+    assert refusal(readers, elasticity="range", valuation="slaq", allocation="reader_of_time").startswith(
+        'allocation "reader_of_time" reads progress a second or seconds left by size, '
+        'but valuation "slaq" gives reductions of loss by size; take "afs_curves", "afs_peak" or "optimus"'
     )
-    assert load(readers, elasticity="range", valuation="optimus", allocation="afs").name == "default"
+    assert load(readers, elasticity="range", valuation="optimus", allocation="reader_of_time").name == "default"
 
 
 def test_values_without_a_unit_are_utilities_and_suit_only_readers_of_any(readers: Registry) -> None:
-    said = refusal(readers, elasticity="range", valuation="unlabelled", allocation="afs")
+    said = refusal(readers, elasticity="range", valuation="unlabelled", allocation="reader_of_time")
     assert 'but valuation "unlabelled" gives utilities by size' in said
     for valuation in ("unlabelled", "optimus", "slaq"):
         load(readers, elasticity="range", valuation=valuation, allocation="marginal_gain")
@@ -138,7 +138,7 @@ def test_a_refiner_that_needs_retunes_asks_the_placement_that_follows_it(readers
 def test_units_without_values_by_size_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text(READERS.replace("needs=frozenset({Feature.BY_SIZE, Feature.MANY_SIZES}),", ""))
-    found: Any = next(item for item in Registry.find(paths=[path], installed=False).all() if item.found.name == "afs")
+    found: Any = next(item for item in Registry.find(paths=[path], installed=False).all() if item.found.name == "reader_of_time")
     assert found.status is Status.BROKEN
     assert (
         "contract of allocation must need or give BY_SIZE to name units, but got PROGRESS_RATE, SECONDS_LEFT"

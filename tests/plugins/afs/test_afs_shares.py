@@ -1,0 +1,94 @@
+"""Algorithm 1 of AFS: both stages, the order of the scan, and the shorter way to the same sizes."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eunomia_plugins.afs.shares import Ladder, Raising, first_sizes, raised
+
+HOUR = 3600.0
+
+
+def ladder(work: float, *speeds: float) -> Ladder:
+    """Sizes 1, 2, 3, ... with these speeds."""
+    return Ladder(list(range(1, len(speeds) + 1)), [work / speed for speed in speeds])
+
+
+def sizes_of(ladders: list[Ladder], gpus: int, *, known: bool = True, whole: bool = True) -> list[int]:
+    """Both stages."""
+    steps = first_sizes(ladders, gpus)
+    left = gpus - sum(each.sizes[0] for each, step in zip(ladders, steps, strict=True) if step == 0)
+    found = raised(ladders, steps, left, known=known) if whole else Raising(ladders, steps, left, known=known).run()
+    return [each.sizes[step] if step >= 0 else 0 for each, step in zip(ladders, found, strict=True)]
+
+
+LADDERS = st.lists(
+    st.builds(
+        lambda work, start, gaps, gains: Ladder(
+            list(itertools.accumulate(gaps, initial=start)),
+            [work / speed for speed in itertools.accumulate(gains, initial=1.0)],
+        ),
+        st.sampled_from([1.0, 2.0, 3.0, 8.0, 100.0]) | st.floats(0.1, 1e4),
+        st.integers(1, 3),
+        st.lists(st.sampled_from([1, 1, 1, 2, 4]), max_size=6),
+        st.lists(st.sampled_from([1.0, 0.5, 0.1]) | st.floats(0.01, 2.0), min_size=6, max_size=6),
+    ),
+    max_size=9,
+)
+
+
+@given(LADDERS, st.integers(0, 30), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_the_best_of_prefixes_gives_the_sizes_of_the_whole_scan(made: list[Ladder], gpus: int, known: bool) -> None:
+    ladders = [Ladder(each.sizes[: len(each.seconds)], each.seconds[: len(each.sizes)]) for each in made]
+    sizes = sizes_of(ladders, gpus, known=known)
+    assert sizes_of(ladders, gpus, known=known, whole=False) == sizes
+    assert sum(sizes) <= gpus
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_two_jobs_on_two_gpus(known: bool) -> None:
+    """Appendix A's jobs of 2 h on one GPU, 1 h and 1.5 h on two: stage one gives each a GPU."""
+    jobs = [ladder(2 * HOUR, 1.0, 2.0), ladder(2 * HOUR, 1.0, 4 / 3)]
+    assert sizes_of(jobs, 2, known=known) == [1, 1]
+    assert sizes_of(jobs, 1, known=known) == [1, 0]
+    # A third GPU speeds the first job up more, as a part of its new speed and as a part of its old one.
+    assert sizes_of(jobs, 3, known=known) == [2, 1]
+
+
+def test_a_short_job_of_linear_speedup_does_not_get_both_gpus() -> None:
+    """(3) alone prefers a second GPU for the shorter job to a first one for the longer; stage one comes before it."""
+    short, long = ladder(1.0, 1.0, 2.0), ladder(10.0, 1.0, 2.0)
+    assert sizes_of([short, long], 2) == [1, 1]
+    assert sizes_of([short, long], 3) == [2, 1]
+
+
+def test_the_order_of_the_scan_decides_in_a_cycle() -> None:
+    """Speedups 7/5, 8/5 and 2 from the shortest job to the longest: each job comes before the next, the last before
+    the first."""
+    jobs = [ladder(1.0, 5.0, 7.0), ladder(2.0, 5.0, 8.0), ladder(4.0, 5.0, 10.0)]
+    winners = set()
+    for order in itertools.permutations(range(3)):
+        sizes = sizes_of([jobs[at] for at in order], 4)
+        winners.add(order[sizes.index(2)])
+    assert len(winners) > 1
+
+
+def test_unknown_lengths_are_compared_both_ways() -> None:
+    """With known lengths the shorter job needs less to keep its place; without, the one that gains clearly more wins."""
+    short, long = ladder(1.0, 1.0, 1.5), ladder(9.0, 1.0, 1.9)
+    # Longer: 0.9 / 1.9 = 0.47; shorter: 0.5.
+    assert sizes_of([short, long], 3, known=True) == [2, 1]
+    assert sizes_of([short, long], 3, known=False) == [2, 1]
+    # As the scan's first, the longer job keeps its place: 0.5 / 1.5 is no more than 0.9.
+    assert sizes_of([long, short], 3, known=False) == [2, 1]
+    assert sizes_of([long, short], 3, known=True) == [1, 2]
+
+
+def test_sizes_that_do_not_fit_are_passed_over() -> None:
+    wide, narrow = Ladder([1, 5], [100.0, 10.0]), ladder(1.0, 1.0, 1.1)
+    assert sizes_of([narrow, wide], 4) == [2, 1]
+    assert sizes_of([Ladder([4], [1.0]), narrow], 3) == [0, 2]
+    assert sizes_of([Ladder([], [])], 3) == [0]
