@@ -53,6 +53,9 @@ class ThemisOptions(GeneratorOptions):
     """The most GPUs of a job; not given: those of Figure 8."""
     most_demand: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """The most GPUs that the jobs of an app can use together; an app with more has fewer jobs."""
+    least_demand: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """The fewest GPUs that the jobs of an app can use together; an app with fewer has more jobs, within
+    ``most_demand``."""
     spread: Share = 0.2
     """Largest relative deviation of an iteration's time within an app: 80 to 120 s in §4.3.3."""
     iterations: int = Field(default=1000, ge=200, le=10_000_000)
@@ -112,6 +115,7 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
     jobs = _rounded_up(JOBS_PER_APP[number].at(stream(seed, "jobs").random(count)))
     gpus = _rounded_up(GPUS_PER_JOB[number].at(stream(seed, "gpus").random(count)))
     gpus = np.minimum(gpus, options.most_gpus or gpus)
+    jobs = np.maximum(jobs, -(-options.least_demand // gpus))
     jobs = np.minimum(jobs, np.maximum(1, (options.most_demand or np.iinfo(np.int64).max) // gpus))
     tasks = np.maximum(TASK_SECONDS.at(stream(seed, "themis tasks").random(count)), options.least_task)
     models = draw_models(options.network_intensive, count, seed)

@@ -21,6 +21,7 @@ _CLASS = {
     Verdict.HOLDS: "holds",
     Verdict.DIRECTION: "direction",
     Verdict.FAILS: "fails",
+    Verdict.NOT_MEASURABLE: "unmeasured",
     Verdict.UNMEASURED: "unmeasured",
 }
 

@@ -33,7 +33,8 @@ def count_line(rows: Sequence[Row]) -> str:
     count = Counter(found.verdict for _, found in rows)
     return (
         f"{count[Verdict.HOLDS]} of {len(rows)} claims hold, {count[Verdict.DIRECTION]} in direction only, "
-        f"{count[Verdict.FAILS]} do not (with the reason), {count[Verdict.UNMEASURED]} not measured here"
+        f"{count[Verdict.FAILS]} do not (with the reason), {count[Verdict.NOT_MEASURABLE]} not measurable on their "
+        f"workload, {count[Verdict.UNMEASURED]} not measured here"
     )
 
 
@@ -48,6 +49,7 @@ def plain_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
             "verdict": found.verdict.value,
             "reason": found.reason,
             "values": list(found.values),
+            "by_seed": {name: list(numbers) for name, numbers in found.by_seed.items()},
         }
         for claim, found in rows
     ]

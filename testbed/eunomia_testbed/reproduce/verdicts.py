@@ -1,6 +1,8 @@
 """What is said of a claim once it is measured."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from enum import Enum
 
 from eunomia.model.shapes import value
@@ -15,6 +17,8 @@ class Verdict(Enum):
     HOLDS = "holds"
     DIRECTION = "direction only"
     FAILS = "does not hold"
+    NOT_MEASURABLE = "not measurable on this workload"
+    """The workload, and not the policy, decides the number."""
     UNMEASURED = "not measured here"
 
 
@@ -28,7 +32,9 @@ class Measured:
     reason: str
     """Why, in a sentence: for a reader who wonders."""
     values: tuple[float, ...] = ()
-    """The numbers behind it, such as one a seed."""
+    """The numbers behind it."""
+    by_seed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    """By name, a number for each seed that has been run, in order of seeds."""
 
 
 NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
@@ -53,7 +59,7 @@ def judged(here: float, printed: float, *, direction: bool, better: bool = False
 
 def all_of(verdicts: "list[Verdict]") -> Verdict:
     """The verdict of a claim that makes several: the least favourable."""
-    for verdict in (Verdict.UNMEASURED, Verdict.FAILS, Verdict.DIRECTION):
+    for verdict in (Verdict.UNMEASURED, Verdict.NOT_MEASURABLE, Verdict.FAILS, Verdict.DIRECTION):
         if verdict in verdicts:
             return verdict
     return Verdict.HOLDS

@@ -12,15 +12,15 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_appmaster.tuner import demand
 from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, generate_themis1, generate_themis2
-from eunomia_testbed.generators.themis_facts import themis_speeds
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.themis.speeds import speeds_of
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
-VERSION = 2
+VERSION = 3
 """Of cells' figures: others are not used again."""
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
@@ -37,21 +37,25 @@ class Cell:
     policy: str
     seed: int
     workload: str = "1"
-    """``1`` or ``2``, Themis' workloads; ``identical``: eight apps alike, for the lying one."""
+    """``1`` or ``2``, Themis' workloads; ``flat``: apps that are as fast alone as T_cluster says, so that nothing but
+    the policy decides their ρ; ``identical``: eight apps alike, for the lying one."""
     cluster: str = "testbed"
     """``testbed``, ``simulator`` or ``lying``."""
     shrink: int = 1
     """The cluster has this many times fewer machines: contention x1, x2, x4 (§6.2.2)."""
     apps: int = 20
     shorter: float = 3.0
-    """By how much the work of Figure 3's apps and the times between them are divided: the paper scales its trace down
-    (§6.1) without saying by how much, but 35 s are 0.2 % of its median app's duration and 2 % of its shortest ones'
-    (§6.2.3): 4.9 h and half an hour."""
+    """By how much the tasks and the times between arrivals are divided: the paper scales its trace down (§6.1) without
+    saying by how much, but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
     pooled_seconds: float = 60.0
     """How long GPUs that become free and apps that come are pooled before a round, under every policy."""
     network_intensive: float | None = None
-    error: float = 0.05
-    """Of all reports of work and speed, drawn for each app: errors are on by default."""
+    slowdowns: str = "footnote"
+    """What distance costs, of ``SLOWDOWNS``."""
+    iterations_error: float = 0.05
+    """Of the reported iterations, drawn for each app: errors are on by default."""
+    slowdown_error: float = 0.05
+    """Of the reported S, drawn for each app."""
     lie: float = 0.0
     """By how much the last app overstates what distance costs it (the first ones win ties)."""
     fairness_knob: float = 0.8
@@ -61,6 +65,14 @@ class Cell:
     def key(self) -> str:
         """A name that no other cell has."""
         return cell_key(self, VERSION, self.policy, self.seed)
+
+    @property
+    def label(self) -> str:
+        """The policy, and what differs from the usual cell, without seed and number of apps."""
+        usual = Cell(policy=self.policy, seed=self.seed)
+        names = (field.name for field in dataclasses.fields(self) if field.name not in ("policy", "apps", "seed"))
+        other = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return ", ".join([self.policy, *other])
 
 
 @value
@@ -133,6 +145,8 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }
 """Preset and settings by name. All have the same leases and may run a job on fewer GPUs than its most; those that the
 paper calls unaware of placement get GPUs at random."""
+ALONE = "alone"
+"""Of a cell in which each app has the cluster to itself."""
 BASELINES = tuple(name for name in POLICIES if name != "themis")
 
 
@@ -151,6 +165,17 @@ def make_profile(cell: Cell) -> Profile:
 # --- workloads ------------------------------------------------------------------------------------------------------
 
 
+FLAT: Mapping[str, object] = {
+    "search": "none",
+    "shortest": 1.0,
+    "spread": 0.0,
+    "most_gpus": 4,
+    "least_task": "2h",
+}
+"""All jobs of an app can run at once on three quarters of the cluster, are equally long, fit on a machine each, and
+last for some leases."""
+
+
 def make_workload(cell: Cell) -> Workload:
     """The workload of a cell: as many apps as it asks for, as dense as the paper's 85 in two weeks are on 64 GPUs.
 
@@ -158,13 +183,16 @@ def make_workload(cell: Cell) -> Workload:
     """
     if cell.workload == "identical":
         return identical_apps(cell.seed)
+    gpus = make_cluster(cell.cluster).gpus
     options: dict[str, object] = {
         "apps": cell.apps,
-        "days": 14.0 * cell.apps / 85.0 * TESTBED_GPUS / make_cluster(cell.cluster).gpus,
+        "days": 14.0 * cell.apps / 85.0 * TESTBED_GPUS / gpus,
         "network_intensive": cell.network_intensive,
     }
     if cell.workload == "1":
         return shortened(generate_themis1(ThemisOptions.model_validate(options), cell.seed), cell.shorter)
+    if cell.workload == "flat":
+        options |= {**FLAT, "least_demand": 3 * gpus // 4, "most_demand": 3 * gpus // 4}
     return shortened(generate_themis2(Themis2Options.model_validate(options), cell.seed), cell.shorter)
 
 
@@ -216,13 +244,20 @@ def identical_apps(seed: int, apps: int = 8) -> Workload:
 
 def run_cell(cell: Cell) -> Figures:
     """Simulate a cell."""
+    from eunomia_testbed.reproduce.themis.alone import alone
+
+    return alone(cell) if cell.policy == ALONE else simulated(cell, make_workload(cell))
+
+
+def simulated(cell: Cell, workload: Workload) -> Figures:
+    """Simulate a workload on the cluster and under the policy of a cell."""
     began = time.process_time()
-    workload, cluster, speeds = make_workload(cell), make_cluster(cell.cluster, cell.shrink), themis_speeds()
+    cluster = make_cluster(cell.cluster, cell.shrink)
     reports = Reports(
         forecast_seconds=FORECAST_SECONDS,
         know="oracle",
         profiles=False,
-        error=cell.error,
+        errors={"work": cell.iterations_error, "slowdowns": cell.slowdown_error},
         far_lies={workload.apps.id[-1]: 1.0 + cell.lie} if cell.lie else {},
     )
     options = SimulationOptions(
@@ -231,14 +266,22 @@ def run_cell(cell: Cell) -> Figures:
         keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=False, segments=True),
         until=HORIZON_SECONDS,
     )
+    speeds = speeds_of(cell.slowdowns)
     run = simulate_one(workload, cluster, make_profile(cell), options=options, models=speeds, seed=cell.seed)
-    return dataclasses.replace(figures_of(run, workload, cluster), cpu_seconds=time.process_time() - began)
+    found = figures_of(run, workload, cluster, serial_seconds(workload, cluster, speeds))
+    return dataclasses.replace(found, cpu_seconds=time.process_time() - began)
 
 
-def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> Figures:
-    """Judge a run by Themis' definitions."""
-    speeds = themis_speeds()
-    judged = judge(run, workload, cluster, serial_seconds(workload, cluster, speeds))
+def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: Reals | None) -> Figures:
+    """Judge a run by Themis' definitions.
+
+    Args:
+        run: of that workload on that cluster.
+        workload: with the apps.
+        cluster: of the run.
+        serial: by job, seconds of its work on one GPU.
+    """
+    judged = judge(run, workload, cluster, serial)
     rows = workload.jobs.app
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.clip(np.nan_to_num(run.iterations_done / workload.jobs.iterations), 0.0, 1.0)

@@ -1,16 +1,22 @@
 """The cells that ``reproduce themis`` runs, by figure."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.paper import Claim, Runs
-from eunomia_testbed.reproduce.themis.cells import Cell, Figures
+from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures
+from eunomia_testbed.reproduce.themis.speeds import SLOWDOWNS
 
 CONTENTIONS = (1, 2, 4)
 NETWORK_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 NETWORK_POLICIES = ("themis", "gandiva", "tiresias")
 """Of Figures 15 and 16: beside Themis the ideals of efficiency and of fairness."""
 ERRORS = (0.0, 0.1, 0.2)
+ERRED = ("iterations", "slowdown")
+"""What an error is on."""
+SHORTER = {"1": 6.0, "2": 3.0, "flat": 3.0}
+"""By workload, ``Cell.shorter``: with these a median app lasts 4 to 6 hours under Themis."""
 LIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 KNOBS = (0.0, 0.4, 0.8, 1.0)
 LEASES = (300.0, 600.0, 1200.0)
@@ -26,23 +32,49 @@ class Grid:
     simulator_apps: int = 20
     """Apps on the simulator's cluster."""
 
+    slowdowns: tuple[str, ...] = tuple(SLOWDOWNS)
+    """Models of what distance costs: each claim is measured under each, and a cell takes the first."""
+
+    def under(self, slowdowns: str) -> "Grid":
+        """The same grid, with one of the models."""
+        return dataclasses.replace(self, slowdowns=(slowdowns,))
+
     # --- by figure --------------------------------------------------------------------------------------------------
 
     def testbed(self, workload: str, policy: str, seed: int, shrink: int = 1) -> Cell:
         """Figures 9 to 14 and Table 5."""
-        return Cell(policy=policy, seed=seed, workload=workload, shrink=shrink, apps=self.testbed_apps)
+        return Cell(
+            policy=policy,
+            seed=seed,
+            workload=workload,
+            shrink=shrink,
+            apps=self.testbed_apps,
+            shorter=SHORTER[workload],
+            slowdowns=self.slowdowns[0],
+        )
 
     def network(self, part: float, policy: str, seed: int) -> Cell:
         """Figures 15 and 16."""
         return dataclasses.replace(self._simulated(policy, seed), network_intensive=part)
 
-    def error(self, error: float, seed: int) -> Cell:
+    def error(self, error: float, on: Sequence[str], seed: int) -> Cell:
         """Figure 17."""
-        return dataclasses.replace(self._simulated("themis", seed), error=error)
+        errors = {f"{what}_error": error if what in on else 0.0 for what in ERRED}
+        return dataclasses.replace(self._simulated("themis", seed), **errors)
 
     def lie(self, lie: float, seed: int) -> Cell:
         """Figure 18."""
-        return Cell(policy="themis", seed=seed, workload="identical", cluster="lying", apps=8, error=0.0, lie=lie)
+        return Cell(
+            policy="themis",
+            seed=seed,
+            workload="identical",
+            cluster="lying",
+            apps=8,
+            slowdowns=self.slowdowns[0],
+            iterations_error=0.0,
+            slowdown_error=0.0,
+            lie=lie,
+        )
 
     def knob(self, fairness_knob: float, lease_seconds: float, seed: int) -> Cell:
         """Figure 19."""
@@ -50,7 +82,24 @@ class Grid:
         return dataclasses.replace(made, fairness_knob=fairness_knob, lease_seconds=lease_seconds)
 
     def _simulated(self, policy: str, seed: int) -> Cell:
-        return Cell(policy=policy, seed=seed, workload="2", cluster="simulator", apps=self.simulator_apps)
+        return Cell(
+            policy=policy,
+            seed=seed,
+            workload="flat",
+            cluster="simulator",
+            apps=self.simulator_apps,
+            slowdowns=self.slowdowns[0],
+        )
+
+
+def alone_of(cell: Cell) -> Cell:
+    """The cell in which each app of another one has the cluster to itself."""
+    usual = Cell(policy=ALONE, seed=cell.seed)
+    same = {
+        name: getattr(usual, name)
+        for name in ("policy", "pooled_seconds", "iterations_error", "slowdown_error", "lie", "fairness_knob", "lease_seconds")
+    }
+    return dataclasses.replace(cell, **same)  # type: ignore[arg-type]
 
 
 ThemisRuns = Runs[Grid, Cell, Figures]

@@ -1,0 +1,61 @@
+"""Each app of a cell alone on the empty cluster: the least ρ that any policy can give it there."""
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from eunomia.units import Ints
+from eunomia_testbed.reproduce.themis.cells import Cell, Figures, make_workload, simulated
+from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
+
+PACKING = "gandiva"
+"""The policy under which an app is alone: it packs, and nothing competes."""
+
+
+def alone(cell: Cell) -> Figures:
+    """The figures of all apps of a cell, each from a run of its own, starts included."""
+    workload = make_workload(cell)
+    by_hand = dataclasses.replace(cell, policy=PACKING, pooled_seconds=0.0)
+    found = [simulated(by_hand, only_app(workload, app)) for app in range(len(workload.apps.id))]
+    return joined(found)
+
+
+def only_app(workload: Workload, app: int) -> Workload:
+    """A workload of one of the apps, which arrives at once."""
+    rows = np.flatnonzero(workload.jobs.app == app)
+    columns = {
+        field.name: _picked(getattr(workload.jobs, field.name), rows) for field in dataclasses.fields(JobColumns)
+    }
+    columns["app"], columns["arrival_seconds"] = np.zeros(rows.size, dtype=np.int64), np.zeros(rows.size)
+    name = [workload.apps.id[app]]
+    return dataclasses.replace(
+        workload,
+        users=UserColumns(id=name, weight=np.ones(1)),
+        apps=AppColumns(id=name, user=np.zeros(1, dtype=np.int64), weight=np.ones(1), arrival_seconds=np.zeros(1)),
+        jobs=JobColumns(**columns),  # type: ignore[arg-type]
+        searches={0: workload.searches[app]} if app in workload.searches else {},
+    )
+
+
+def _picked(column: object, rows: Ints) -> object:
+    """The rows of a column; an absent column stays so."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return [column[row] for row in rows.tolist()] if isinstance(column, Sequence) else column
+
+
+def joined(parts: Sequence[Figures]) -> Figures:
+    """The figures of several runs as those of one, app by app."""
+
+    def summed(name: str) -> float:
+        return sum(getattr(one, name) for one in parts)
+
+    columns = {
+        field.name: tuple(chain.from_iterable(getattr(one, field.name) for one in parts))
+        for field in dataclasses.fields(Figures)
+        if isinstance(getattr(parts[0], field.name), tuple)
+    }
+    sums = {field.name: summed(field.name) for field in dataclasses.fields(Figures) if field.name not in columns}
+    return Figures(**columns, **sums)  # type: ignore[arg-type]

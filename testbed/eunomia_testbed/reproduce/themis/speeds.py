@@ -1,0 +1,40 @@
+"""The two models of what distance costs under which the claims are measured."""
+
+import dataclasses
+from typing import Final
+
+from eunomia.units import Locality
+from eunomia_testbed.generators.themis_facts import MODELS, themis_speeds
+from eunomia_testbed.performance import AnalyticModel, PerformanceModel, Setting
+from eunomia_testbed.performance.speeds import part_of_gpu
+
+SLOWDOWNS: Final = {
+    "footnote": "S of footnote 3",
+    "analytic": "analytic S",
+}
+"""By name, as a claim says it. ``footnote``: 1.1 across machines and 1.3 across racks for network-intensive models;
+``analytic``: what the analytic model computes for a model and a size of gang, 1 to 12 for four K80."""
+
+
+class AnalyticSlowdowns:
+    """Speeds that are linear in GPUs (Themis, §4.3.1), divided by the S of the analytic model for such a gang."""
+
+    models = MODELS
+
+    def __init__(self) -> None:
+        self._model = AnalyticModel()
+
+    def rate(self, model: str, setting: Setting) -> float:
+        """Iterations per second, where one GPU makes one.
+
+        Raises:
+            InputError: an unknown model or GPU type.
+        """
+        near = dataclasses.replace(setting, locality=Locality.ISLAND, machines=1)
+        slowdown = self._model.rate(model, near) / self._model.rate(model, setting)
+        return part_of_gpu(setting) * setting.gpus / max(1.0, slowdown)
+
+
+def speeds_of(slowdowns: str) -> PerformanceModel:
+    """The performance model of one of ``SLOWDOWNS``."""
+    return AnalyticSlowdowns() if slowdowns == "analytic" else themis_speeds()
