@@ -50,7 +50,7 @@ def joined(parts: Sequence[Figures]) -> Figures:
     """The figures of several runs as those of one, app by app."""
 
     def summed(name: str) -> float:
-        return sum(getattr(one, name) for one in parts)
+        return float(sum(getattr(one, name) for one in parts))
 
     columns = {
         field.name: tuple(chain.from_iterable(getattr(one, field.name) for one in parts))

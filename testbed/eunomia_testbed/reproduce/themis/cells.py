@@ -37,16 +37,16 @@ class Cell:
     policy: str
     seed: int
     workload: str = "1"
-    """``1`` or ``2``, Themis' workloads; ``flat``: apps that are as fast alone as T_cluster says, so that nothing but
-    the policy decides their ρ; ``identical``: eight apps alike, for the lying one."""
+    """``1`` or ``2``, Themis' workloads; ``flat``: apps that are about as fast alone as T_cluster says, so that the
+    policy decides their ρ; ``identical``: eight apps alike, for the lying one."""
     cluster: str = "testbed"
     """``testbed``, ``simulator`` or ``lying``."""
     shrink: int = 1
     """The cluster has this many times fewer machines: contention x1, x2, x4 (§6.2.2)."""
     apps: int = 20
     shorter: float = 3.0
-    """By how much the tasks and the times between arrivals are divided: the paper scales its trace down (§6.1) without
-    saying by how much, but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
+    """The divisor of tasks and of times between arrivals: the paper scales its trace down (§6.1) without giving the
+    factor, but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
     pooled_seconds: float = 60.0
     """How long GPUs that become free and apps that come are pooled before a round, under every policy."""
     network_intensive: float | None = None

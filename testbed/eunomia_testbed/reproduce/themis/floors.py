@@ -1,32 +1,35 @@
-"""Whether a claim on the worst ρ can be measured on a workload: its floor, and the length of leases."""
+"""Whether a claim on ρ can be measured on a workload: its floor, and T_id in leases."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
 
 from eunomia.model.shapes import value
+from eunomia.units import Reals
 from eunomia_testbed.reproduce.themis.cells import Cell, Figures
-from eunomia_testbed.reproduce.themis.grid import Grid, ThemisRuns, alone_of
+from eunomia_testbed.reproduce.themis.grid import ThemisRuns, alone_of
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 LARGEST_PART = 0.8
-"""Of the worst ρ: a claim with a higher floor is not measured, since every policy has most of that ρ."""
+"""Of the worst ρ: where the floor is higher, the claim is not measurable, since every policy has most of that ρ."""
 
-Bases = Callable[[Grid, int], Sequence[Cell]]
+Bases = Callable[[int], Sequence[Cell]]
 """Themis' cells of a claim, with a seed."""
 Measure = Callable[[ThemisRuns], Measured]
 
 
 @value
 class Floor:
-    """What bounds the worst ρ of a cell of Themis, seed by seed."""
+    """What bounds the worst ρ of a cell of Themis from below; numbers by seed."""
 
     worst: tuple[float, ...]
     """Themis' worst ρ."""
     floor: tuple[float, ...]
-    """The worst ρ of an app alone on the empty cluster."""
+    """The greatest part of an app's T_id that the app takes alone on the empty cluster, starts included."""
+    alone: tuple[float, ...]
+    """The worst ρ of an app alone, whose T_id is T_cluster: no other app shares the cluster."""
     leases: tuple[float, ...]
     """T_id of the app with the worst ρ, in leases."""
 
@@ -37,16 +40,21 @@ class Floor:
 
     @property
     def measurable(self) -> bool:
-        """Whether the policy, and not the app alone or a single lease, decides the worst ρ."""
+        """Whether the policy, and neither the app alone nor a single lease, decides the worst ρ."""
         return self.part <= LARGEST_PART and min(self.leases) >= 1.0
 
     @property
     def text(self) -> str:
-        """The figures, by seed."""
+        """The means, in a sentence."""
         return (
-            f"by seed: Themis' worst ρ {_listed(self.worst)}; floor {_listed(self.floor)}, {self.part:.2f} of it; "
-            f"T_id of that app {_listed(self.leases)} leases"
+            f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (alone, where T_id "
+            f"is T_cluster, {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
         )
+
+    @property
+    def by_seed(self) -> Mapping[str, tuple[float, ...]]:
+        """The numbers by name."""
+        return {"floor": self.floor, "ρ alone": self.alone, "T_id over lease": self.leases}
 
 
 def with_floor(measure: Measure, bases: Bases) -> Measure:
@@ -54,7 +62,7 @@ def with_floor(measure: Measure, bases: Bases) -> Measure:
 
     Args:
         measure: as the paper has it.
-        bases: Themis' cells; the one with the highest floor counts.
+        bases: Themis' cells; the one that can least be measured counts.
     """
 
     def measured(runs: ThemisRuns) -> Measured:
@@ -62,41 +70,38 @@ def with_floor(measure: Measure, bases: Bases) -> Measure:
         floors = floors_of(runs, bases)
         if found.verdict is Verdict.UNMEASURED or not floors:
             return found
-        worst = max(floors, key=lambda one: (not one.measurable, one.part))
-        verdict = found.verdict if worst.measurable else Verdict.NOT_MEASURABLE
-        return dataclasses.replace(found, verdict=verdict, reason=f"{found.reason}. {_sentence(worst.text)}")
+        least = max(floors, key=lambda one: (not one.measurable, one.part))
+        return dataclasses.replace(
+            found,
+            verdict=found.verdict if least.measurable else Verdict.NOT_MEASURABLE,
+            reason=f"{found.reason}. {least.text}",
+            by_seed={**found.by_seed, **least.by_seed},
+        )
 
     return measured
 
 
 def floors_of(runs: ThemisRuns, bases: Bases) -> list[Floor]:
-    """The floors of Themis' cells of a claim, for the seeds that have been run; none where an app is not done."""
-    count = len(bases(runs.grid, runs.grid.seeds[0]))
-    found = [_floor(runs, [bases(runs.grid, seed)[at] for seed in runs.grid.seeds]) for at in range(count)]
+    """The floors of Themis' cells of a claim, for the seeds that have been run alone as well."""
+    by_cell = zip(*(bases(seed) for seed in runs.grid.seeds), strict=True)
+    found = [_floor(runs, cells) for cells in by_cell]
     return [one for one in found if one is not None]
 
 
 def _floor(runs: ThemisRuns, cells: Sequence[Cell]) -> Floor | None:
     pairs = [(cell, runs.done.get(cell.key), runs.done.get(alone_of(cell).key)) for cell in cells]
-    known = [(cell, one, by_itself) for cell, one, by_itself in pairs if one and by_itself]
+    known = [(cell, one, alone) for cell, one, alone in pairs if one and alone]
     if not known:
         return None
     return Floor(
         worst=tuple(one.worst_rho for _, one, _ in known),
-        floor=tuple(by_itself.worst_rho for _, _, by_itself in known),
-        leases=tuple(ideal_of_worst(one) / cell.lease_seconds for cell, one, _ in known),
+        floor=tuple(float(np.nanmax(np.array(alone.jct_seconds) / ideals(one))) for _, one, alone in known),
+        alone=tuple(alone.worst_rho for _, _, alone in known),
+        leases=tuple(float(ideals(one)[np.nanargmax(one.rho)]) / cell.lease_seconds for cell, one, _ in known),
     )
 
 
-def ideal_of_worst(one: Figures) -> float:
-    """T_id in seconds of the app with the worst ρ."""
-    at = int(np.nanargmax(one.rho))
-    return one.jct_seconds[at] / one.rho[at]
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:.2f}" for number in numbers)
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
+def ideals(one: Figures) -> Reals:
+    """T_id of each app, in seconds."""
+    seconds: Reals = np.array(one.jct_seconds) / np.array(one.rho)
+    return seconds

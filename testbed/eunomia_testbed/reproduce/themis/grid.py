@@ -1,9 +1,10 @@
 """The cells that ``reproduce themis`` runs, by figure."""
 
 import dataclasses
-from collections.abc import Sequence
 
+from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia.words import shown
 from eunomia_testbed.reproduce.paper import Claim, Runs
 from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures
 from eunomia_testbed.reproduce.themis.speeds import SLOWDOWNS
@@ -16,7 +17,7 @@ ERRORS = (0.0, 0.1, 0.2)
 ERRED = ("iterations", "slowdown")
 """What an error is on."""
 SHORTER = {"1": 6.0, "2": 3.0, "flat": 3.0}
-"""By workload, ``Cell.shorter``: with these a median app lasts 4 to 6 hours under Themis."""
+"""By workload, ``Cell.shorter``: with these a median app of workloads 1 and 2 lasts 4 to 6 hours under Themis."""
 LIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 KNOBS = (0.0, 0.4, 0.8, 1.0)
 LEASES = (300.0, 600.0, 1200.0)
@@ -29,11 +30,16 @@ class Grid:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     testbed_apps: int = 20
     """Apps on the testbed cluster; the paper's snapshot has 85."""
-    simulator_apps: int = 20
+    simulator_apps: int = 12
     """Apps on the simulator's cluster."""
-
     slowdowns: tuple[str, ...] = tuple(SLOWDOWNS)
     """Models of what distance costs: each claim is measured under each, and a cell takes the first."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown model of slowdowns."""
+        for name in self.slowdowns:
+            if name not in SLOWDOWNS:
+                raise InputError(f"slowdowns must be of: {', '.join(SLOWDOWNS)}", value=shown(name), place="slowdowns")
 
     def under(self, slowdowns: str) -> "Grid":
         """The same grid, with one of the models."""
@@ -55,12 +61,13 @@ class Grid:
 
     def network(self, part: float, policy: str, seed: int) -> Cell:
         """Figures 15 and 16."""
-        return dataclasses.replace(self._simulated(policy, seed), network_intensive=part)
+        return dataclasses.replace(self.simulated(policy, seed), network_intensive=part)
 
-    def error(self, error: float, on: Sequence[str], seed: int) -> Cell:
-        """Figure 17."""
-        errors = {f"{what}_error": error if what in on else 0.0 for what in ERRED}
-        return dataclasses.replace(self._simulated("themis", seed), **errors)
+    def error(self, error: float, on: str, seed: int) -> Cell:
+        """Figure 17: an error of what ``on`` names, the other reports being true."""
+        iterations, slowdown = (error if what == on else 0.0 for what in ERRED)
+        made = self.simulated("themis", seed)
+        return dataclasses.replace(made, iterations_error=iterations, slowdown_error=slowdown)
 
     def lie(self, lie: float, seed: int) -> Cell:
         """Figure 18."""
@@ -78,28 +85,35 @@ class Grid:
 
     def knob(self, fairness_knob: float, lease_seconds: float, seed: int) -> Cell:
         """Figure 19."""
-        made = self._simulated("themis", seed)
+        made = self.simulated("themis", seed)
         return dataclasses.replace(made, fairness_knob=fairness_knob, lease_seconds=lease_seconds)
 
-    def _simulated(self, policy: str, seed: int) -> Cell:
+    def simulated(self, policy: str, seed: int) -> Cell:
+        """The workload without a floor."""
         return Cell(
             policy=policy,
             seed=seed,
             workload="flat",
             cluster="simulator",
             apps=self.simulator_apps,
+            shorter=SHORTER["flat"],
             slowdowns=self.slowdowns[0],
         )
 
 
 def alone_of(cell: Cell) -> Cell:
     """The cell in which each app of another one has the cluster to itself."""
-    usual = Cell(policy=ALONE, seed=cell.seed)
-    same = {
-        name: getattr(usual, name)
-        for name in ("policy", "pooled_seconds", "iterations_error", "slowdown_error", "lie", "fairness_knob", "lease_seconds")
-    }
-    return dataclasses.replace(cell, **same)  # type: ignore[arg-type]
+    return Cell(
+        policy=ALONE,
+        seed=cell.seed,
+        workload=cell.workload,
+        cluster=cell.cluster,
+        shrink=cell.shrink,
+        apps=cell.apps,
+        shorter=cell.shorter,
+        network_intensive=cell.network_intensive,
+        slowdowns=cell.slowdowns,
+    )
 
 
 ThemisRuns = Runs[Grid, Cell, Figures]

@@ -1,12 +1,12 @@
-"""The measures of Themis' claims: Figures 9 to 19, Table 5, and two sentences beside them."""
+"""The measures of Themis' claims: Figures 9 to 19, Table 5, and the time of an auction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
 
-from eunomia_testbed.reproduce.themis.cells import BASELINES, POLICIES, Figures
+from eunomia_testbed.reproduce.themis.cells import BASELINES, POLICIES, Cell, Figures
 from eunomia_testbed.reproduce.themis.grid import (
     CONTENTIONS,
     ERRORS,
@@ -47,6 +47,11 @@ def _over(by: dict[str, list[Figures]], number: Number, base: str = "themis") ->
     }
 
 
+def _by_seed(by: Mapping[str, Sequence[Figures]], number: Number, what: str) -> dict[str, tuple[float, ...]]:
+    """A number of each policy or setting, seed by seed."""
+    return {f"{what}, {name}": tuple(number(one) for one in found) for name, found in by.items()}
+
+
 def _named(numbers: dict[str, float]) -> str:
     """``srsf 1.2 ... slaq 3.1``, least first."""
     return ", ".join(f"{policy} {number:.2f}" for policy, number in sorted(numbers.items(), key=lambda pair: pair[1]))
@@ -57,14 +62,6 @@ def _ends(ratios: dict[str, list[float]]) -> tuple[float, float]:
     means = [fmean(ratio) for ratio in ratios.values()]
     return min(means), max(means)
 
-
-_WHY_NOT = {
-    "1": "Tiresias, SRTF and SRSF have the same leases and elastic jobs here: who comes has had least, or has least "
-    "left, so is served first; with f 0.8 and at most five apps one app at a time bids, and wins all that is free. "
-    "A short app lasts as long as its longest job, 2 to 3 T_cluster: its ρ under every scheme where it is nearly alone",
-    "2": "The last phases of a search use few GPUs, so that the worst ρ is bounded from below under every scheme",
-}
-"""What was seen to keep the claim from holding, by workload."""
 
 # --- Figures 9 to 14 and Table 5 ------------------------------------------------------------------------------------
 
@@ -90,9 +87,8 @@ def worst_rho(workload: str) -> Callable[[ThemisRuns], Measured]:
             f"Themis' worst ρ is {_mean(by['themis'], _worst):.2f}, the least (to 1 %) in {least} of "
             f"{len(by['themis'])} seeds; over it: {told}"
         )
-        if verdict is not Verdict.HOLDS:
-            reason += f". {_WHY_NOT[workload]}"
-        return Measured(text=f"{low:.2f}, {high:.2f}", verdict=verdict, reason=reason, values=(low, high))
+        text, seeds = f"{low:.2f}, {high:.2f}", _by_seed(by, _worst, "worst ρ")
+        return Measured(text=text, verdict=verdict, reason=reason, values=(low, high), by_seed=seeds)
 
     return measure
 
@@ -112,7 +108,8 @@ def _alike(by: dict[str, list[Figures]]) -> Measured:
     least = min(hours, key=hours.__getitem__)
     reason = f"over {least}: {_named({k: v / hours[least] for k, v in hours.items() if k != least})}"
     verdict = Verdict.HOLDS if spread <= 1.10 else Verdict.DIRECTION if spread <= 1.25 else Verdict.FAILS
-    return Measured(text=f"within {100 * (spread - 1):.0f} %", verdict=verdict, reason=reason, values=(spread,))
+    text, seeds = f"within {100 * (spread - 1):.0f} %", _by_seed(by, _hours, "GPU hours")
+    return Measured(text=text, verdict=verdict, reason=reason, values=(spread,), by_seed=seeds)
 
 
 def gpu_time_over_themis(runs: ThemisRuns) -> Measured:
@@ -125,20 +122,20 @@ def gpu_time_over_themis(runs: ThemisRuns) -> Measured:
     verdict = all_of(
         [judged(gandiva, 1.048, direction=gandiva > 1.0), judged(slaq, 3.5, direction=slaq > 1.0, better=slaq > 3.5)]
     )
-    reason = f"distance slows a job by 1.3 at most here, so no scheme can take 3.5 times as long; all: {_named(ratios)}"
-    return Measured(text=f"{gandiva:.3f}, {slaq:.2f}", verdict=verdict, reason=reason, values=(gandiva, slaq))
+    mine = _mean(by["themis"], _hours)
+    text, reason = f"{gandiva:.3f}, {slaq:.2f}", f"Themis' GPU hours {mine:.0f}; over them: {_named(ratios)}"
+    seeds = _by_seed(by, _hours, "GPU hours")
+    return Measured(text=text, verdict=verdict, reason=reason, values=(gandiva, slaq), by_seed=seeds)
 
 
 def long_and_short(runs: ThemisRuns) -> Measured:
-    """The app with most work and that with least of those whose jobs have 4 and 2 GPUs or nearest to it."""
+    """Table 5: mean ρ of the third of the apps with most work, and of the third with least."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), ("themis", "tiresias"))
     if not by["themis"]:
         return NOT_RUN
-    told: dict[str, tuple[float, float]] = {}
-    for policy, found in by.items():
-        pairs = [_extremes(one) for one in found]
-        told[policy] = (fmean(long for long, _ in pairs), fmean(short for _, short in pairs))
-    (long, short), (other_long, other_short) = told["themis"], told["tiresias"]
+    (long, short), (other_long, other_short) = (
+        (_mean(by[policy], _long), _mean(by[policy], _short)) for policy in ("themis", "tiresias")
+    )
     direction = short < other_short
     verdict = all_of(
         [
@@ -148,20 +145,27 @@ def long_and_short(runs: ThemisRuns) -> Measured:
     )
     reason = "the long third and the short third of the apps; the paper shows one pair of jobs"
     text = f"{long:.2f} and {short:.2f}, {other_long:.2f} and {other_short:.2f}"
-    return Measured(text=text, verdict=verdict, reason=reason, values=(long, short, other_long, other_short))
+    seeds = _by_seed(by, _long, "long apps") | _by_seed(by, _short, "short apps")
+    values = (long, short, other_long, other_short)
+    return Measured(text=text, verdict=verdict, reason=reason, values=values, by_seed=seeds)
 
 
-def _extremes(one: Figures) -> tuple[float, float]:
-    """Mean ρ of the third of the apps with most work, and of that with least."""
+def _long(one: Figures) -> float:
+    """Mean ρ of the third of the apps with most work."""
     order = np.argsort(one.work_gpu_seconds)
-    third = max(1, order.size // 3)
-    rho = np.array(one.rho)
-    return float(np.nanmean(rho[order[-third:]])), float(np.nanmean(rho[order[:third]]))
+    return float(np.nanmean(np.array(one.rho)[order[-max(1, order.size // 3) :]]))
+
+
+def _short(one: Figures) -> float:
+    """Mean ρ of the third of the apps with least work."""
+    order = np.argsort(one.work_gpu_seconds)
+    return float(np.nanmean(np.array(one.rho)[order[: max(1, order.size // 3)]]))
 
 
 def placement(runs: ThemisRuns) -> Measured:
     """Figure 13: placement scores on both workloads."""
     scores: dict[str, dict[str, float]] = {}
+    seeds: dict[str, tuple[float, ...]] = {}
     for workload in ("1", "2"):
 
         def cell(policy: str, seed: int, workload: str = workload) -> "object":
@@ -171,6 +175,7 @@ def placement(runs: ThemisRuns) -> Measured:
         if not by["themis"]:
             return NOT_RUN
         scores[workload] = {policy: _mean(found, _score) for policy, found in by.items()}
+        seeds |= _by_seed(by, _score, f"workload {workload}")
     best = max(scores["2"].values())
     near_one = min(scores["1"].values()) >= 0.9
     themis = scores["2"]["themis"]
@@ -178,7 +183,8 @@ def placement(runs: ThemisRuns) -> Measured:
     verdict = Verdict.HOLDS if near_one and not beaten else Verdict.DIRECTION if themis >= 0.9 * best else Verdict.FAILS
     ahead = f"; ahead of Themis: {', '.join(beaten)}" if beaten else ""
     reason = f"workload 1 at least {min(scores['1'].values()):.2f}; workload 2: {_named(scores['2'])}{ahead}"
-    return Measured(text=f"{themis:.3f}, best {best:.3f}", verdict=verdict, reason=reason, values=(themis, best))
+    text = f"{themis:.3f}, best {best:.3f}"
+    return Measured(text=text, verdict=verdict, reason=reason, values=(themis, best), by_seed=seeds)
 
 
 def _score(one: Figures) -> float:
@@ -192,12 +198,14 @@ def _score(one: Figures) -> float:
 def contention(runs: ThemisRuns) -> Measured:
     """Figure 14: worst ρ on clusters of fewer and fewer GPUs."""
     worst: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+    seeds: dict[str, tuple[float, ...]] = {}
     for shrink in CONTENTIONS:
         by = runs.by_policy(lambda policy, seed, shrink=shrink: runs.grid.testbed("1", policy, seed, shrink), POLICIES)  # type: ignore[misc]
         if not by["themis"]:
             return NOT_RUN
         for policy, found in by.items():
             worst[policy].append(_mean(found, _worst))
+        seeds |= _by_seed(by, _worst, f"x{shrink}")
     themis = worst["themis"]
     least = all(themis[at] <= min(worst[policy][at] for policy in BASELINES) for at in range(len(CONTENTIONS)))
     others = {policy: worst[policy][-1] for policy in BASELINES}
@@ -206,7 +214,7 @@ def contention(runs: ThemisRuns) -> Measured:
     verdict = Verdict.HOLDS if least and keeps and second == "srsf" else Verdict.DIRECTION if least else Verdict.FAILS
     text = ", ".join(f"{one:.2f}" for one in themis)
     reason = f"at x4, next is {second}: {_named(others)}"
-    return Measured(text=text, verdict=verdict, reason=reason, values=tuple(themis))
+    return Measured(text=text, verdict=verdict, reason=reason, values=tuple(themis), by_seed=seeds)
 
 
 # --- Figures 15 to 19 -----------------------------------------------------------------------------------------------
@@ -230,12 +238,14 @@ def all_network(runs: ThemisRuns) -> Measured:
         ]
     )
     reason = f"of {', '.join(NETWORK_POLICIES[1:])}: {_named({k: fmean(v) for k, v in ratios.items()})}"
-    return Measured(text=f"{low:.2f}, {high:.2f}", verdict=verdict, reason=reason, values=(low, high))
+    text, seeds = f"{low:.2f}, {high:.2f}", _by_seed(by, _worst, "worst ρ")
+    return Measured(text=text, verdict=verdict, reason=reason, values=(low, high), by_seed=seeds)
 
 
 def every_network_part(runs: ThemisRuns) -> Measured:
     """Figure 15: whether Themis' worst ρ is the least, for each part of network-intensive apps."""
     first, themis = [], []
+    seeds: dict[str, tuple[float, ...]] = {}
     for part in NETWORK_PARTS:
         by = _network(runs, part)
         if not by["themis"]:
@@ -243,10 +253,12 @@ def every_network_part(runs: ThemisRuns) -> Measured:
         worst = {policy: _mean(found, _worst) for policy, found in by.items()}
         themis.append(worst["themis"])
         first.append(worst["themis"] <= min(worst.values()))
+        seeds |= _by_seed(by, _worst, f"{100 * part:.0f} %")
     count = sum(first)
     verdict = Verdict.HOLDS if count == len(first) else Verdict.DIRECTION if 2 * count > len(first) else Verdict.FAILS
     reason = "Themis' worst ρ from 0 to 100 %: " + ", ".join(f"{one:.2f}" for one in themis)
-    return Measured(text=f"{count} of {len(first)}", verdict=verdict, reason=reason, values=tuple(themis))
+    text = f"{count} of {len(first)}"
+    return Measured(text=text, verdict=verdict, reason=reason, values=tuple(themis), by_seed=seeds)
 
 
 def network_gpu_time(runs: ThemisRuns) -> Measured:
@@ -257,8 +269,8 @@ def network_gpu_time(runs: ThemisRuns) -> Measured:
     ratios = {policy: fmean(ratio) for policy, ratio in _over(by, _hours).items()}
     gandiva = ratios["gandiva"]
     reason = f"{100 * (gandiva - 1):+.1f} % where the paper has +8.1 %; over Themis: {_named(ratios)}"
-    verdict = judged(gandiva, 1.081, direction=gandiva > 1.0)
-    return Measured(text=f"{gandiva:.3f}", verdict=verdict, reason=reason, values=(gandiva,))
+    verdict, seeds = judged(gandiva, 1.081, direction=gandiva > 1.0), _by_seed(by, _hours, "GPU hours")
+    return Measured(text=f"{gandiva:.3f}", verdict=verdict, reason=reason, values=(gandiva,), by_seed=seeds)
 
 
 def compute_gpu_time(runs: ThemisRuns) -> Measured:
@@ -267,31 +279,47 @@ def compute_gpu_time(runs: ThemisRuns) -> Measured:
     return _alike(by) if by["themis"] else NOT_RUN
 
 
-def errors(runs: ThemisRuns) -> Measured:
-    """Figure 17: the rise of Themis' worst ρ with errors of reports."""
-    worst = {}
-    for error in ERRORS:
-        found = runs.of(lambda seed, error=error: runs.grid.error(error, seed))  # type: ignore[misc]
-        if not found:
+def errors(on: str) -> Callable[[ThemisRuns], Measured]:
+    """Figure 17: the rise of Themis' worst ρ with errors of reports.
+
+    Args:
+        on: what is reported with an error, of ``ERRED``.
+    """
+
+    def measure(runs: ThemisRuns) -> Measured:
+        found = _of_settings(runs, ERRORS, lambda error, seed: runs.grid.error(error, on, seed))
+        if len(found) < len(ERRORS):
             return NOT_RUN
-        worst[error] = _mean(found, _worst)
-    change = worst[0.2] / worst[0.0] - 1.0
-    verdict = (
-        Verdict.HOLDS if abs(change) <= 0.1076 * 1.1 else Verdict.DIRECTION if abs(change) <= 0.25 else Verdict.FAILS
-    )
-    reason = "worst ρ: " + ", ".join(f"{100 * error:.0f} % {one:.2f}" for error, one in worst.items())
-    return Measured(text=f"{100 * change:+.1f} %", verdict=verdict, reason=reason, values=(change,))
+        worst = {error: _mean(one, _worst) for error, one in found.items()}
+        change = worst[0.2] / worst[0.0] - 1.0
+        holds, near = abs(change) <= 0.1076 * 1.1, abs(change) <= 0.25
+        return Measured(
+            text=f"{100 * change:+.1f} %",
+            verdict=Verdict.HOLDS if holds else Verdict.DIRECTION if near else Verdict.FAILS,
+            reason="worst ρ: " + ", ".join(f"{100 * error:.0f} % {one:.2f}" for error, one in worst.items()),
+            values=(change,),
+            by_seed=_by_seed({f"{100 * error:.0f} %": one for error, one in found.items()}, _worst, "error"),
+        )
+
+    return measure
+
+
+def _of_settings(
+    runs: ThemisRuns, settings: Iterable[float], make: Callable[[float, int], Cell]
+) -> dict[float, list[Figures]]:
+    """By setting, the figures of the seeds that have been run with all of them."""
+    of = {str(setting): setting for setting in settings}
+    by = runs.by_policy(lambda name, seed: make(of[name], seed), of)
+    return {of[name]: found for name, found in by.items() if found}
 
 
 def lies(runs: ThemisRuns) -> Measured:
     """Figure 18: the gain of an app that overstates what distance costs it."""
-    own, others = {}, {}
-    for lie in LIES:
-        found = runs.of(lambda seed, lie=lie: runs.grid.lie(lie, seed))  # type: ignore[misc]
-        if not found:
-            return NOT_RUN
-        own[lie] = _mean(found, lambda one: one.jct_seconds[-1])
-        others[lie] = _mean(found, lambda one: fmean(one.jct_seconds[:-1]))
+    found = _of_settings(runs, LIES, runs.grid.lie)
+    if len(found) < len(LIES):
+        return NOT_RUN
+    own = {lie: _mean(one, _own_time) for lie, one in found.items()}
+    others = {lie: _mean(one, _time_of_others) for lie, one in found.items()}
     gain = max(own[0.0] / one - 1.0 for lie, one in own.items() if lie > 0.0)
     loss = max(one / own[0.0] - 1.0 for lie, one in own.items() if lie > 0.34)
     verdict = Verdict.FAILS if gain > 0.02 else Verdict.HOLDS if loss > 0.02 else Verdict.DIRECTION
@@ -299,72 +327,79 @@ def lies(runs: ThemisRuns) -> Measured:
         f"{100 * lie:.0f} % {own[lie] / own[0.0]:.3f} ({others[lie] / others[0.0]:.3f})" for lie in LIES[1:]
     )
     reason = f"its completion time (the truthful apps') over that without a lie: {told}"
-    return Measured(text=f"gains {100 * gain:+.1f} %", verdict=verdict, reason=reason, values=(gain, loss))
+    seeds = _by_seed({f"{100 * lie:.0f} %": one for lie, one in found.items()}, _own_time, "completion in s, lie")
+    text = f"gains {100 * gain:+.1f} %"
+    return Measured(text=text, verdict=verdict, reason=reason, values=(gain, loss), by_seed=seeds)
 
 
-def _of_knobs(runs: ThemisRuns, number: Number) -> dict[float, float]:
-    found = {knob: runs.of(lambda seed, knob=knob: runs.grid.knob(knob, 600.0, seed)) for knob in KNOBS}  # type: ignore[misc]
-    return {knob: _mean(one, number) for knob, one in found.items() if one}
+def _own_time(one: Figures) -> float:
+    """Completion time of the app that lies."""
+    return one.jct_seconds[-1]
 
 
-def _of_leases(runs: ThemisRuns, number: Number) -> dict[float, float]:
-    found = {lease: runs.of(lambda seed, lease=lease: runs.grid.knob(0.8, lease, seed)) for lease in LEASES}  # type: ignore[misc]
-    return {lease: _mean(one, number) for lease, one in found.items() if one}
+def _time_of_others(one: Figures) -> float:
+    """Mean completion time of the truthful apps."""
+    return fmean(one.jct_seconds[:-1])
+
+
+def _of_knobs(runs: ThemisRuns) -> dict[float, list[Figures]]:
+    return _of_settings(runs, KNOBS, lambda knob, seed: runs.grid.knob(knob, 600.0, seed))
+
+
+def _of_leases(runs: ThemisRuns) -> dict[float, list[Figures]]:
+    return _of_settings(runs, LEASES, lambda lease, seed: runs.grid.knob(0.8, lease, seed))
 
 
 def knob(runs: ThemisRuns) -> Measured:
     """Figure 19a: worst ρ by f."""
-    worst = _of_knobs(runs, _worst)
-    if len(worst) < len(KNOBS):
+    found = _of_knobs(runs)
+    if len(found) < len(KNOBS):
         return NOT_RUN
+    worst = {knob: _mean(one, _worst) for knob, one in found.items()}
     better, again = worst[0.8] < worst[0.0], worst[1.0] / worst[0.8]
     verdict = judged(again, 1.5, direction=better and again > 1.0)
     reason = "worst ρ: " + ", ".join(f"f {knob:g} {one:.2f}" for knob, one in worst.items())
-    return Measured(text=f"{again:.2f}", verdict=verdict, reason=reason, values=tuple(worst.values()))
+    seeds = _by_seed({f"f {knob:g}": one for knob, one in found.items()}, _worst, "worst ρ")
+    return Measured(text=f"{again:.2f}", verdict=verdict, reason=reason, values=tuple(worst.values()), by_seed=seeds)
 
 
 def lease_rho(runs: ThemisRuns) -> Measured:
     """Figure 19a: worst ρ by the length of leases."""
-    worst = _of_leases(runs, _worst)
-    if len(worst) < len(LEASES):
-        return NOT_RUN
-    return _trend(worst, rises=True, what="worst ρ", unit="min", scale=60.0)
+    found = {f"{lease / 60:g} min": one for lease, one in _of_leases(runs).items()}
+    return _trend(found, _worst, rises=True, what="worst ρ") if len(found) == len(LEASES) else NOT_RUN
 
 
 def knob_gpu_time(runs: ThemisRuns) -> Measured:
     """Figure 19b: GPU time by f."""
-    hours = _of_knobs(runs, _hours)
-    return _trend(hours, rises=True, what="GPU hours", unit="") if len(hours) == len(KNOBS) else NOT_RUN
+    found = {f"f {knob:g}": one for knob, one in _of_knobs(runs).items()}
+    return _trend(found, _hours, rises=True, what="GPU hours") if len(found) == len(KNOBS) else NOT_RUN
 
 
 def lease_gpu_time(runs: ThemisRuns) -> Measured:
     """Figure 19b: GPU time by the length of leases."""
-    hours = _of_leases(runs, _hours)
-    if len(hours) < len(LEASES):
-        return NOT_RUN
-    return _trend(hours, rises=False, what="GPU hours", unit="min", scale=60.0)
+    found = {f"{lease / 60:g} min": one for lease, one in _of_leases(runs).items()}
+    return _trend(found, _hours, rises=False, what="GPU hours") if len(found) == len(LEASES) else NOT_RUN
 
 
-def _trend(numbers: dict[float, float], *, rises: bool, what: str, unit: str, scale: float = 1.0) -> Measured:
+def _trend(by: Mapping[str, Sequence[Figures]], number: Number, *, rises: bool, what: str) -> Measured:
     """Whether a number rises (or falls) from the first setting to the last, and by most steps between."""
-    found = list(numbers.values())
-    change = found[-1] / found[0] - 1.0
+    means = [_mean(found, number) for found in by.values()]
+    change = means[-1] / means[0] - 1.0
     goes = change > 0.0 if rises else change < 0.0
-    steps = sum((after > before) == rises for before, after in pairwise(found))
-    verdict = Verdict.FAILS if not goes else Verdict.HOLDS if 2 * steps > len(found) - 1 else Verdict.DIRECTION
-    reason = f"{what}: " + ", ".join(
-        f"{at / scale:g}{' ' if unit else ''}{unit} {one:.4g}" for at, one in numbers.items()
-    )
-    return Measured(text=f"{100 * change:+.1f} %", verdict=verdict, reason=reason, values=tuple(found))
+    steps = sum((after > before) == rises for before, after in pairwise(means))
+    verdict = Verdict.FAILS if not goes else Verdict.HOLDS if 2 * steps > len(means) - 1 else Verdict.DIRECTION
+    reason = f"{what}: " + ", ".join(f"{name} {one:.4g}" for name, one in zip(by, means, strict=True))
+    seeds = _by_seed(by, number, what)
+    return Measured(text=f"{100 * change:+.1f} %", verdict=verdict, reason=reason, values=tuple(means), by_seed=seeds)
 
 
 def auction_time(runs: ThemisRuns) -> Measured:
     """§6.2.3: mean CPU time of a round under Themis, in ms."""
-    found = [
-        one
+    by = {
+        f"workload {workload}": runs.of(lambda seed, w=workload: runs.grid.testbed(w, "themis", seed))  # type: ignore[misc]
         for workload in ("1", "2")
-        for one in runs.of(lambda seed, w=workload: runs.grid.testbed(w, "themis", seed))  # type: ignore[misc]
-    ]
+    }
+    found = [one for of_workload in by.values() for one in of_workload]
     if not found:
         return NOT_RUN
     here = 1000.0 * sum(one.decision_seconds for one in found) / max(1, sum(one.rounds for one in found))
@@ -374,4 +409,50 @@ def auction_time(runs: ThemisRuns) -> Measured:
         verdict=judged(here, 354.0, direction=here < 354.0, better=True),
         reason=reason,
         values=(here,),
+        by_seed=_by_seed(by, lambda one: 1000.0 * one.decision_seconds / max(1, one.rounds), "ms"),
+    )
+
+
+# --- goals ----------------------------------------------------------------------------------------------------------
+
+
+def goal_of_gpu_time(runs: ThemisRuns) -> Measured:
+    """GPU time on workload 2 over Gandiva's: at most a twentieth more."""
+    by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
+    return _goal(by, _hours, "GPU hours", most=1.05) if by["themis"] else NOT_RUN
+
+
+def goal_of_worst_rho(runs: ThemisRuns) -> Measured:
+    """Worst ρ on workload 2 over Gandiva's: no more."""
+    by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
+    return _goal(by, _worst, "worst ρ", most=1.0) if by["themis"] else NOT_RUN
+
+
+def _goal(by: dict[str, list[Figures]], number: Number, what: str, *, most: float) -> Measured:
+    """Whether Themis' mean over seeds is at most so many times Gandiva's."""
+    means = {policy: _mean(found, number) for policy, found in by.items()}
+    here = means["themis"] / means["gandiva"]
+    verdict = Verdict.HOLDS if here <= most else Verdict.FAILS
+    reason = f"{what}, means over seeds: {_named(means)}"
+    return Measured(
+        text=f"{here:.3f}", verdict=verdict, reason=reason, values=(here,), by_seed=_by_seed(by, number, what)
+    )
+
+
+def goal_without_floor(runs: ThemisRuns) -> Measured:
+    """Worst ρ on the workload without a floor: Themis' mean over seeds is the least."""
+    by = runs.by_policy(runs.grid.simulated, POLICIES)
+    if not by["themis"]:
+        return NOT_RUN
+    means = {policy: _mean(found, _worst) for policy, found in by.items()}
+    best = min(means[policy] for policy in BASELINES)
+    verdict = Verdict.HOLDS if means["themis"] <= best else Verdict.FAILS
+    return Measured(
+        text=f"{means['themis']:.2f}, next {best:.2f}"
+        if means["themis"] <= best
+        else f"{means['themis']:.2f}, least {best:.2f}",
+        verdict=verdict,
+        reason=f"worst ρ, means over seeds: {_named(means)}",
+        values=tuple(means.values()),
+        by_seed=_by_seed(by, _worst, "worst ρ"),
     )
