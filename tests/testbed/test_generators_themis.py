@@ -108,6 +108,14 @@ def test_apps_can_be_bounded():
     assert alone_seconds(workload) == pytest.approx(work / np.bincount(workload.jobs.app, workload.jobs.most))
 
 
+def test_every_app_can_fill_as_many_gpus_as_asked_for():
+    options = {"apps": 200, "most_gpus": 4, "least_demand": 30, "most_demand": 32, "search": "none"}
+    workload = generate_workload("themis2", options, 3)
+    demand = np.bincount(workload.jobs.app, workload.jobs.most)
+    assert (demand.min(), demand.max()) == (30, 32)
+    assert workload.jobs.most.max() == 4
+
+
 def test_jobs_of_an_app_and_gpus_of_a_job_follow_figures_2_and_8(drawn):
     number, workload = drawn
     counts = per_app(workload)

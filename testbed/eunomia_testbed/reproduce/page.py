@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from eunomia_testbed.reproduce.paper import Picture, Row
 from eunomia_testbed.reproduce.table import count_line
-from eunomia_testbed.reproduce.verdicts import Verdict
+from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --bar: #0072b2; --soft: #8882; }
@@ -38,7 +38,7 @@ def page(title: str, rows: Sequence[Row], pictures: Sequence[Picture], fixed: Se
     body = "".join(
         f"<tr><td>{html.escape(claim.figure)}</td><td>{html.escape(claim.text)}</td><td>{html.escape(claim.printed)}</td>"
         f'<td>{html.escape(found.text)}</td><td class="verdict {_CLASS[found.verdict]}">{found.verdict.value}</td>'
-        f'<td class="why">{html.escape(found.reason)}</td></tr>'
+        f'<td class="why">{html.escape(found.reason)}{_by_seed(found)}</td></tr>'
         for claim, found in rows
     )
     before = "".join(f"<li>{html.escape(line)}</li>" for line in fixed)
@@ -50,6 +50,14 @@ def page(title: str, rows: Sequence[Row], pictures: Sequence[Picture], fixed: Se
         f'</thead><tbody>{body}</tbody></table><h2>Behind them</h2><div class="bars">{bars}</div>'
         f"<h2>Fixed before the first run</h2><ul>{before}</ul></body></html>\n"
     )
+
+
+def _by_seed(found: Measured) -> str:
+    """The numbers of each seed, folded; nothing where a claim has none."""
+    if not found.by_seed:
+        return ""
+    lines = (f"{name}: {', '.join(map(_short, numbers))}" for name, numbers in found.by_seed.items())
+    return f"<details><summary>by seed</summary>{'<br>'.join(map(html.escape, lines))}</details>"
 
 
 def _bars(title: str, bars: Mapping[str, float]) -> str:

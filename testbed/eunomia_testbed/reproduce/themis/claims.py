@@ -31,7 +31,7 @@ from eunomia_testbed.reproduce.verdicts import Measured
 
 def claims(grid: Grid) -> Sequence[ThemisClaim]:
     """All, in the paper's order."""
-    by_model = [tuple(_of_model(_Cells(grid.under(name)))) for name in grid.slowdowns]
+    by_model = [tuple(_of_model(_Cells(grid.under(name)))) for name in grid.models]
     first: ThemisClaim = Claim(
         figure="Table 3",
         text="ρ with 4, 8, 16 GPUs",
@@ -75,7 +75,7 @@ class _Cells:
         floor: Bases | None = None,
     ) -> ThemisClaim:
         """A claim under this model; with a floor, the apps of those cells are also run alone."""
-        model = self._grid.slowdowns[0]
+        model = self._grid.models[0]
         whole = with_floor(measure, floor) if floor else measure
 
         def measured(runs: ThemisRuns) -> Measured:

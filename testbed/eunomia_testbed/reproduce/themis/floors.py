@@ -47,8 +47,8 @@ class Floor:
     def text(self) -> str:
         """The means, in a sentence."""
         return (
-            f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (alone, where T_id "
-            f"is T_cluster, {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
+            f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (over "
+            f"T_cluster alone {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
         )
 
     @property

@@ -24,18 +24,18 @@ def fixed(grid: Grid) -> Sequence[str]:
         "without a floor: no search, jobs of an app equally long, on up to 4 GPUs each and on three quarters of the "
         "GPUs together, tasks of 2 hours and more; as densely in GPUs as the testbed's",
         "Figure 18: eight apps alike on one machine of 8 GPUs and 28 of 2",
-        f"lease {usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}, reports of iterations and of S each off by "
-        f"up to {usual.iterations_error:.0%}; a change of GPUs takes {COSTS.start:g} s, a checkpoint "
+        f"lease {usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}, reports of iterations and of S each off "
+        f"by up to {usual.iterations_error:.0%}; a change of GPUs takes {COSTS.start:g} s, a checkpoint "
         f"{COSTS.checkpoint:g} s (§6.2.3)",
         f"tasks and times between arrivals are divided by {shorter}: a median app of workloads 1 and 2 then lasts 4 to "
         "6 hours, and 35 s are 0.2 % of it (§6.2.3)",
         f"GPUs that become free are pooled for {usual.pooled_seconds:g} s before a round, under every policy",
-        "workload 2: a trial can use one GPU in the first phase and twice as many in each following one (§4.3.2), under "
-        "every policy",
-        f"distance: {'; '.join(SLOWDOWNS[name] for name in grid.slowdowns)}; each claim under each",
-        f"a claim on ρ is not measurable where the floor exceeds {LARGEST_PART:g} of Themis' worst ρ, or T_id of the app "
-        "with that ρ is under a lease in any seed; the floor is the greatest part of an app's T_id that the app takes "
-        "alone on the empty cluster, starts included",
+        "workload 2: a trial can use one GPU in the first phase and twice as many in each following one (§4.3.2), "
+        "under every policy",
+        f"distance: {'; '.join(SLOWDOWNS[name] for name in grid.models)}; each claim under each",
+        f"a claim on ρ is not measurable where the floor exceeds {LARGEST_PART:g} of Themis' worst ρ, or T_id of the "
+        "app with that ρ is under a lease in any seed; the floor is the greatest part of an app's T_id that the app "
+        "takes alone on the empty cluster, starts included",
         "policies: " + ", ".join(f"{name} (preset {preset})" for name, (preset, _) in POLICIES.items()),
     )
 
