@@ -16,6 +16,7 @@ from eunomia_testbed.reproduce.papers import find_paper, paper_names
 from eunomia_testbed.reproduce.running import Store, run_cells
 from eunomia_testbed.reproduce.table import count_line, fixed_lines, plain_rows, screen_lines
 from eunomia_testbed.reproduce.themis import paper as themis
+from eunomia_testbed.reproduce.themis.alone import run_cell
 from eunomia_testbed.reproduce.themis.cells import (
     POLICIES,
     Cell,
@@ -24,7 +25,6 @@ from eunomia_testbed.reproduce.themis.cells import (
     make_cluster,
     make_profile,
     make_workload,
-    run_cell,
     shortened,
 )
 from eunomia_testbed.reproduce.themis.grid import Grid, ThemisRuns

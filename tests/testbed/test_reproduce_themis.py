@@ -10,7 +10,7 @@ from eunomia.units import Locality
 from eunomia_testbed.generators.themis_facts import MODELS
 from eunomia_testbed.performance import AnalyticModel, Setting
 from eunomia_testbed.reproduce.paper import Runs
-from eunomia_testbed.reproduce.themis.alone import only_app
+from eunomia_testbed.reproduce.themis.alone import only_app, run_cell
 from eunomia_testbed.reproduce.themis.cells import (
     ALONE,
     POLICIES,
@@ -18,7 +18,6 @@ from eunomia_testbed.reproduce.themis.cells import (
     Figures,
     make_cluster,
     make_workload,
-    run_cell,
 )
 from eunomia_testbed.reproduce.themis.claims import claims
 from eunomia_testbed.reproduce.themis.floors import floors_of, ideals

@@ -1,4 +1,4 @@
-"""Each app of a cell alone on the empty cluster: the least ρ that any policy can give it there."""
+"""Runs a cell: all apps together, or each alone on the empty cluster, which bounds its ρ under any policy."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,11 +7,16 @@ from itertools import chain
 import numpy as np
 
 from eunomia.units import Ints
-from eunomia_testbed.reproduce.themis.cells import Cell, Figures, make_workload, simulated
+from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures, make_workload, simulated
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 
 PACKING = "gandiva"
 """The policy under which an app is alone: it packs, and nothing competes."""
+
+
+def run_cell(cell: Cell) -> Figures:
+    """Simulate a cell."""
+    return alone(cell) if cell.policy == ALONE else simulated(cell, make_workload(cell))
 
 
 def alone(cell: Cell) -> Figures:

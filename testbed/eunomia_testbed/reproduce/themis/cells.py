@@ -242,13 +242,6 @@ def identical_apps(seed: int, apps: int = 8) -> Workload:
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
-def run_cell(cell: Cell) -> Figures:
-    """Simulate a cell."""
-    from eunomia_testbed.reproduce.themis.alone import alone
-
-    return alone(cell) if cell.policy == ALONE else simulated(cell, make_workload(cell))
-
-
 def simulated(cell: Cell, workload: Workload) -> Figures:
     """Simulate a workload on the cluster and under the policy of a cell."""
     began = time.process_time()

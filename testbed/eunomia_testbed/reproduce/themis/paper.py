@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from eunomia_testbed.reproduce.paper import Paper
-from eunomia_testbed.reproduce.themis.cells import COSTS, POLICIES, Cell, Figures, make_cluster, run_cell
+from eunomia_testbed.reproduce.themis.alone import run_cell
+from eunomia_testbed.reproduce.themis.cells import COSTS, POLICIES, Cell, Figures, make_cluster
 from eunomia_testbed.reproduce.themis.claims import claims
 from eunomia_testbed.reproduce.themis.floors import LARGEST_PART
 from eunomia_testbed.reproduce.themis.grid import SHORTER, Grid
