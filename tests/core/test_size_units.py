@@ -138,7 +138,9 @@ def test_a_refiner_that_needs_retunes_asks_the_placement_that_follows_it(readers
 def test_units_without_values_by_size_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text(READERS.replace("needs=frozenset({Feature.BY_SIZE, Feature.MANY_SIZES}),", ""))
-    found: Any = next(item for item in Registry.find(paths=[path], installed=False).all() if item.found.name == "reader_of_time")
+    found: Any = next(
+        item for item in Registry.find(paths=[path], installed=False).all() if item.found.name == "reader_of_time"
+    )
     assert found.status is Status.BROKEN
     assert (
         "contract of allocation must need or give BY_SIZE to name units, but got PROGRESS_RATE, SECONDS_LEFT"

@@ -87,7 +87,7 @@ class Afs:
         gpus = int(usable(snapshot, offer, valuations.claims).size)
         values = _Values(snapshot, menus, valuations, self._first)
         least = menus.span(candidates)[0]
-        order, wake_at = self._order(snapshot, candidates, values.first(), least, gpus)
+        order, wake_at = self._order(snapshot, candidates, values, least, gpus)
         first = _that_fit(order, least, gpus)
         jobs, sizes = candidates[first], least[first]
         left = gpus - int(sizes.sum())
@@ -124,15 +124,18 @@ class Afs:
         scan: list[int] = np.lexsort((jobs, _arrivals(snapshot, jobs))).tolist()
         return scan
 
-    def _order(self, snapshot: Snapshot, jobs: Rows, seconds: Reals, least: Ints, gpus: int) -> tuple[Ints, Seconds]:
+    def _order(self, snapshot: Snapshot, jobs: Rows, values: "_Values", least: Ints, gpus: int) -> tuple[Ints, Seconds]:
         """Indices of candidates in order of stage one, at least as many as can be served, and the next wake-up."""
-        able = np.flatnonzero(np.isfinite(seconds))
         if self.options.lengths == "known":
+            seconds = values.first()
+            able = np.flatnonzero(np.isfinite(seconds))
             enough = gpus if (least[able] <= 1).all() else able.size
             return _fewest(able, seconds[able], enough), NEVER
+        able = values.able()
         if able.size <= gpus:
             return able[np.lexsort((jobs[able], _arrivals(snapshot, jobs[able])))], NEVER
-        turns = _Turns(snapshot, jobs[able], float(self.options.unit))
+        enough = gpus if (least[able] <= 1).all() else able.size
+        turns = _Turns(snapshot, jobs[able], float(self.options.unit), enough)
         return able[turns.order], turns.wake_at(gpus)
 
 
@@ -141,15 +144,27 @@ def _arrivals(snapshot: Snapshot, jobs: Rows) -> "np.ndarray[tuple[int], np.dtyp
 
 
 class _Turns:
-    """Processor sharing by units of time (§3.3): fewest units first, and a job that is within a unit goes on."""
+    """Processor sharing by units of time (§3.3): fewest units first, and a job that is within a unit goes on.
 
-    def __init__(self, snapshot: Snapshot, jobs: Rows, unit: float) -> None:
+    Args:
+        snapshot: with what each job has attained.
+        jobs: rows.
+        unit: seconds.
+        enough: so many jobs, in order, are found at least.
+
+    Attributes:
+        order: indices of jobs.
+    """
+
+    def __init__(self, snapshot: Snapshot, jobs: Rows, unit: float, enough: int) -> None:
         attained = snapshot.ledger.jobs.attained[jobs]
         units = np.floor(attained / unit + _TIE)
         self._left = unit - np.maximum(attained - units * unit, 0.0)
         runs = ~np.isnan(snapshot.jobs.since[jobs])
-        within = runs & (self._left < unit * (1.0 - _TIE))
-        self.order: Ints = np.lexsort((jobs, _arrivals(snapshot, jobs), units, ~within))
+        units[runs & (self._left < unit * (1.0 - _TIE))] = -1.0
+        arrivals = _arrivals(snapshot, jobs)
+        first = _no_worse(units, arrivals, enough)
+        self.order: Ints = first[np.lexsort((jobs[first], arrivals[first], units[first]))]
         self._now = float(snapshot.now)
 
     def wake_at(self, served: int) -> Seconds:
@@ -177,6 +192,18 @@ class _Values:
                 found[claim] = -value
         return found
 
+    def able(self) -> Ints:
+        """Indices, ascending, of the candidates that have a size."""
+        if self._curves is None:
+            return np.flatnonzero(np.isfinite(self.first()))
+        curves = self._menus.curve[self._jobs]
+        has = np.zeros(int(curves.max(initial=-1)) + 2, bool)  # the last one: no curve
+        numbers, firsts = np.unique(curves, return_index=True)
+        for curve, at in zip(numbers.tolist(), firsts.tolist(), strict=True):
+            (key,), length = self._curves.keys(self._jobs[at : at + 1])
+            has[curve] = bool(self._curves.values(int(key), length)[0].size)
+        return np.flatnonzero(has[curves])
+
     def ladders(self, jobs: Rows) -> list[Ladder]:
         """The ladders of some jobs, in their order."""
         if self._curves is not None:
@@ -199,6 +226,17 @@ class _Values:
         return sorted(zip(table.claim.tolist(), table.gpus.tolist(), table.value.tolist(), strict=True))
 
 
+def _no_worse(units: Reals, arrivals: "np.ndarray[tuple[int], np.dtype[np.generic]]", count: int) -> Ints:
+    """Indices, ascending, of at least the first ``count`` by units and then arrival; with all that equal the last."""
+    if units.size <= count or count < 1:
+        return np.arange(units.size)
+    bound = np.partition(units, count - 1)[count - 1]
+    less, equal = np.flatnonzero(units < bound), np.flatnonzero(units == bound)
+    needed = count - less.size
+    latest = np.partition(arrivals[equal], needed - 1)[needed - 1]
+    return np.sort(np.concatenate([less, equal[arrivals[equal] <= latest]]))
+
+
 def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
     """The indices with the fewest seconds, ascending: at least ``count`` of them; ties in their order."""
     if able.size > 2 * count:
@@ -211,11 +249,11 @@ def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
 def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple[Rows, Ints]:
     """The jobs whose size changes, in order of service, and then those that give all back; and the size of each."""
     owner = owners(snapshot, offer.gpus, Unit.JOB)
-    rows, counts = np.unique(owner[owner != NONE], return_counts=True)
-    held = np.zeros(snapshot.jobs.most.size, np.int64)
-    held[rows] = counts
+    held = np.bincount(owner[owner != NONE], minlength=snapshot.jobs.most.size)
     change = held[jobs] != sizes
-    gone = rows[~np.isin(rows, jobs)]
+    stays = held == 0
+    stays[jobs] = True
+    gone = np.flatnonzero(~stays)
     claims = np.concatenate([jobs[change], gone]).astype(np.int32)
     return claims, np.concatenate([sizes[change], np.zeros(gone.size, np.int64)])
 

@@ -24,10 +24,10 @@ class FirstSeconds:
             self._update(form, candidates)
         else:
             # A job that runs has less left at every moment.
-            runs = candidates[~np.isnan(snapshot.jobs.since[candidates])]
-            touched = np.unique(np.array(changes.touched, np.int32))
-            here = touched[np.isin(touched, candidates, assume_unique=True)] if touched.size else touched
-            self._update(form, np.union1d(runs, here).astype(np.int32))
+            wanted = np.zeros(size, bool)
+            wanted[list(changes.touched)] = True
+            stale = wanted[candidates] | ~np.isnan(snapshot.jobs.since[candidates])
+            self._update(form, candidates[stale])
         self._points, self._version = menus.points, snapshot.version
         found: Reals = self._known[candidates]
         return found
@@ -36,7 +36,7 @@ class FirstSeconds:
         if jobs.size == 0:
             return
         curves, lengths = form.keys(jobs)
-        for curve in np.unique(curves).tolist():
+        for curve in np.flatnonzero(np.bincount(curves)).tolist():
             at = np.flatnonzero(curves == curve)
             sizes, values = form.values(curve, lengths[at])
             self._known[jobs[at]] = -values[:, 0] if sizes.size else np.inf

@@ -127,7 +127,9 @@ def test_without_lengths_jobs_take_turns_of_one_unit(unit: float) -> None:
     found = arbiter("1x2 V100", lengths="unknown", unit=f"{unit:g}s")
     events, work = events_of(jobs)
     seen: list[tuple[float, list[str]]] = []
-    drive = Drive(found, work=work, watch=lambda drive, decision: seen.append((float(decision.now), sorted(sizes(found)))))
+    drive = Drive(
+        found, work=work, watch=lambda drive, decision: seen.append((float(decision.now), sorted(sizes(found))))
+    )
     drive.run(events, until=3.5 * unit)
     served = {round(now / unit, 6): jobs for now, jobs in seen}
     assert served == {

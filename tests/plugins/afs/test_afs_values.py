@@ -13,7 +13,6 @@ from eunomia.testing.inputs import MenuPoint, menus_of
 from eunomia.units import Scope
 from eunomia_plugins.afs.curves import AfsCurves, AfsPeak, useful_sizes
 
-
 WORLD = World("1x4 V100").job("a/0", gpus=(1, 4), iterations=12.0)
 
 
@@ -69,7 +68,9 @@ def test_more_gpus_with_a_value_take_less_time(rates: list[float]) -> None:
 
 def refusal(**stages: str) -> str:
     with pytest.raises(InputErrors) as caught:
-        Profile.load("afs", registry=default_registry(), settings={f"stages.{key}": each for key, each in stages.items()})
+        Profile.load(
+            "afs", registry=default_registry(), settings={f"stages.{key}": each for key, each in stages.items()}
+        )
     return str(caught.value.errors[0])
 
 
@@ -81,4 +82,6 @@ def test_values_in_another_unit_are_refused() -> None:
 
 
 def test_one_size_a_job_is_refused() -> None:
-    assert refusal(elasticity="fixed").startswith('allocation "afs" needs rates at many sizes, but elasticity "fixed" gives one size a job')
+    assert refusal(elasticity="fixed").startswith(
+        'allocation "afs" needs rates at many sizes, but elasticity "fixed" gives one size a job'
+    )
