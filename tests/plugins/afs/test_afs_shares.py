@@ -77,7 +77,7 @@ def test_the_order_of_the_scan_decides_in_a_cycle() -> None:
 
 
 def test_unknown_lengths_are_compared_both_ways() -> None:
-    """The shorter job has to gain less to keep its place; without lengths, a job has to gain clearly more to take it."""
+    """The shorter job has to gain less to keep its place; without lengths, the job that was scanned earlier has."""
     short, long = ladder(1.0, 1.0, 1.5), ladder(9.0, 1.0, 1.9)
     # Longer: 0.9 / 1.9 = 0.47; shorter: 0.5.
     assert sizes_of([short, long], 3, known=True) == [2, 1]
