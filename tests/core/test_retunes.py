@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from eunomia.testing.strategies import Scenario, scenarios
@@ -19,6 +20,7 @@ lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab)
 
 HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "60"))
+pytestmark = pytest.mark.timeout(300 + 2 * HISTORIES)
 
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
