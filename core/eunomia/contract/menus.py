@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from eunomia.contract.memos import Memo
+from eunomia.contract.records import Record
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.model.adaptations import ComingRegime
 from eunomia.model.shapes import builds, reads
@@ -115,6 +116,7 @@ class Menus:
     probe: Probes | None = None
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
+    record: Record | None = None
     one_size: bool = False
     """True: every job runs at its most GPUs or not at all, and its size changes only when its row changes."""
 

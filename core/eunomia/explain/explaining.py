@@ -203,10 +203,12 @@ class _Case:
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 
     def _said(self, plugin: str, facts: Facts) -> Explanation | None:
-        """The words of the plugin that gave the verdict, and of the valuation where the order decided."""
+        """The words of the plugin that gave the verdict, of the valuation where the order decided, and on forecasts."""
+        names = self.arbiter.serving.names
         asked = [plugin] if plugin else []
         if self.reason is Reason.OUTRANKED and facts.place is not None:
-            asked.append(self.arbiter.serving.names.get(Stage.VALUATION, ""))
+            asked.append(names.get(Stage.VALUATION, ""))
+        asked.append(names.get(Stage.ELASTICITY, ""))
         answers = [said for name in dict.fromkeys(asked) if (said := self._asked(name)) is not None]
         if not answers:
             return None

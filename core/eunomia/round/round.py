@@ -41,6 +41,8 @@ Observer = Callable[[str, Stage], None]
 NO_GPUS: Final = np.empty(0, np.int64)
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
 _REFINE, _PLACEMENT = Stage.REFINE, Stage.PLACEMENT
+_RECORDED: Final = (Menus, Allocation)
+"""Answers that may have a record."""
 
 
 class Round:
@@ -85,7 +87,7 @@ class Round:
         self.considered: Offer | None = None
         self.answers: list[tuple[Stage, str, Answer]] = []
         self.memos: dict[tuple[str, Stage], Memo] = {}
-        self.records: list[tuple[str, Record]] = []
+        self.records: list[tuple[str, Stage, Record]] = []
         self.starts_at: tuple[tuple[int, float], ...] = ()
         self.wake_at: Seconds = NEVER
         self.calls = 0
@@ -192,8 +194,8 @@ class Round:
         answer: Any = made
         if answer.memo is not None:
             self.memos[plugin, stage] = answer.memo
-        if kind is Allocation and answer.record is not None:
-            self.records.append((plugin, answer.record))
+        if kind in _RECORDED and answer.record is not None:
+            self.records.append((plugin, stage, answer.record))
         if answer.verdicts is not NO_VERDICTS:
             check_verdicts(self.state, stage, self._unit(answer), answer.verdicts)
         self.answers.append((stage, plugin, answer))
@@ -228,8 +230,8 @@ class Round:
     def tables(self) -> tuple[RecordTable, ...]:
         """The plugins' records as plain columns."""
         made = []
-        for plugin, record in self.records:
-            self.at = plugin, _ALLOCATION
+        for plugin, stage, record in self.records:
+            self.at = plugin, stage
             made.append(RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns())))
         return tuple(made)
 

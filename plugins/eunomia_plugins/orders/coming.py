@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import LinearKey, Menus
+from eunomia.contract.menus import Regimes
 from eunomia.units import Reals, Rows
 
 
@@ -39,11 +40,10 @@ def through_regimes(key: LinearKey, menus: Menus, jobs: Rows, speed: Reals, now:
         return key
     intercept, slope = key.intercept.copy(), np.broadcast_to(key.slope, jobs.shape).copy()
     until = np.broadcast_to(key.valid_until, jobs.shape).copy()
+    stretches = _by_job(regimes)
     for index in np.flatnonzero(np.isin(jobs, regimes.job)).tolist():
-        own = regimes.job == jobs[index]
-        stretches = [*zip(regimes.iterations[own].tolist(), regimes.rate[own].tolist(), strict=True)]
         left, rate = float(now.left[index]), float(now.rate[index])
-        behind, seconds, pace = _present(left, stretches, float(speed[index]))
+        behind, seconds, pace = _present(left, stretches[int(jobs[index])], float(speed[index]))
         if not (left > 0.0 and np.isfinite(seconds)):
             continue  # the work is done, or not known
         falls = rate / pace
@@ -52,6 +52,31 @@ def through_regimes(key: LinearKey, menus: Menus, jobs: Rows, speed: Reals, now:
         intercept[index] = at - slope[index] * now.seconds
         until[index] = now.seconds + (left - behind) / rate if rate > 0.0 else np.inf
     return LinearKey(intercept=intercept, slope=slope, valid_until=until)
+
+
+def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> Reals:
+    """Return the seconds that jobs still run, each of them with coming regimes; NaN: not known.
+
+    Args:
+        regimes: of these jobs, and maybe of others.
+        jobs: job rows.
+        left: by job, iterations left.
+        speed: by job, iterations a second in the present regime.
+    """
+    stretches, found = _by_job(regimes), np.empty(jobs.size)
+    for index, (job, work, rate) in enumerate(zip(jobs.tolist(), left.tolist(), speed.tolist(), strict=True)):
+        behind, seconds, pace = _present(work, stretches[job], rate)
+        found[index] = (work - behind) / pace + seconds if pace > 0.0 else np.nan
+    return found
+
+
+def _by_job(regimes: Regimes) -> dict[int, list[tuple[float, float]]]:
+    """Iterations and rate of each regime, by job row, in order."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    columns = (regimes.job.tolist(), regimes.iterations.tolist(), regimes.rate.tolist())
+    for job, iterations, rate in zip(*columns, strict=True):
+        found.setdefault(job, []).append((iterations, rate))
+    return found
 
 
 def _present(left: float, stretches: list[tuple[float, float]], speed: float) -> tuple[float, float, float]:

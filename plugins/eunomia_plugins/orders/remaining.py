@@ -10,7 +10,7 @@ import numpy as np
 
 from eunomia import Claims, LinearKey, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
 from eunomia.units import Ints, Reals, Rows
-from eunomia_plugins.orders.coming import Now, through_regimes
+from eunomia_plugins.orders.coming import Now, seconds_through, through_regimes
 
 
 class LengthOptions(PluginOptions):
@@ -32,10 +32,19 @@ class Lengths(NamedTuple):
 
 
 def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
-    """Seconds left and in all at the job's own size."""
+    """Seconds left and in all at the job's own size, through coming regimes where they are known.
+
+    Of a job that changes its batch size, the seconds that it has run and those left are its total.
+    """
     rate = menus.full_rate(jobs)
     rate[rate <= 0.0] = np.nan
     left, total = snapshot.iterations_left(jobs) / rate, snapshot.jobs.iterations[jobs] / rate
+    if menus.regimes is not None:
+        work = snapshot.iterations_left(jobs)
+        coming = np.isin(jobs, menus.regimes.job)
+        left[coming] = seconds_through(menus.regimes, jobs[coming], work[coming], rate[coming])
+        adapts = coming | np.isin(jobs, list(snapshot.ledger.adaptations))
+        total = np.where(adapts, snapshot.ledger.jobs.attained[jobs] + left, total)
     return Lengths(left, total, menus.span(jobs)[1])
 
 

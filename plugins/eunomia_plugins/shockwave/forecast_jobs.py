@@ -1,0 +1,173 @@
+"""Forecasts of jobs: their coming regimes, kept until something is seen that changes them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from eunomia import Menus, Snapshot
+from eunomia.model.adaptations import Adapts, ComingRegime
+from eunomia.units import Rows
+from eunomia_plugins.shockwave.forecast_memo import Belief
+from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecast_patterns import coming_batch_sizes
+from eunomia_plugins.shockwave.forecast_posterior import Past, posterior
+from eunomia_plugins.shockwave.forecast_rates import KnownRates
+
+_ADAPTING: Final = (int(Adapts.ACCORDION), int(Adapts.GNS))
+
+
+class Progress(NamedTuple):
+    """What a job has done, in epochs and by regime."""
+
+    past: Past
+    batch_sizes: tuple[float, ...]
+    """By regime, the present one last."""
+    start: float
+    """Iterations done when the present regime began."""
+
+
+class Forecast(NamedTuple):
+    """What is expected of a job, and what that was derived from."""
+
+    basis: tuple[object, ...]
+    coming: tuple[ComingRegime, ...]
+    belief: Belief
+    until: float
+    """Iterations done from which the forecast has to be made again."""
+
+
+def forecast_rows(snapshot: Snapshot) -> Rows:
+    """Return the active jobs that can be forecast: mode, epochs, samples an epoch and batch size are declared."""
+    jobs, rows = snapshot.jobs, snapshot.active
+    known = (jobs.epochs[rows] > 0.0) & (jobs.samples_per_epoch[rows] > 0.0) & (jobs.batch_size[rows] > 0.0)
+    return rows[known & np.isin(jobs.adapts[rows], _ADAPTING)]
+
+
+def steps_of(samples: float, batch: float) -> float:
+    """Return the iterations of an epoch: the last one may have a smaller batch."""
+    return float(math.ceil(samples / batch))
+
+
+def progress_of(snapshot: Snapshot, job: int, done: float) -> Progress:
+    """Return the regimes of a job until ``done`` iterations, from the history of its adaptations."""
+    samples, batch = float(snapshot.jobs.samples_per_epoch[job]), float(snapshot.jobs.batch_size[job])
+    history = snapshot.ledger.adaptations.get(job)
+    if history is None:
+        return Progress(Past((), done / steps_of(samples, batch)), (batch,), 0.0)
+    regimes = history.regimes(done)
+    epochs = [(one.end - one.start) / steps_of(samples, one.batch_size) for one in regimes]
+    batches = [one.batch_size for one in regimes]
+    if history.first_iterations > 0.0:  # older regimes, which the history no longer holds, count as one
+        batches.insert(0, history.first_batch_size)
+        epochs.insert(0, history.first_iterations / steps_of(samples, history.first_batch_size))
+    return Progress(Past(tuple(epochs[:-1]), epochs[-1]), tuple(batches), regimes[-1].start)
+
+
+class Forecasts:
+    """The last forecast of each job, by id.
+
+    Args:
+        options: of the plugin.
+    """
+
+    def __init__(self, options: ShockwaveForecastOptions) -> None:
+        self._options = options
+        self._last: dict[str, Forecast] = {}
+
+    def of(self, snapshot: Snapshot, menus: Menus) -> dict[int, Forecast]:
+        """Return the forecasts by job row of all jobs that can be forecast."""
+        rows = forecast_rows(snapshot)
+        whole, left = snapshot.jobs.iterations[rows], snapshot.iterations_left(rows)
+        rates = menus.full_rate(rows)
+        known = KnownRates(snapshot, self._options.gain)
+        found: dict[int, Forecast] = {}
+        columns = (rows, whole, left, rates, snapshot.jobs.id[rows])
+        last, self._last = self._last, {}
+        for job, total, ahead, rate, name in zip(*(column.tolist() for column in columns), strict=True):
+            basis = _basis(snapshot, job, total, rate)
+            kept = last.get(name)
+            if kept is None or not total - ahead < kept.until or not _same(kept.basis, basis):
+                kept = self._forecast(snapshot, known, job, total - ahead, rate, basis)
+            found[job] = self._last[name] = kept
+        return found
+
+    def _forecast(
+        self, snapshot: Snapshot, known: KnownRates, job: int, done: float, rate: float, basis: tuple[object, ...]
+    ) -> Forecast:
+        seen, options = progress_of(snapshot, job, done), self._options
+        mode, samples = Adapts(int(snapshot.jobs.adapts[job])), float(snapshot.jobs.samples_per_epoch[job])
+        epochs, kind = float(snapshot.jobs.epochs[job]), snapshot.kinds[int(snapshot.jobs.job_kind[job])]
+        largest = options.limit(kind) or max(known.largest(job), seen.batch_sizes[0] * options.growth)
+        later = (
+            ()
+            if options.rule == "last"
+            else coming_batch_sizes(mode, seen.batch_sizes, largest, options.accordion_regimes)
+        )
+        whole_epochs = Past(seen.past.finished, float(math.floor(seen.past.present)))
+        belief = posterior(options.rule, epochs, len(seen.batch_sizes) + len(later), whole_epochs)
+        batches = (seen.batch_sizes[-1], *later)
+        paces = [rate, *(known.at(job, batch, batches[0], rate) for batch in later)]
+        steps = [steps_of(samples, batch) for batch in batches]
+        seconds = tuple(step / pace if pace > 0.0 else math.inf for step, pace in zip(steps, paces, strict=True))
+        ends = max(belief.mean()[belief.present], whole_epochs.present + 1.0)
+        if options.rule == "bayesian":
+            ends = whole_epochs.present + 1.0
+        return Forecast(
+            basis=basis,
+            coming=_coming(
+                float(snapshot.jobs.iterations[job]) - done, belief.left(seen.past), batches, steps, seconds
+            ),
+            belief=Belief(posterior=belief, batch_sizes=(*seen.batch_sizes, *later), seconds_per_epoch=seconds),
+            until=seen.start + ends * steps[0] if later else math.inf,
+        )
+
+
+def _basis(snapshot: Snapshot, job: int, total: float, rate: float) -> tuple[object, ...]:
+    """What a forecast is made from, apart from the iterations done."""
+    return (
+        total,
+        rate,
+        snapshot.ledger.adaptations.get(job),
+        snapshot.measured.get(job),
+        snapshot.measured_at_others.get(job),
+        snapshot.profiles.get(int(snapshot.jobs.job_kind[job])),
+    )
+
+
+def _same(old: Iterable[object], new: Iterable[object]) -> bool:
+    """Whether two bases are equal; histories and rates are replaced, never changed, so that identity is enough."""
+    return all(one is other or (isinstance(one, float) and one == other) for one, other in zip(old, new, strict=True))
+
+
+def _coming(
+    left: float,
+    epochs: Sequence[float],
+    batches: Sequence[float],
+    steps: Sequence[float],
+    seconds: Sequence[float],
+) -> tuple[ComingRegime, ...]:
+    """Regimes to come in the iterations in which the job's work is counted.
+
+    Work may be counted in steps of the present batch size, or in those of each regime. What is left behind the present
+    regime is divided by epochs, and rates are such that each regime takes its time.
+
+    Args:
+        left: iterations left.
+        epochs: by regime, the present one first, epochs left.
+        batches: likewise, batch sizes.
+        steps: likewise, iterations an epoch.
+        seconds: likewise, seconds an epoch.
+    """
+    rest, later = left - epochs[0] * steps[0], sum(epochs[1:])
+    if not (rest > _LITTLE * left and later > 0.0 and all(map(math.isfinite, seconds))):
+        return ()
+    return tuple(
+        ComingRegime(iterations=rest * each / later, rate=rest / later / pace, batch_size=batch)
+        for each, batch, pace in zip(epochs[1:], batches[1:], seconds[1:], strict=True)
+        if each > 0.0
+    )
+
+
+_LITTLE: Final = 1e-9

@@ -1,0 +1,55 @@
+"""The memo of ``shockwave_forecast``: the posteriors of jobs by id, with the batch sizes of their regimes."""
+
+import dataclasses
+import json
+from typing import ClassVar, Self
+
+from eunomia.model.shapes import value
+from eunomia_plugins.shockwave.forecast_posterior import Posterior
+
+
+@value
+class Belief:
+    """What is expected of one job."""
+
+    posterior: Posterior
+    batch_sizes: tuple[float, ...]
+    """By regime, those finished included."""
+    seconds_per_epoch: tuple[float, ...]
+    """Of the present regime and of each to come, at the job's largest size."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Beliefs:
+    """Beliefs by id of job."""
+
+    version: ClassVar[int] = 1
+    by_job: dict[str, Belief]
+
+    def to_bytes(self) -> bytes:
+        """As JSON, sorted by id."""
+        plain = {
+            job: [
+                one.posterior.epochs,
+                one.posterior.parameters,
+                one.posterior.present,
+                one.batch_sizes,
+                one.seconds_per_epoch,
+            ]
+            for job, one in self.by_job.items()
+        }
+        return json.dumps(plain, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, version: int, data: bytes) -> Self:
+        """Decode; only version 1 exists."""
+        return cls(
+            by_job={
+                job: Belief(
+                    posterior=Posterior(epochs=epochs, parameters=tuple(parameters), present=present),
+                    batch_sizes=tuple(batches),
+                    seconds_per_epoch=tuple(paces),
+                )
+                for job, (epochs, parameters, present, batches, paces) in json.loads(data).items()
+            }
+        )

@@ -1,0 +1,48 @@
+"""Which batch sizes a job takes next: Accordion goes back and forth between two, GNS doubles up to a limit (§5)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from eunomia.model.adaptations import Adapts
+
+
+def coming_batch_sizes(
+    mode: Adapts, seen: Sequence[float], largest: float, accordion_regimes: int
+) -> tuple[float, ...]:
+    """Return the batch sizes after the present one, as far as the pattern of the mode gives them.
+
+    Empty: the present one is expected to stay, also where the job has broken the pattern of its mode.
+
+    Args:
+        mode: as declared.
+        seen: batch sizes of the regimes until now, the present one last.
+        largest: the job's largest batch size, as far as it is known; a larger one seen replaces it.
+        accordion_regimes: the most regimes of an Accordion job.
+    """
+    largest = max(largest, *seen)
+    if mode is Adapts.GNS:
+        return _doubled(seen, largest)
+    if mode is Adapts.ACCORDION:
+        return _alternated(seen, largest, accordion_regimes)
+    return ()
+
+
+def _doubled(seen: Sequence[float], largest: float) -> tuple[float, ...]:
+    if any(later <= earlier for earlier, later in itertools.pairwise(seen)):
+        return ()
+    times = math.floor(math.log2(largest / seen[-1]) + _ROUNDING)
+    return tuple(seen[-1] * 2.0**power for power in range(1, min(times, MOST_DOUBLINGS) + 1))
+
+
+def _alternated(seen: Sequence[float], largest: float, regimes: int) -> tuple[float, ...]:
+    small = seen[0]
+    pair = (small, seen[1] if len(seen) > 1 else largest)
+    if pair[0] >= pair[1] or any(batch != pair[turn % 2] for turn, batch in enumerate(seen)):
+        return ()
+    return tuple(pair[turn % 2] for turn in range(len(seen), regimes))
+
+
+_ROUNDING = 1e-9
+MOST_DOUBLINGS = 64
+"""Bound of the regimes of one forecast."""

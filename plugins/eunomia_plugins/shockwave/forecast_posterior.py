@@ -1,0 +1,114 @@
+"""Dirichlet posteriors of the lengths of a job's regimes, in epochs (Shockwave, NSDI'23, §5)."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from eunomia.model.shapes import value
+
+Rule = Literal["restatement", "bayesian", "last"]
+"""How a posterior follows from the epochs that a job has done; ``last`` expects no further regime."""
+
+
+class Past(NamedTuple):
+    """The epochs that a job has done, by regime."""
+
+    finished: tuple[float, ...]
+    """Epochs of each regime that ended."""
+    present: float
+    """Epochs of the present regime until now."""
+
+    @property
+    def done(self) -> float:
+        """Epochs done."""
+        return sum(self.finished) + self.present
+
+
+@value
+class Posterior:
+    """Dirichlet parameters of a job's regimes: the epochs that each of them is expected to last have this proportion.
+
+    With no epoch observed it is the prior Dir(N/K, ..., N/K) of K regimes in N epochs.
+    """
+
+    epochs: float
+    """N, epochs of the job."""
+    parameters: tuple[float, ...]
+    """By regime, those finished included; all above 0 but those of finished regimes without an epoch."""
+    present: int
+    """Index of the present regime."""
+
+    def mean(self) -> tuple[float, ...]:
+        """Return the expected epochs of each regime; they sum to ``epochs``."""
+        whole = sum(self.parameters)
+        return tuple(self.epochs * each / whole for each in self.parameters)
+
+    def left(self, past: Past) -> tuple[float, ...]:
+        """Return the epochs that the present regime and each coming one still last; they sum to the epochs left.
+
+        A present regime that outlasts its mean is expected to end with its present epoch.
+        """
+        left = max(self.epochs - past.done, 0.0)
+        coming = self.mean()[self.present :]
+        if len(coming) == 1:
+            return (left,)
+        present = max(coming[0], math.floor(past.present) + 1.0) - past.present
+        present, later = min(present, left), sum(coming[1:])
+        part = (left - present) / later if later > 0.0 else 0.0
+        return (present, *(each * part for each in coming[1:]))
+
+
+def posterior(rule: Rule, epochs: float, regimes: int, past: Past) -> Posterior:
+    """Return the posterior of a job's regimes.
+
+    ``restatement`` sets the parameters of finished regimes to their epochs, and divides the epochs that are left evenly
+    among the present regime and those to come. ``bayesian`` adds the observed epochs, those of the present regime
+    included, to the prior. ``last`` gives all epochs that are left to the present regime.
+
+    Args:
+        rule: of the update.
+        epochs: N, of the job.
+        regimes: K, the most regimes; more, if more have been seen.
+        past: the epochs done.
+    """
+    seen = len(past.finished)
+    regimes = seen + 1 if rule == "last" else max(regimes, seen + 1)
+    if rule == "bayesian":
+        done = (*past.finished, past.present, *(0.0,) * (regimes - seen - 1))
+        return Posterior(epochs=epochs, parameters=tuple(epochs / regimes + each for each in done), present=seen)
+    rest = max(epochs - sum(past.finished), past.present, _LEAST) / (regimes - seen)
+    return Posterior(epochs=epochs, parameters=(*past.finished, *(rest,) * (regimes - seen)), present=seen)
+
+
+_LEAST = 1e-9
+"""Epochs that are left at least, so that parameters of regimes to come are above 0."""
+
+
+def seconds_between(
+    left: float, seconds_per_epoch: Sequence[float], counts: float, chance: float
+) -> tuple[float, float]:
+    """Return bounds of the time that the epochs left take, such that it is between them with this chance.
+
+    The epochs left are divided among regimes by a symmetric Dirichlet distribution; the time, a weighted sum of its
+    parts, is taken as a Beta distribution of the same mean and variance between its least and its most.
+
+    Args:
+        left: epochs left.
+        seconds_per_epoch: of the present regime and of each to come.
+        counts: the distribution's parameter of each regime; 1: all divisions are equally likely.
+        chance: above 0 and below 1.
+    """
+    paces = list(seconds_per_epoch)
+    least, most = min(paces), max(paces)
+    if len(paces) == 1 or not most > least or left <= 0.0:
+        return left * least, left * least
+    from scipy.special import betaincinv  # takes long to import, and only explanations and records need it
+
+    size = len(paces)
+    at = [(pace - least) / (most - least) for pace in paces]
+    mean = sum(at) / size
+    variance = (sum(each * each for each in at) / size - mean * mean) / (counts * size + 1.0)
+    strength = mean * (1.0 - mean) / variance - 1.0
+    one, other = mean * strength, (1.0 - mean) * strength
+    low, high = (float(betaincinv(one, other, (1.0 + side * chance) / 2.0)) for side in (-1.0, 1.0))
+    return left * (least + low * (most - least)), left * (least + high * (most - least))

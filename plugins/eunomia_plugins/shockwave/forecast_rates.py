@@ -1,0 +1,76 @@
+"""Rates of jobs at batch sizes that they may come to: as known, else from the gain of larger batches seen so far."""
+
+import math
+from collections.abc import Iterable
+
+from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.model.kind_profiles import KnownRate
+
+Point = Measured | KnownRate
+Gains = dict[tuple[int, str, int], dict[float, float]]
+"""Rates by batch size, by GPUs, GPU type and locality."""
+
+
+class KnownRates:
+    """What is known of rates by batch size in one snapshot: of each job, of its kind, and over all kinds.
+
+    Args:
+        snapshot: with the rates that were measured, and those known of kinds of jobs.
+        gain: see ``ShockwaveForecastOptions.gain``.
+    """
+
+    def __init__(self, snapshot: Snapshot, gain: float) -> None:
+        self._snapshot, self._gain = snapshot, gain
+        self._shared: float | None = None
+
+    def points(self, job: int) -> list[Point]:
+        """Rates of the job itself first, then those of its kind."""
+        seen, jobs = self._snapshot, self._snapshot.jobs
+        own = (*seen.measured.get(job, ()), *seen.measured_at_others.get(job, ()))
+        return [*own, *seen.profiles.get(int(jobs.job_kind[job]), ())]
+
+    def at(self, job: int, batch: float, present: float, rate: float) -> float:
+        """Return iterations a second at a batch size and the job's largest size.
+
+        Args:
+            job: its row.
+            batch: a batch size.
+            present: the job's present batch size.
+            rate: its iterations a second at that.
+        """
+        points, most = self.points(job), int(self._snapshot.jobs.most[job])
+        exact = [point for point in points if point.batch_size == batch and point.gpus == most and point.rate > 0.0]
+        if exact:
+            return min(exact, key=lambda point: point.locality).rate
+        gain = exponent(points)
+        if math.isnan(gain):
+            gain = self._over_all()
+        found: float = rate * (batch / present) ** (gain - 1.0)
+        return found
+
+    def largest(self, job: int) -> float:
+        """Return the largest batch size seen of the job's kind; 0: none."""
+        return max((point.batch_size for point in self.points(job) if point.batch_size > 0.0), default=0.0)
+
+    def _over_all(self) -> float:
+        """The mean over kinds with rates at several batch sizes; the option, where there is none."""
+        if self._shared is None:
+            known = [exponent(points) for points in self._snapshot.profiles.values()]
+            known = [gain for gain in known if not math.isnan(gain)]
+            self._shared = sum(known) / len(known) if known else self._gain
+        return self._shared
+
+
+def exponent(points: Iterable[Point]) -> float:
+    """Return g where samples a second grow with the g-th power of the batch size; NaN: not at two batch sizes known."""
+    by_setting: Gains = {}
+    for point in points:
+        if point.batch_size > 0.0 and point.rate > 0.0:
+            setting = point.gpus, point.gpu_type, int(point.locality)
+            by_setting.setdefault(setting, {}).setdefault(point.batch_size, point.rate)
+    found = []
+    for rates in by_setting.values():
+        small, large = min(rates), max(rates)
+        if large > small:
+            found.append(1.0 + math.log(rates[large] / rates[small]) / math.log(large / small))
+    return min(max(sum(found) / len(found), 0.0), 1.0) if found else math.nan

@@ -1,0 +1,39 @@
+"""The table of forecasts: a row for each regime of a job whose forecast has changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from eunomia.contract.records import PlainColumn
+from eunomia.model.shapes import value
+from eunomia_plugins.shockwave.forecast_memo import Belief
+from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecast_posterior import Past
+from eunomia_plugins.shockwave.forecast_words import times_left
+
+
+@value
+class ForecastRecord:
+    """Forecasts of jobs, by regime; finished regimes are in it with the epochs that they had."""
+
+    table: ClassVar[str] = "forecasts"
+    jobs: Sequence[str]
+    beliefs: Sequence[Belief]
+    pasts: Sequence[Past]
+    options: ShockwaveForecastOptions
+
+    def columns(self) -> Mapping[str, PlainColumn]:
+        """Job, number of the regime, its batch size and expected epochs, and the job's time left with its bounds."""
+        rows = [row for given in zip(self.jobs, self.beliefs, self.pasts, strict=True) for row in self._rows(*given)]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return dict(zip(_COLUMNS, columns, strict=True))
+
+    def _rows(self, job: str, belief: Belief, past: Past) -> list[tuple[object, ...]]:
+        times = times_left(belief, past, self.options)
+        present, epochs = belief.posterior.present, (*past.finished, *belief.posterior.left(past))
+        return [
+            (job, regime, regime < present, batch, each + (past.present if regime == present else 0.0), *times)
+            for regime, (batch, each) in enumerate(zip(belief.batch_sizes, epochs, strict=True))
+        ]
+
+
+_COLUMNS = ("job", "regime", "finished", "batch_size", "epochs", "left_seconds", "low_seconds", "high_seconds")

@@ -1,0 +1,54 @@
+"""A job's forecast in words and numbers, for ``eunomia explain``."""
+
+from typing import NamedTuple
+
+from eunomia import Explanation
+from eunomia_plugins.shockwave.forecast_memo import Belief
+from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecast_posterior import Past, seconds_between
+
+
+class Times(NamedTuple):
+    """Seconds that a job still runs at its largest size."""
+
+    left: float
+    low: float
+    high: float
+
+
+def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) -> Times:
+    """Return the expected time left, and bounds of it."""
+    epochs = belief.posterior.left(past)
+    paces = belief.seconds_per_epoch
+    left = sum(each * pace for each, pace in zip(epochs, paces, strict=True) if each > 0.0)
+    low, high = seconds_between(sum(epochs), paces, options.concentration, options.chance)
+    return Times(left, low, high)
+
+
+def explanation(belief: Belief, past: Past, ran: float, options: ShockwaveForecastOptions) -> Explanation:
+    """State the regimes that are expected, and the time that they take.
+
+    Args:
+        belief: of the job.
+        past: its epochs.
+        ran: seconds that it has run.
+        options: of the plugin.
+    """
+    epochs, present = belief.posterior.left(past), belief.posterior.present
+    parts = [
+        f"{each:.1f} epochs at batch size {batch:g}"
+        for each, batch in zip(epochs, belief.batch_sizes[present:], strict=True)
+    ]
+    times = times_left(belief, past, options)
+    text = (
+        f"Its forecast is {', then '.join(parts)}: {times.left:.0f} s of running left, with a chance of "
+        f"{options.chance:.0%} between {times.low:.0f} s and {times.high:.0f} s."
+    )
+    numbers = {
+        "forecast_left_seconds": times.left,
+        "forecast_low_seconds": times.low,
+        "forecast_high_seconds": times.high,
+        "forecast_total_seconds": ran + times.left,
+        "forecast_regimes_to_come": float(len(epochs) - 1),
+    }
+    return Explanation(text=text, numbers=numbers)
