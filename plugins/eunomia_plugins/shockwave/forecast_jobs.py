@@ -18,7 +18,7 @@ from eunomia_plugins.shockwave.forecast_rates import KnownRates
 _ADAPTING: Final = (int(Adapts.ACCORDION), int(Adapts.GNS))
 
 
-class Progress(NamedTuple):
+class EpochsDone(NamedTuple):
     """What a job has done, in epochs and by regime."""
 
     past: Past
@@ -50,19 +50,19 @@ def steps_of(samples: float, batch: float) -> float:
     return float(math.ceil(samples / batch))
 
 
-def progress_of(snapshot: Snapshot, job: int, done: float) -> Progress:
+def progress_of(snapshot: Snapshot, job: int, done: float) -> EpochsDone:
     """Return the regimes of a job until ``done`` iterations, from the history of its adaptations."""
     samples, batch = float(snapshot.jobs.samples_per_epoch[job]), float(snapshot.jobs.batch_size[job])
     history = snapshot.ledger.adaptations.get(job)
     if history is None:
-        return Progress(Past((), done / steps_of(samples, batch)), (batch,), 0.0)
-    regimes = history.regimes(done)
+        return EpochsDone(Past((), done / steps_of(samples, batch)), (batch,), 0.0)
+    regimes = history.regimes(max(done, history.floor))  # a report of progress may be older than the adaptation
     epochs = [(one.end - one.start) / steps_of(samples, one.batch_size) for one in regimes]
     batches = [one.batch_size for one in regimes]
     if history.first_iterations > 0.0:  # older regimes, which the history no longer holds, count as one
         batches.insert(0, history.first_batch_size)
         epochs.insert(0, history.first_iterations / steps_of(samples, history.first_batch_size))
-    return Progress(Past(tuple(epochs[:-1]), epochs[-1]), tuple(batches), regimes[-1].start)
+    return EpochsDone(Past(tuple(epochs[:-1]), epochs[-1]), tuple(batches), regimes[-1].start)
 
 
 class Forecasts:

@@ -1,0 +1,212 @@
+"""The elasticity ``shockwave_forecast``: coming regimes from declarations, histories and measured rates."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from eunomia import ComingRegime, Menus, Profile, Stage
+from eunomia.errors import InputErrors
+from eunomia.model.adaptations import Adapts
+from eunomia.platform.registry import Registry
+from eunomia.testing.builders import World
+from eunomia.units import JobId
+from eunomia_plugins.shockwave.forecast import ShockwaveForecast
+from eunomia_plugins.shockwave.forecast_memo import Beliefs
+from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_testbed import read_trace, simulate
+from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.simulator.options import Reports
+
+JOB = "a/1"
+SAMPLES = 320.0
+"""Samples of an epoch: 10 iterations at batch size 32, 5 at 64."""
+
+
+def town(mode: Adapts = Adapts.GNS, *, iterations: float = 1000.0, **columns: float) -> World:
+    """A job of 100 epochs at batch size 32, with an iteration a second as declared."""
+    declared = {"batch_size": 32.0, "epochs": 100.0, "samples_per_epoch": SAMPLES, "adapts": int(mode)}
+    return World("1x4 V100").job(JOB, iterations=iterations, seconds_per_iteration=1.0, **{**declared, **columns})
+
+
+def forecast(**options: object) -> ShockwaveForecast:
+    return ShockwaveForecast(ShockwaveForecastOptions.model_validate(options))
+
+
+def coming(menus: Menus, row: int) -> list[tuple[float, float, float]]:
+    """Batch size, iterations and seconds of each coming regime of a job."""
+    known = menus.regimes
+    assert known is not None
+    assert known.batch_size is not None
+    mine = known.job == row
+    seconds = known.iterations[mine] / known.rate[mine]
+    return [*zip(known.batch_size[mine].tolist(), known.iterations[mine].tolist(), seconds.tolist(), strict=True)]
+
+
+def test_a_new_job_is_expected_to_divide_its_epochs_evenly() -> None:
+    world = town()
+    menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(world.snapshot())
+    # 50 epochs at 32, then 50 at 64: as many iterations a second, half as many an epoch; work counts in steps of 32.
+    assert coming(menus, 0) == [(64.0, pytest.approx(500.0), pytest.approx(250.0))]
+
+
+def test_work_may_count_in_the_steps_of_each_regime() -> None:
+    """50 epochs of 10 iterations and 50 of 5: what is left behind the present regime is the next one's."""
+    menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(town(iterations=750.0).snapshot())
+    assert coming(menus, 0) == [(64.0, pytest.approx(250.0), pytest.approx(250.0))]
+
+
+def test_a_doubling_restates_what_is_left() -> None:
+    world = town().adapts(JOB, 64.0, iterations_done=200.0)  # 20 epochs at 32; 80 are left
+    world.measures(JOB, 1, 1.0, batch_size=32.0).measures(JOB, 1, 0.8, batch_size=64.0)
+    menus = forecast(largest_batch={JOB: 128.0}).eunomia_elasticity(world.snapshot())
+    # None of the 40 epochs at 64 is done: 5 iterations each at 0.8 a second. At 128 iterations are 0.8 as fast again.
+    ((batch, _, seconds),) = coming(menus, 0)
+    assert batch == 128.0
+    assert seconds == pytest.approx(40 * 3 / 0.64)  # an epoch of 320 samples is 3 batches of 128
+    assert menus.full_rate(np.array([0]))[0] == 0.8
+
+
+def test_a_rate_that_was_measured_counts_before_the_gain() -> None:
+    world = town().measures(JOB, 1, 0.25, batch_size=64.0)
+    menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(world.snapshot())
+    assert coming(menus, 0) == [(64.0, pytest.approx(500.0), pytest.approx(50 * 5 / 0.25))]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        town(Adapts.STATIC),
+        town(Adapts.OTHER),
+        town(epochs=np.nan),
+        town(samples_per_epoch=np.nan),
+        town(batch_size=np.nan),
+    ],
+)
+def test_a_job_without_a_pattern_has_no_coming_regimes(world: World) -> None:
+    assert forecast(gain=1.0).eunomia_elasticity(world.snapshot()).regimes is None
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        town().adapts(JOB, 16.0, iterations_done=100.0),  # GNS never goes down
+        town(Adapts.ACCORDION).adapts(JOB, 64.0, iterations_done=100.0).adapts(JOB, 128.0, iterations_done=150.0, at=1),
+    ],
+)
+def test_a_job_that_breaks_its_pattern_is_expected_to_stay(world: World) -> None:
+    assert coming(forecast(gain=1.0).eunomia_elasticity(world.snapshot()), 0) == []
+
+
+def test_announced_regimes_come_before_the_forecast() -> None:
+    world = town().announces(JOB, ComingRegime(iterations=10.0, rate=2.0, batch_size=96.0))
+    assert coming(forecast(gain=1.0).eunomia_elasticity(world.snapshot()), 0) == [(96.0, 10.0, 5.0)]
+
+
+def test_with_the_last_throughput_nothing_is_to_come() -> None:
+    assert coming(forecast(rule="last", gain=1.0).eunomia_elasticity(town().snapshot()), 0) == []
+
+
+def test_sizes_and_rates_are_those_of_the_fixed_gang() -> None:
+    world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=0.5).job("b/1", gpus=2).job("c/1", gpus=2)
+    world.measures("b/1", 1, 3.0).measures("c/1", 2, 7.0)
+    menus = forecast().eunomia_elasticity(world.snapshot())
+    assert [menus.sizes(row).tolist() for row in range(3)] == [[4], [2], [2]]
+    assert menus.full_rate(np.arange(3, dtype=np.int32)).tolist() == [8.0, 6.0, 7.0]
+
+
+# --- memo, words, records --------------------------------------------------------------------------------------------
+
+
+def test_the_memo_is_the_posteriors_and_is_restored() -> None:
+    world, plugin = town().adapts(JOB, 64.0, iterations_done=200.0), forecast(growth=4.0)
+    memo = plugin.eunomia_elasticity(world.snapshot()).memo
+    assert isinstance(memo, Beliefs)
+    assert memo.by_job[JOB].posterior.parameters == (20.0, 40.0, 40.0)
+    assert memo.by_job[JOB].batch_sizes == (32.0, 64.0, 128.0)
+    again = Beliefs.from_bytes(Beliefs.version, memo.to_bytes())
+    assert again == memo
+    world.remembers("shockwave_forecast", Stage.ELASTICITY, again)
+    menus = forecast(growth=4.0).eunomia_elasticity(world.snapshot())
+    assert menus.memo is None  # nothing has changed
+    assert menus.record is None
+
+
+def test_a_forecast_is_explained_with_its_interval() -> None:
+    world, plugin = town(), forecast(growth=2.0, gain=1.0)
+    memo = plugin.eunomia_elasticity(world.snapshot()).memo
+    assert memo is not None
+    said = plugin.eunomia_explain(world.remembers(plugin.name, Stage.ELASTICITY, memo).snapshot(), JobId(JOB))
+    assert said is not None
+    assert said.text == (
+        "Its forecast is 50.0 epochs at batch size 32, then 50.0 epochs at batch size 64: 750 s of running left, "
+        "with a chance of 90% between 525 s and 975 s."
+    )
+    assert said.numbers["forecast_left_seconds"] == pytest.approx(750.0)
+    assert said.numbers["forecast_total_seconds"] == pytest.approx(750.0)
+
+
+def test_a_changed_forecast_is_recorded_by_regime() -> None:
+    record = forecast(growth=2.0).eunomia_elasticity(town().adapts(JOB, 64.0, iterations_done=200.0).snapshot()).record
+    assert record is not None
+    assert record.table == "forecasts"
+    columns = record.columns()
+    assert columns["batch_size"] == [32.0, 64.0]
+    assert columns["epochs"] == pytest.approx([20.0, 80.0])
+    assert columns["finished"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "oracle"},
+        {"accordion_regimes": 0},
+        {"growth": 0.5},
+        {"gain": 1.5},
+        {"chance": 1.0},
+        {"largest_batch": {"LM": 0.0}},
+        {"largest_batch": {"LM": float("nan")}},
+    ],
+)
+def test_options_out_of_their_bounds_are_refused(settings: dict[str, object]) -> None:
+    wanted = {"stages.elasticity": "shockwave_forecast"} | {
+        f"plugins.shockwave_forecast.{name}": given for name, given in settings.items()
+    }
+    with pytest.raises(InputErrors, match=next(iter(settings))):
+        Profile.load("srtf", registry=Registry.find(installed=False), settings=wanted)
+
+
+# --- in the simulator ------------------------------------------------------------------------------------------------
+
+HEADER = (
+    "job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,batch_size,epochs,samples_per_epoch,"
+    "adaptation,regimes"
+)
+PATHS = {
+    "early": "[[100,32,1],[100,64,1.6],[100,128,2.6]]",
+    "late": "[[100,32,1],[180,64,1.6],[20,128,2.6]]",  # as the first until 260 s
+}
+
+
+def forecasts(tmp_path: Path, path: str) -> pl.DataFrame:
+    trace = tmp_path / f"{path}.csv"
+    waits = "b,1,1,5000,1,32,,,static,"  # so that there are rounds while the first one runs
+    trace.write_text(f'{HEADER}\na,0,1,300,1,32,66,320,gns,"{PATHS[path]}"\n{waits}\n')
+    profile = Profile.load(
+        "srtf", settings={"stages.elasticity": "shockwave_forecast", "rounds.every": "10s", "rounds.scope": "all"}
+    )
+    options = SimulationOptions(reports=Reports(know="measured"))
+    result = simulate(read_trace(trace), "1x1 V100", [profile], options=options)
+    return result.records["shockwave_forecast"]
+
+
+def test_a_forecast_knows_nothing_of_what_is_to_come(tmp_path: Path) -> None:
+    early, late = forecasts(tmp_path, "early"), forecasts(tmp_path, "late")
+    time = next(name for name in early.columns if name.startswith("time"))
+    until = 259.0
+    seen = early.filter(pl.col(time) < until)
+    assert seen.equals(late.filter(pl.col(time) < until))
+    assert set(seen["batch_size"].to_list()) == {32.0, 64.0, 128.0, 256.0}
+    assert seen[time].n_unique() >= 3
+    assert not early.equals(late)
