@@ -233,9 +233,16 @@ class Combinations:
                     yield near
 
     def twins(self, cell: Combination) -> list[Combination]:
-        """Neighbours that decide the same; empty: the cell differs from every neighbour."""
+        """Neighbours that decide the same; empty: the cell differs from every neighbour.
+
+        An elasticity that gives coming regimes is not compared with one that gives none: no job of the scenes adapts.
+        """
         mine = self.outcomes[cell].decisions
-        return [near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine]
+        alike = (near for near in self.neighbours(cell) if self.outcomes[near].decisions == mine)
+        return [near for near in alike if self._forecasts(near) == self._forecasts(cell)]
+
+    def _forecasts(self, cell: Combination) -> bool:
+        return Feature.REGIMES in self.contracts[Stage.ELASTICITY, cell.elasticity].gives
 
     def _follows(self, first: str, second: str) -> bool:
         gives = self.contracts[Stage.REFINE, first].gives

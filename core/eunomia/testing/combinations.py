@@ -96,7 +96,8 @@ _HEAD = (
     "sample of them runs, with each two plugins that go together at least once.",
     "",
     "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (time, kind, job, GPUs)",
-    "equal those of no neighbour that ran. The valuation of an allocation that promises `READS_NO_VALUATION` is "
+    "equal those of no neighbour that ran; an elasticity that forecasts regimes is not compared with one that does",
+    "not, for no job of these scenes adapts. The valuation of an allocation that promises `READS_NO_VALUATION` is "
     "shown as",
     "*none*: a profile that names one is refused.",
     "",
