@@ -31,6 +31,13 @@ def types(menus: Menus) -> Menus:
     return dataclasses.replace(menus, points=dataclasses.replace(points, rate=points.rate / factor))
 
 
+def cpus(menus: Menus) -> Menus:
+    """Points need a third of the CPUs and of the memory; unchanged without points by these."""
+    points = menus.points
+    less = {name: getattr(points, name) / 3.0 for name in ("cpus", "memory_gib")}
+    return dataclasses.replace(menus, points=dataclasses.replace(points, **less))
+
+
 def regimes(menus: Menus) -> Menus:
     """Coming regimes of every second job are 40 times as slow; unchanged without any."""
     coming = menus.regimes
@@ -75,8 +82,20 @@ def amounts(allocation: Allocation) -> Allocation:
     return dataclasses.replace(allocation, amount=rolled)
 
 
+def ranges(allocation: Allocation) -> Allocation:
+    """Each claim's range of CPUs and memory goes to half and to a quarter; unchanged without ranges."""
+    amount = allocation.amount
+    if not isinstance(amount, Grants) or amount.cpus is None or amount.memory_gib is None:
+        return allocation
+    cpus, memory = (
+        dataclasses.replace(part, least=part.least / 4.0, most=part.most / 2.0)
+        for part in (amount.cpus, amount.memory_gib)
+    )
+    return dataclasses.replace(allocation, amount=dataclasses.replace(amount, cpus=cpus, memory_gib=memory))
+
+
 PERTURBATIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "menus": {"sizes": sizes, "rates": rates, "types": types, "regimes": regimes},
+    "menus": {"sizes": sizes, "rates": rates, "types": types, "regimes": regimes, "cpus": cpus},
     "valuations": {"values": values},
-    "allocation": {"order": order, "amounts": amounts},
+    "allocation": {"order": order, "amounts": amounts, "ranges": ranges},
 }

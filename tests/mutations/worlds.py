@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from eunomia import Feature
 from eunomia.model.adaptations import ComingRegime
 from eunomia.testing.builders import World
 
@@ -45,3 +46,20 @@ def typed_world() -> World:
         for gpu_type, rate in (("P100", 1.0), ("V100", speedup)):
             world.measures(job, 1 + number // 3, rate * (1 + number // 3), gpu_type=gpu_type)
     return world
+
+
+@lru_cache(maxsize=1)
+def sensitive_world() -> World:
+    """Twelve GPUs on machines with few CPUs, and jobs whose rates with several CPUs and memory are measured."""
+    world = World("3x4 V100 16cpu 64GiB", seed=5)
+    for number, gpus in enumerate((1, 2, 1, 4, 1, 2, 1)):
+        job = f"app{number % 3}/{number}"
+        world.job(job, gpus=gpus, arrived=float(number), iterations=9000.0)
+        for cpus in (1.0, 2.0, 4.0, 6.0):
+            for memory_gib in (4.0, 16.0, 24.0):
+                rate = gpus * (min(cpus, 2.0 + number % 4) + 0.1 * memory_gib * (number % 2))
+                world.measures(job, gpus, rate, cpus=cpus * gpus, memory_gib=memory_gib * gpus)
+    world.job("run/1", gpus=2, iterations=900.0, since=0.0, rate=2.0)
+    return world.holds("run/1", 4, 5, cpus=6.0, memory_gib=20.0, ranges=(2.0, 6.0, 10.0, 20.0)).needs(
+        Feature.CPU_POINTS
+    )

@@ -89,7 +89,7 @@ def decided(answer: Valuations | Allocation | Placement) -> object:
     if isinstance(answer, Allocation):
         return _plain((answer.claims, answer.amount, answer.order, answer.starts_at, _by_row(answer.verdicts)))
     served = [(int(claim), answer.of(at).tolist()) for at, claim in enumerate(answer.claim)]
-    return sorted(served), _by_row(answer.verdicts)
+    return sorted(served), _by_row(answer.verdicts), _plain((answer.cpus, answer.memory_gib, answer.retunes))
 
 
 def _by_row(verdicts: Verdicts) -> list[tuple[int, int]]:
@@ -159,7 +159,7 @@ def _family(plugin: str) -> str:
     return DEFAULT_PLUGINS[plugin].split(".")[1].partition(":")[0]
 
 
-EXAMPLES = {"types": "oef_speedups"}
+EXAMPLES = {"types": "oef_speedups", "cpus": "sensitivity", "ranges": "synergy_tune"}
 """Plugins whose inputs a perturbation changes, where those of ``ordered`` have nothing for it."""
 
 

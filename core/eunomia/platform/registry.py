@@ -67,6 +67,10 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "oef_efficient": "eunomia_plugins.oef.allocations:OefEfficient",
     "shockwave_utility": "eunomia_plugins.shockwave.utility:ShockwaveUtility",
     "shockwave": "eunomia_plugins.shockwave.plugin:Shockwave",
+    "sensitivity": "eunomia_plugins.synergy.sensitivity:Sensitivity",
+    "synergy_greedy": "eunomia_plugins.synergy.greedy:SynergyGreedy",
+    "tetris": "eunomia_plugins.synergy.tetris:Tetris",
+    "synergy_tune": "eunomia_plugins.synergy.tune:SynergyTune",
 }
 """Built-in plugins: loaded by name like third-party plugins, never imported directly."""
 

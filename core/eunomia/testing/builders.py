@@ -153,8 +153,12 @@ class World:
         protected_until: float = -NEVER,
         cpus: float = 0.0,
         memory_gib: float = 0.0,
+        ranges: tuple[float, float, float, float] | None = None,
     ) -> Self:
-        """Add a lease of GPUs for a job, or for an app that divides its GPUs."""
+        """Add a lease of GPUs for a job, or for an app that divides its GPUs.
+
+        ``ranges`` are the least and most CPUs and the least and most GiB of each GPU; None: those of no range.
+        """
         job = self._job_rows.get(name, NONE)
         held = self._holdings.live
         for gpu in gpus:
@@ -164,6 +168,9 @@ class World:
             held.ends_at[gpu], held.protected_until[gpu] = ends_at, protected_until
             held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
             held.state[gpu] = int(GpuState.HELD)
+            if ranges is not None:
+                held.least_cpus[gpu], held.most_cpus[gpu] = ranges[:2]
+                held.least_memory_gib[gpu], held.most_memory_gib[gpu] = ranges[2:]
         self._leases += 1
         if job != NONE:
             self._jobs.live.state[job] = int(JobState.RUNNING)

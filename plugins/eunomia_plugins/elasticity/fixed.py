@@ -11,6 +11,7 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.snapshot import Measured
 from eunomia.model.workload import Jobs, JobState
 from eunomia.units import Basis, Reals, Version
+from eunomia_plugins.elasticity.by_kind import with_kinds
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
 
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
@@ -30,7 +31,7 @@ class Fixed:
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each job row a curve of one size; rates are measured where they were measured, else declared."""
-        return self._cache.menus(snapshot)
+        return with_kinds(snapshot, self._cache.menus(snapshot))
 
 
 def menus_of(snapshot: Snapshot) -> Menus:

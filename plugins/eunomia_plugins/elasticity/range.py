@@ -10,6 +10,7 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import curve_points
 from eunomia.contract.snapshot import Measured
 from eunomia.units import Reals
+from eunomia_plugins.elasticity.by_kind import with_kinds
 from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,
     linear_curves,
@@ -46,7 +47,7 @@ class Range:
         one_gpu = one_gpu_rate(snapshot, snapshot.active)
         if not self._cache.holds(snapshot, one_gpu):
             self._cache.keep(snapshot, one_gpu, self._menus(snapshot, one_gpu))
-        return self._cache.menus
+        return with_kinds(snapshot, self._cache.menus)
 
     def _menus(self, snapshot: Snapshot, one_gpu: Reals) -> Menus:
         jobs, active = snapshot.jobs, snapshot.active

@@ -6,7 +6,7 @@ Models and the readers of their files are imported when they are first used.
 import importlib
 from typing import TYPE_CHECKING
 
-from eunomia_testbed.performance.speeds import PerformanceModel, Setting, known_of
+from eunomia_testbed.performance.speeds import ByAmounts, PerformanceModel, Setting, known_of
 
 if TYPE_CHECKING:
     from eunomia_testbed.performance.analytic import AnalyticModel, Links
@@ -39,6 +39,7 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "AfsScaling",
     "AnalyticModel",
+    "ByAmounts",
     "DeclaredModel",
     "DeclaredSpeeds",
     "ElasticFlowTables",

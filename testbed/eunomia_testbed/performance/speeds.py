@@ -1,10 +1,10 @@
 """The protocol of performance models: iterations per second of a model in a setting."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from eunomia.model.shapes import value
-from eunomia.units import Locality
+from eunomia.units import Locality, Reals
 from eunomia_testbed.workload.adaptation import split_model
 
 
@@ -43,6 +43,19 @@ class PerformanceModel(Protocol):
 
         Raises:
             InputError: an unknown model or GPU type.
+        """
+        ...
+
+
+@runtime_checkable
+class ByAmounts(Protocol):
+    """A performance model with rates by CPUs and memory."""
+
+    def amounts(self, model: str) -> tuple[Reals, Reals]:
+        """The numbers of CPUs, and the GiB, of one GPU at which a model was measured, each ascending.
+
+        Raises:
+            InputError: an unknown model.
         """
         ...
 

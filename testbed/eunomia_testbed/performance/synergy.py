@@ -94,6 +94,16 @@ class SynergyProfiles:
             raise unknown("model", model, self.models, self.place)
         return self._demands[model]
 
+    def amounts(self, model: str) -> tuple[Reals, Reals]:
+        """The CPUs and the GiB of one GPU at which a model was measured, each ascending.
+
+        Raises:
+            InputError: a model that is not profiled.
+        """
+        if model not in self._grids:
+            raise unknown("model", model, self.models, self.place)
+        return self._grids[model].cpus, self._grids[model].memory_gb / GB_PER_GIB
+
     def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
         """Returns the throughput relative to the GPU-proportional share; None: that share.
 
@@ -138,7 +148,21 @@ def _grid(model: str, cells: Mapping[tuple[float, float], float], place: str) ->
         rule = f"the grid of {model} must have every memory at every number of CPUs"
         raise InputError(rule, value=f"no {missing[0][0]:g} CPUs with {missing[0][1]:g} GB", place=place)
     relative = np.array([[cells[one, other] for other in memory] for one in cpus])
+    _check_order(model, cpus, memory, relative, place)
     return Grid(cpus=np.array(cpus), memory_gb=np.array(memory), relative=relative)
+
+
+def _check_order(model: str, cpus: list[float], memory: list[float], relative: Reals, place: str) -> None:
+    """Refuse rates of 0, and rates that fall where CPUs or memory grow."""
+    for at, other in np.argwhere(relative <= 0.0).tolist():
+        rule = f"a rate in the grid of {model} must be above 0"
+        raise InputError(rule, value=f"0 at {cpus[at]:g} CPUs and {memory[other]:g} GB", place=place)
+    for axis, word in ((0, "CPUs"), (1, "memory")):
+        for at, other in np.argwhere(np.diff(relative, axis=axis) < 0.0).tolist():
+            before, after = relative[at, other], relative[at + (axis == 0), other + (axis == 1)]
+            rule = f"more {word} must not make {model} slower"
+            where = f"beyond {cpus[at]:g} CPUs and {memory[other]:g} GB"
+            raise InputError(rule, value=f"{after:g} after {before:g} {where}", place=place)
 
 
 def _demands(path: Path) -> dict[str, Demand]:

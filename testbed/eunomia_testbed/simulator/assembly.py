@@ -11,6 +11,7 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Stage
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
+from eunomia_testbed.simulator.amount_reports import AmountReports
 from eunomia_testbed.simulator.app_leases import AppLeases
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.bids import Bidders
@@ -126,6 +127,7 @@ def _state(
         logs=logs,
         jobs=jobs,
         work=work,
+        kinds=AmountReports(workload, cluster, speeds, known="amounts" in options.reports.facts),
         reporter=Reporter(
             workload,
             cluster,
@@ -134,7 +136,8 @@ def _state(
             options.reports,
             divides=options.agents,
             seed=seed,
-            by_kind=Feature.RATES_BY_KIND in arbiter.chosen.contract(Stage.ELASTICITY).gives,
+            by_kind=Feature.RATES_BY_KIND in arbiter.chosen.contract(Stage.ELASTICITY).gives
+            and "amounts" not in options.reports.facts,
         ),
         gpus=gpus,
         leases=AppLeases(gpus, jobs),

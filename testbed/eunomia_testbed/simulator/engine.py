@@ -254,6 +254,7 @@ class Engine:
             self._next += 1
             self.next_arrival = arrival[order[self._next]] if self._next < len(order) else math.inf
             app = sim.app_of[job]
+            events += sim.kinds.of(job)
             if rules is not None:
                 self._admit(job, now, rules)
             if self._apps.several and self._apps.speaks_for(app):

@@ -77,8 +77,8 @@ class Failures:
 
 
 Knowledge = Literal["declared", "measured", "oracle"]
-Fact = Literal["work", "sizes", "types", "regimes"]
-FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types", "regimes")
+Fact = Literal["work", "sizes", "types", "regimes", "amounts"]
+FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types", "regimes", "amounts")
 """What app masters may know from the beginning, on top of what they measure."""
 ERRORS: Final = ("work", "rates", "types", "sizes", "slowdowns")
 """What errors may be on: all work and all rates of an app, or rates by GPU type, by size, and by distance."""
@@ -102,7 +102,8 @@ class Reports:
     ``oracle``: all true rates from the beginning; facts: what was measured, and these from the beginning.
     ``work``: the work is the true one; ``sizes``: the rates at every size and locality on the job's own GPU type, and
     the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type; ``regimes``: the coming
-    regimes of a job that adapts, each with its work and rate. ``oracle`` does not include them."""
+    regimes of a job that adapts, each with its work and rate; ``amounts``: the rates of each kind of job by CPUs and
+    memory, where the speeds have them. ``oracle`` includes neither of the last two."""
     error: float = 0.0
     """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -127,8 +128,11 @@ class Reports:
 
     @property
     def measures(self) -> bool:
-        """Whether the rate of a setting is reported when a job first runs there: not where all are known."""
-        return self.know != "declared" and not {"sizes", "types"} <= self.facts
+        """Whether the rate of a setting is reported when a job first runs there: not where all are known.
+
+        Rates by CPUs and memory hold for the kind, and a rate measured on a job alone would take their place.
+        """
+        return self.know != "declared" and not ({"sizes", "types"} <= self.facts or "amounts" in self.facts)
 
     def error_of(self, what: str) -> float:
         """The relative error on one of ``ERRORS``."""

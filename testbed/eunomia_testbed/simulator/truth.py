@@ -8,7 +8,7 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
-from eunomia_testbed.performance import PerformanceModel, Setting, known_of
+from eunomia_testbed.performance import ByAmounts, PerformanceModel, Setting, known_of
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model, split_model
@@ -207,6 +207,14 @@ class Speeds:
 
     def _knows(self, model: str) -> bool:
         return self._models is not None and bool(model) and model in known_of(self._models, (model,))
+
+    def amounts(self, job: int) -> tuple[Reals, Reals] | None:
+        """The CPUs and the GiB of one GPU at which the job's model was measured; None: it has no rates by these."""
+        kind, models = self._model[job], self._models
+        name = self._workload.models[kind] if kind >= 0 else None
+        if name is None or name not in self._known or not isinstance(models, ByAmounts):
+            return None
+        return models.amounts(name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
         """The model of a job, at its present batch size, for the speed of a neighbour; ``UNKNOWN_MODEL``: unknown."""

@@ -127,7 +127,7 @@ class SimulationSpec(BaseModel):
         str | None,
         typer.Option(
             help="What app masters know: declared, measured or oracle, or what is known on top of what is measured, "
-            "of work,sizes,types,regimes. By default declared, with --rules oracle."
+            "of work,sizes,types,regimes,amounts. By default declared, with --rules oracle."
         ),
     ] = None
     error: Annotated[

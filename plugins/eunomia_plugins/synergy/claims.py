@@ -1,0 +1,166 @@
+"""The claims of a round as a placement of Synergy reads them, and the jobs beside them that keep their GPUs."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from eunomia import Allocation, Offer, Snapshot, Unit, available
+from eunomia.contract.allocations import AmountRange, Grants
+from eunomia.contract.pools import holders
+from eunomia.errors import PluginError
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.units import NONE, Ints
+from eunomia_plugins.synergy.room import Counts, Holder, Room, Vector
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Claim:
+    """A claim that is to be placed."""
+
+    index: int
+    gpus: int
+    gpu_type: int
+    """-1: any."""
+    least: Vector
+    """CPUs and GiB of a GPU."""
+    most: Vector
+    held: Ints
+    """GPUs of the offer that it has."""
+    pins: Counts
+    """Machines that it must have; empty: any."""
+    gang: bool
+    """Whether all its GPUs must be of one type."""
+
+
+class Claims:
+    """The claims of an allocation, with their ranges."""
+
+    def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> None:
+        if not isinstance(allocation.amount, Grants):
+            raise PluginError("a placement must get whole GPUs", value=type(allocation.amount).__name__)
+        self.snapshot, self.allocation, self.grants = snapshot, allocation, allocation.amount
+        self.gpus = available(snapshot, offer, allocation)
+        self.room = Room(snapshot, self.gpus)
+        self._held = _by_claim(holders(snapshot, allocation.claims, self.gpus), self.gpus)
+        self._pins = _pins(self.grants)
+        cluster = snapshot.cluster
+        sizes = np.diff(cluster.machine_start)
+        self._each = cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes
+
+    @property
+    def holding(self) -> list[int]:
+        """Indices of the claims that have GPUs of the offer."""
+        return list(self._held)
+
+    def claim(self, index: int) -> Claim:
+        """Return a claim by its index."""
+        gpus, job = int(self.grants.gpus[index]), self._job(index)
+        kind = NONE if job == NONE else int(self.snapshot.jobs.gpu_type[job])
+        if self.grants.gpu_type is not None and self.grants.gpu_type[index] >= 0:
+            kind = int(self.grants.gpu_type[index])
+        least, most = self._range(index, max(1, gpus), kind, job)
+        held = self._held.get(index, np.empty(0, np.int64))
+        return Claim(index, gpus, kind, least, most, held, self._pins.get(index, []), job != NONE)
+
+    def _job(self, index: int) -> int:
+        claims = self.allocation.claims
+        return int(claims.rows[index]) if claims.unit is Unit.JOB else NONE
+
+    def _range(self, index: int, gpus: int, kind: int, job: int) -> tuple[Vector, Vector]:
+        """The range a GPU: of the grant, else as the job asks, else the proportional share."""
+        table, mine = self.snapshot.jobs, self.room.of_type(kind)
+        asked = (np.nan, np.nan) if job == NONE else (float(table.cpus[job]), float(table.memory_gib[job]))
+        parts = []
+        for bounds, wanted, each in zip((self.grants.cpus, self.grants.memory_gib), asked, self._each, strict=True):
+            share = float(np.min(each[mine], initial=np.inf)) if np.isnan(wanted) else wanted
+            parts.append(_bounds(bounds, index, gpus, share if np.isfinite(share) else 0.0))
+        (cpus, most_cpus), (memory, most_memory) = parts
+        return (cpus, memory), (most_cpus, most_memory)
+
+    def stays(self, claim: Claim) -> bool:
+        """Return whether a claim has exactly what it is granted, where its grant allows it."""
+        cluster = self.snapshot.cluster
+        if claim.held.size != claim.gpus or not claim.gpus:
+            return False
+        if claim.gpu_type != NONE and (cluster.gpu_type[claim.held] != claim.gpu_type).any():
+            return False
+        if claim.pins and dict(self.counts(claim.held)) != dict(claim.pins):
+            return False
+        return bool(self.room.pool.holds(claim.held).all())
+
+    def current(self, gpus: Ints) -> Vector:
+        """Return the CPUs and GiB of a GPU that the holder of these GPUs has: the least of them."""
+        held = self.snapshot.holdings
+        return float(np.nan_to_num(held.cpus[gpus]).min()), float(np.nan_to_num(held.memory_gib[gpus]).min())
+
+    def counts(self, gpus: Ints) -> Counts:
+        """Return the machines of these GPUs, each with their number."""
+        return sorted(Counter(self.snapshot.cluster.machine[gpus].tolist()).items())
+
+    def peers(self) -> list[Holder]:
+        """Return the running jobs that are no claims and keep their GPUs, in order of arrival."""
+        held, state = self.snapshot.holdings, self.snapshot.jobs.state
+        inside = np.zeros(self.snapshot.cluster.gpus, dtype=bool)
+        inside[self.gpus] = True
+        owned = (held.job[: inside.size] != NONE) & (held.state[: inside.size] == int(GpuState.HELD))
+        by_job: dict[int, list[int]] = {}
+        for gpu in np.flatnonzero(owned).tolist():
+            by_job.setdefault(int(held.job[gpu]), []).append(gpu)
+        named = set(self.allocation.claims.rows.tolist()) if self.allocation.claims.unit is Unit.JOB else set()
+        return [
+            self._peer(job, np.array(gpus, np.int64))
+            for job, gpus in ((job, by_job.get(job)) for job in self.snapshot.active.tolist())
+            if gpus is not None
+            and job not in named
+            and state[job] == int(JobState.RUNNING)
+            and not inside[gpus].any()
+            and self._whole(job, gpus)
+        ]
+
+    def _whole(self, job: int, gpus: list[int]) -> bool:
+        """Whether the job runs on one lease of its own that has only these GPUs, all with one range and amount."""
+        held = self.snapshot.holdings
+        lease = held.lease[gpus]
+        if (lease != lease[0]).any() or (held.lease == lease[0]).sum() != len(gpus):
+            return False
+        columns = (held.least_cpus, held.most_cpus, held.least_memory_gib, held.most_memory_gib)
+        return all(bool(np.isfinite(column[gpus]).all()) and np.ptp(column[gpus]) == 0.0 for column in columns)
+
+    def _peer(self, job: int, gpus: Ints) -> Holder:
+        held, first = self.snapshot.holdings, int(gpus[0])
+        return Holder(
+            key=job,
+            is_claim=False,
+            gpus=gpus,
+            counts=self.counts(gpus),
+            now=self.current(gpus),
+            least=(float(held.least_cpus[first]), float(held.least_memory_gib[first])),
+            most=(float(held.most_cpus[first]), float(held.most_memory_gib[first])),
+        )
+
+
+def _bounds(bounds: AmountRange | None, index: int, gpus: int, share: float) -> tuple[float, float]:
+    if bounds is None:
+        return share, share
+    return float(bounds.least[index]) / gpus, float(bounds.most[index]) / gpus
+
+
+def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
+    """GPUs of the offer by the claim that has them."""
+    owned: dict[int, list[int]] = {}
+    for claim, gpu in zip(index.tolist(), gpus.tolist(), strict=True):
+        if claim >= 0:
+            owned.setdefault(claim, []).append(gpu)
+    return {claim: np.array(owned[claim], np.int64) for claim in sorted(owned)}
+
+
+def _pins(grants: Grants) -> dict[int, Counts]:
+    pinned: dict[int, Counter[int]] = {}
+    if grants.pins is not None:
+        columns = (grants.pins.claim, grants.pins.machine, grants.pins.gpus)
+        for claim, machine, gpus in zip(*(column.tolist() for column in columns), strict=True):
+            if gpus > 0:
+                pinned.setdefault(claim, Counter())[machine] += gpus
+    return {claim: sorted(counts.items()) for claim, counts in pinned.items()}

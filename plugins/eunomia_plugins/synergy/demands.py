@@ -1,0 +1,77 @@
+"""Demands of jobs: the least and the most CPUs and memory that a grant is to have."""
+
+import numpy as np
+
+from eunomia import Menus, Snapshot
+from eunomia.units import Ints, Reals
+from eunomia_plugins.synergy.matrices import Matrix, demand
+
+Known = dict[tuple[object, ...], tuple[float, float]]
+"""Demands by all that they follow from."""
+MANY = 4096
+
+
+class Demands:
+    """Demands of the jobs of one round.
+
+    Args:
+        snapshot: the current state; the CPUs and memory of every machine are known.
+        menus: with points by CPUs and memory.
+        saturation: a demand reaches this part of the best rate.
+        known: demands of earlier rounds; they are added to.
+    """
+
+    def __init__(self, snapshot: Snapshot, menus: Menus, saturation: float, known: Known) -> None:
+        self.snapshot, self.menus = snapshot, menus
+        self._saturation, self._known = saturation, known
+        cluster = snapshot.cluster
+        sizes = np.diff(cluster.machine_start)
+        self._sizes = sizes
+        self._each = np.column_stack([cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes])
+        self._totals = np.column_stack([cluster.machine_cpus, cluster.machine_memory_gib])
+        if len(known) > MANY:
+            known.clear()
+
+    def share(self, gpu_type: int) -> tuple[float, float]:
+        """Return the CPUs and GiB of a GPU in proportion: the least share of the machines of a type (-1: of any)."""
+        cpus, memory_gib = self._each[self._of_type(gpu_type)].min(axis=0).tolist()
+        return cpus, memory_gib
+
+    def of_jobs(self, jobs: Ints, gpus: Ints, gpu_types: Ints) -> tuple[Reals, Reals]:
+        """Return [job, 2] the least and the most CPUs and GiB of jobs at these sizes."""
+        curve = self.menus.curve[jobs].astype(np.int64)
+        alike = np.column_stack([curve, gpus, gpu_types])
+        _, first, inverse = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+        pairs = [self._of_job(int(jobs[at]), int(gpus[at]), int(gpu_types[at])) for at in first]
+        table = np.array(pairs, float).reshape(-1, 2, 2)[inverse.reshape(-1)]
+        table_of_jobs = self.snapshot.jobs
+        for at, column in enumerate((table_of_jobs.cpus[jobs], table_of_jobs.memory_gib[jobs])):
+            asked = ~np.isnan(column)
+            table[asked, :, at] = (column * gpus)[asked, None]
+        return table[:, 0], table[:, 1]
+
+    def _of_job(self, job: int, gpus: int, gpu_type: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The least and the most of one job."""
+        cpus, memory = (amount * gpus for amount in self.share(gpu_type))
+        matrix = Matrix.of(self.menus, job, gpus, gpu_type) if gpus else None
+        if matrix is None:
+            return (cpus, memory), (cpus, memory)
+        most = self._most(gpus, gpu_type)
+        key = (matrix.cpus.tobytes(), matrix.memory_gib.tobytes(), matrix.rate.tobytes(), cpus, memory, most)
+        if key not in self._known:
+            self._known[key] = demand(matrix, (cpus, memory), most, self._saturation)
+        wanted = self._known[key]
+        return (min(wanted[0], cpus), min(wanted[1], memory)), wanted
+
+    def _most(self, gpus: int, gpu_type: int) -> tuple[float, float]:
+        """CPUs and GiB of the fewest machines, taken from the best, that hold so many GPUs."""
+        of_type = self._of_type(gpu_type)
+        totals, sizes = self._totals[of_type], self._sizes[of_type]
+        machines = int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), gpus)) + 1
+        cpus, memory_gib = (totals.max(axis=0) * min(machines, sizes.size)).tolist()
+        return cpus, memory_gib
+
+    def _of_type(self, gpu_type: int) -> Ints:
+        machines = self.snapshot.cluster.machine_type
+        found = np.flatnonzero((machines == gpu_type) | (gpu_type < 0))
+        return found if found.size else np.arange(machines.size)

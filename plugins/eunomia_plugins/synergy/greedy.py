@@ -1,0 +1,48 @@
+"""Synergy-Greedy: first fit of every job's demand in all dimensions (Synergy §3.3)."""
+
+from typing import ClassVar
+
+from eunomia import Allocation, Contract, Feature, Offer, Placement, PluginOptions, Promise, Snapshot, Stage, hookimpl
+from eunomia.contract.contracts import Contracts
+from eunomia_plugins.synergy.choosing import at_pins, first_fit
+from eunomia_plugins.synergy.claims import Claim
+from eunomia_plugins.synergy.packing import Choice, Packing, standby_of
+
+
+class GreedyOptions(PluginOptions):
+    """Options of ``synergy_greedy``."""
+
+    keeps: bool = False
+    """Whether a job that runs stays on its GPUs; else every job of the round is placed again, as the authors do, and a
+    job that changes its machine restarts."""
+
+
+class SynergyGreedy:
+    """Places each job on the first machine with its whole demand; a job that finds none is passed over."""
+
+    name = "synergy_greedy"
+    api = 1
+    options_type = GreedyOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.PLACEMENT: Contract(
+            needs=frozenset({Feature.GRANTS, Feature.CPUS_AND_MEMORY}), promises=frozenset({Promise.HONOURS_PINS})
+        )
+    }
+
+    def __init__(self, options: GreedyOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+        """Place claims in order of service, then those on standby."""
+        packing = Packing(snapshot, offer, allocation)
+
+        def choose(claim: Claim) -> Choice | None:
+            counts = (at_pins if claim.pins else first_fit)(packing.room, claim, claim.most)
+            return (counts, claim.most) if counts else None
+
+        for order, stop in ((allocation.order.tolist(), packing.stops), (standby_of(allocation), False)):
+            if self.options.keeps:
+                packing.keep(order)
+            packing.serve(order, choose, stop=stop)
+        return packing.answer()

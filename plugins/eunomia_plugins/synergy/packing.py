@@ -1,0 +1,168 @@
+"""Shared by the placements of Synergy: keep claims that stay, serve the others, and answer with amounts by GPU."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from eunomia import Allocation, Misfit, Offer, Placement, Reason, Retunes, Snapshot, Verdicts
+from eunomia_plugins.synergy.choosing import best_fit, gpus_on
+from eunomia_plugins.synergy.claims import Claim, Claims
+from eunomia_plugins.synergy.room import SLACK, Counts, Holder, Vector
+
+Choice = tuple[Counts, Vector]
+"""Machines with numbers of GPUs, and the CPUs and GiB of a GPU."""
+
+
+class Packing:
+    """The placement of one round."""
+
+    def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> None:
+        self.claims = Claims(snapshot, offer, allocation)
+        self.room = self.claims.room
+        self.allocation = allocation
+        self.placed: dict[int, Holder] = {}
+        self.refused: dict[int, Reason] = {}
+        self.peers = self.claims.peers() if offer.retune else []
+        for peer in self.peers:
+            self.room.add(peer)
+
+    def keep(self, indices: Iterable[int]) -> None:
+        """Keep the claims that have exactly what they are granted, with their CPUs and memory within their range."""
+        for index in indices:
+            claim = self.claims.claim(index)
+            if index not in self.placed and self.claims.stays(claim):
+                now = self.claims.current(claim.held)
+                within = [
+                    min(max(amount, least), most)
+                    for amount, least, most in zip(now, claim.least, claim.most, strict=True)
+                ]
+                self._settle(claim, claim.held, (within[0], within[1]))
+        self._relieve()
+
+    def _relieve(self) -> None:
+        """Lower jobs on machines where claims that stay need more than is left, else let these claims be placed again.
+
+        Such claims had less than their least, for instance under another profile.
+        """
+        for machine in np.flatnonzero((self.room.cpus < -SLACK) | (self.room.memory_gib < -SLACK)).tolist():
+            if self.room.lower(machine, 0, (0.0, 0.0)):
+                continue
+            for holder in [holder for holder in self.room.on.get(machine, ()) if holder.is_claim]:
+                had = self.claims.current(holder.gpus)
+                if holder.now[0] > had[0] or holder.now[1] > had[1]:
+                    self.room.drop(holder)
+                    del self.placed[holder.key]
+
+    def place(self, claim: Claim, choice: Choice) -> None:
+        """Give a claim GPUs on these machines."""
+        self._settle(claim, gpus_on(self.room, claim, choice[0]), choice[1])
+
+    def serve(self, order: Iterable[int], choose: Callable[[Claim], Choice | None], *, stop: bool) -> None:
+        """Serve claims in order.
+
+        Args:
+            order: indices of claims.
+            choose: the machines and amounts of a claim; None: it cannot be placed.
+            stop: whether the first claim that cannot be placed ends the service.
+        """
+        waiting = [index for index in order if index not in self.placed and self.claims.grants.gpus[index] > 0]
+        for turn, index in enumerate(waiting):
+            claim = self.claims.claim(index)
+            choice = choose(claim)
+            if choice is not None:
+                self.place(claim, choice)
+                continue
+            self.refused[index] = self.reason(claim)
+            if stop:
+                self.refused |= dict.fromkeys(waiting[turn + 1 :], Reason.OUTRANKED)
+                return
+
+    def reason(self, claim: Claim) -> Reason:
+        """Why a claim cannot be placed."""
+        room = self.room
+        mine = room.of_type(claim.gpu_type)
+        if int(room.free.sum()) < claim.gpus:
+            return Reason.OUTRANKED
+        if int(room.free[mine].sum()) < claim.gpus:
+            return Reason.NO_GPU_OF_TYPE
+        if int(room.fits((claim.least[0], 0.0))[mine].sum()) < claim.gpus:
+            return Reason.CPUS_SHORT
+        if int(room.fits(claim.least)[mine].sum()) < claim.gpus:
+            return Reason.MEMORY_SHORT
+        return Reason.FRAGMENTED
+
+    def in_turn(self) -> list[Holder]:
+        """Claims that were placed in order of service, then the jobs that are no claims."""
+        order = [*self.allocation.order.tolist(), *standby_of(self.allocation)]
+        return [*(self.placed[index] for index in order if index in self.placed), *self.peers]
+
+    def move_up(self) -> None:
+        """Move claims below their demand to machines where the whole demand fits, in order of service."""
+        for holder in self.in_turn():
+            missing = [most - now for now, most in zip(holder.now, holder.most, strict=True)]
+            if not holder.is_claim or max(missing) <= SLACK or not self.room.fits(holder.most).any():
+                continue
+            claim = self.claims.claim(holder.key)
+            counts = [] if claim.pins else best_fit(self.room, claim, holder.most)
+            if counts:
+                self.room.drop(holder)
+                self.place(claim, (counts, holder.most))
+        self.room.raise_all(self.in_turn())
+
+    @property
+    def stops(self) -> bool:
+        """Whether the first claim that cannot be placed ends the service."""
+        return self.allocation.on_misfit is Misfit.STOP
+
+    def answer(self) -> Placement:
+        """The placement; claims that have GPUs of the offer and get none are named with 0 GPUs."""
+        nothing = np.empty(0, np.int64)
+        parts = {index: holder.gpus for index, holder in self.placed.items()}
+        for index in self.claims.holding:
+            parts.setdefault(index, nothing)
+        sizes = [part.size for part in parts.values()]
+        amounts = [self.placed[index].now if index in self.placed else (0.0, 0.0) for index in parts]
+        by_gpu = np.repeat(np.array(amounts).reshape(-1, 2), sizes, axis=0)
+        late = [index for index in self.refused if index not in self.placed]
+        return Placement(
+            claim=np.array(list(parts), np.int32),
+            gpus=np.concatenate([nothing, *parts.values()]),
+            start=np.cumsum([0, *sizes]).astype(np.int64),
+            cpus=by_gpu[:, 0],
+            memory_gib=by_gpu[:, 1],
+            retunes=self._retunes(),
+            verdicts=Verdicts(
+                rows=self.allocation.claims.rows[np.array(late, np.int64)],
+                reasons=np.array([int(self.refused[index]) for index in late], np.int32),
+            ),
+        )
+
+    def _retunes(self) -> Retunes | None:
+        """The jobs that are no claims and get other amounts."""
+        changed = [
+            peer for peer in self.peers if not np.allclose(peer.now, self.claims.current(peer.gpus), rtol=1e-9, atol=0)
+        ]
+        if not changed:
+            return None
+        totals = np.array([[amount * peer.gpus.size for amount in peer.now] for peer in changed])
+        return Retunes(
+            jobs=np.array([peer.key for peer in changed], np.int32), cpus=totals[:, 0], memory_gib=totals[:, 1]
+        )
+
+    def _settle(self, claim: Claim, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]", each: Vector) -> None:
+        holder = Holder(
+            key=claim.index,
+            is_claim=True,
+            gpus=gpus,
+            counts=self.claims.counts(gpus),
+            now=each,
+            least=claim.least,
+            most=claim.most,
+        )
+        self.room.take(holder)
+        self.placed[claim.index] = holder
+
+
+def standby_of(allocation: Allocation) -> list[int]:
+    """Indices of the claims on standby."""
+    return [] if allocation.standby is None else [int(index) for index in allocation.standby]

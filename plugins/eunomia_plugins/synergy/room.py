@@ -1,0 +1,162 @@
+"""The GPUs, CPUs and memory that a placement may give out, and the jobs that hold them, by machine."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia import Cluster, Pool, Snapshot
+from eunomia.model.leases import GpuState
+from eunomia.units import Bools, Ints, Reals
+
+SLACK = 1e-9
+Vector = tuple[float, float]
+"""CPUs and GiB of one GPU."""
+Counts = list[tuple[int, int]]
+"""Machines, each with a number of GPUs."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Holder:
+    """A job, or a claim, on its GPUs, with its range; every GPU of it has the same CPUs and memory."""
+
+    key: int
+    """The index of the claim, or the row of a job that is not a claim."""
+    is_claim: bool
+    gpus: Ints
+    counts: Counts
+    now: Vector
+    least: Vector
+    most: Vector
+
+    @property
+    def surplus(self) -> Vector:
+        """CPUs and GiB of a GPU that it has above its least."""
+        return max(0.0, self.now[0] - self.least[0]), max(0.0, self.now[1] - self.least[1])
+
+
+class Room:
+    """What is left on each machine while a placement is made.
+
+    Args:
+        snapshot: the current state.
+        gpus: that may be given out; their holders keep only what they are given here.
+    """
+
+    def __init__(self, snapshot: Snapshot, gpus: Ints) -> None:
+        self.cluster: Cluster = snapshot.cluster
+        self.pool = Pool(snapshot, gpus)
+        self.free = self.pool.free
+        self.cpus, self.memory_gib = self.pool.cpus, self.pool.memory_gib
+        self.on: dict[int, list[Holder]] = {}
+        """By machine, the jobs that can be lowered and raised."""
+        sizes = np.diff(self.cluster.machine_start)
+        self._scale = 1.0 / sizes, 1.0 / self.cluster.machine_cpus, 1.0 / self.cluster.machine_memory_gib
+        self._leaving = self._in_use_by_leavers(snapshot, gpus)
+
+    def _in_use_by_leavers(self, snapshot: Snapshot, gpus: Ints) -> dict[int, Vector]:
+        """Take what leaving jobs still use off the room; the next holder of such a GPU gets it back."""
+        held = snapshot.holdings
+        leaving = gpus[held.state[gpus] == int(GpuState.LEAVING)]
+        self.pool.spend(leaving, np.nan_to_num(held.cpus[leaving]), np.nan_to_num(held.memory_gib[leaving]))
+        amounts = zip(held.cpus[leaving].tolist(), held.memory_gib[leaving].tolist(), strict=True)
+        return dict(zip(leaving.tolist(), amounts, strict=True))
+
+    def fits(self, each: Vector, machines: Ints | None = None) -> Ints:
+        """Return by machine how many GPUs with these amounts fit."""
+        rows = slice(None) if machines is None else machines
+        room = self.free[rows]
+        for left, amount in ((self.cpus[rows], each[0]), (self.memory_gib[rows], each[1])):
+            if amount > 0.0:
+                room = np.minimum(room, np.floor(left / amount + SLACK).astype(np.int64))
+        return np.maximum(room, 0)
+
+    def fullness(self, machines: Ints) -> Reals:
+        """Return what is left on these machines, as the sum of the parts of GPUs, CPUs and memory."""
+        gpus, cpus, memory = self._scale
+        left: Reals = self.free[machines] * gpus[machines] + self.cpus[machines] * cpus[machines]
+        return left + self.memory_gib[machines] * memory[machines]
+
+    def of_type(self, gpu_type: int) -> Bools:
+        """Return which machines have GPUs of a type (-1: any)."""
+        mine: Bools = np.asarray((self.cluster.machine_type == gpu_type) | (gpu_type < 0))
+        return mine
+
+    def take(self, holder: Holder) -> None:
+        """Take a holder's GPUs and amounts."""
+        self.pool.take(holder.gpus)
+        for gpu in holder.gpus.tolist() if self._leaving else ():
+            freed = self._leaving.pop(gpu, None)
+            if freed is not None:
+                self.pool.spend(np.array([gpu]), np.array([-freed[0]]), np.array([-freed[1]]))
+        self._spend(holder, holder.now)
+        self.add(holder)
+
+    def add(self, holder: Holder) -> None:
+        """Let a holder, whose amounts are taken off the room already, be lowered and raised."""
+        for machine, _ in holder.counts:
+            self.on.setdefault(machine, []).append(holder)
+
+    def drop(self, holder: Holder) -> None:
+        """Give back a holder's GPUs and amounts."""
+        self.pool.give(holder.gpus)
+        self._spend(holder, (-holder.now[0], -holder.now[1]))
+        for machine, _ in holder.counts:
+            self.on[machine].remove(holder)
+
+    def change(self, holder: Holder, amounts: Vector) -> None:
+        """Give a holder other amounts."""
+        self._spend(holder, (amounts[0] - holder.now[0], amounts[1] - holder.now[1]))
+        holder.now = amounts
+
+    def _spend(self, holder: Holder, each: Vector) -> None:
+        for machine, count in holder.counts:
+            self.cpus[machine] -= count * each[0]
+            self.memory_gib[machine] -= count * each[1]
+
+    def lower(self, machine: int, count: int, each: Vector) -> bool:
+        """Lower holders on a machine to their least until so many GPUs with these amounts fit.
+
+        The holder with the smallest surplus that suffices is lowered, else the one with the largest, and so on.
+
+        Returns:
+            Whether they fit now.
+        """
+        while True:
+            short = count * each[0] - self.cpus[machine], count * each[1] - self.memory_gib[machine]
+            if short[0] <= SLACK and short[1] <= SLACK:
+                return True
+            found = self._to_lower(machine, short)
+            if found is None:
+                return False
+            self.change(found, (found.now[0] - found.surplus[0], found.now[1] - found.surplus[1]))
+
+    def _to_lower(self, machine: int, short: Vector) -> Holder | None:
+        best: tuple[bool, float] | None = None
+        chosen = None
+        for holder in self.on.get(machine, ()):
+            here = next(count for place, count in holder.counts if place == machine)
+            freed = holder.surplus[0] * here, holder.surplus[1] * here
+            useful = sum(min(part, need) / need for part, need in zip(freed, short, strict=True) if need > SLACK)
+            if useful <= SLACK:
+                continue
+            enough = freed[0] >= short[0] - SLACK and freed[1] >= short[1] - SLACK
+            size = freed[0] / self.cluster.machine_cpus[machine] + freed[1] / self.cluster.machine_memory_gib[machine]
+            rank = (not enough, size if enough else -useful)
+            if best is None or rank < best:
+                best, chosen = rank, holder
+        return chosen
+
+    def raise_all(self, holders: Sequence[Holder]) -> None:
+        """Raise holders below their most, in this order, as far as their machines have room."""
+        for holder in holders:
+            missing = holder.most[0] - holder.now[0], holder.most[1] - holder.now[1]
+            if missing[0] <= SLACK and missing[1] <= SLACK:
+                continue
+            spare = [
+                min((left[machine] / count for machine, count in holder.counts), default=0.0)
+                for left in (self.cpus, self.memory_gib)
+            ]
+            more = [max(0.0, min(want, float(have))) for want, have in zip(missing, spare, strict=True)]
+            if more[0] > SLACK or more[1] > SLACK:
+                self.change(holder, (holder.now[0] + more[0], holder.now[1] + more[1]))

@@ -1,0 +1,83 @@
+"""Synergy-Tune: best fit of demands, which fall to the proportional share where they do not fit (Synergy §4.2)."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from eunomia import Allocation, Contract, Feature, Offer, Placement, PluginOptions, Promise, Snapshot, Stage, hookimpl
+from eunomia.contract.contracts import Contracts
+from eunomia_plugins.synergy.choosing import at_pins, best_fit
+from eunomia_plugins.synergy.claims import Claim
+from eunomia_plugins.synergy.packing import Choice, Packing, standby_of
+from eunomia_plugins.synergy.room import Room
+
+NOTHING = (0.0, 0.0)
+
+
+class TuneOptions(PluginOptions):
+    """Options of ``synergy_tune``."""
+
+    moves: bool = True
+    """Whether a running job on the offer that is below its demand moves to machines that have room for it; with costs
+    of a restart it loses time by that."""
+
+
+class SynergyTune:
+    """Every job served gets its GPUs, with the CPUs and memory of its demand, or less down to its proportional share.
+
+    Jobs are placed in order of GPUs, CPUs and memory, largest first. One that does not fit with its demand gets its
+    least; if that does not fit either, jobs on the machine that have more than their least are lowered. What is left
+    raises jobs below their demand. A job on several machines gets the same CPUs and memory for each of its GPUs.
+    """
+
+    name = "synergy_tune"
+    api = 1
+    options_type = TuneOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.PLACEMENT: Contract(
+            needs=frozenset({Feature.GRANTS, Feature.CPUS_AND_MEMORY}),
+            gives=frozenset({Feature.RETUNES}),
+            promises=frozenset({Promise.HONOURS_PINS}),
+        )
+    }
+
+    def __init__(self, options: TuneOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+        """Keep claims that can stay, place the others, and divide CPUs and memory among all."""
+        packing = Packing(snapshot, offer, allocation)
+
+        def choose(claim: Claim) -> Choice | None:
+            return fitted(packing.room, claim)
+
+        order, standby = allocation.order.tolist(), standby_of(allocation)
+        packing.keep(order)
+        packing.serve(order if packing.stops else _largest_first(packing, order), choose, stop=packing.stops)
+        packing.keep(standby)
+        packing.serve(standby, choose, stop=False)
+        packing.room.raise_all(packing.in_turn())
+        if self.options.moves:
+            packing.move_up()
+        return packing.answer()
+
+
+def fitted(room: Room, claim: Claim, *, lowers: bool = True) -> Choice | None:
+    """Machines and amounts of a claim: its demand, else its least, else its least where other jobs are lowered."""
+    rule = at_pins if claim.pins else best_fit
+    for each in (claim.most, claim.least):
+        counts = rule(room, claim, each)
+        if counts:
+            return counts, each
+    counts = rule(room, claim, NOTHING) if lowers else []
+    if counts and all(room.lower(machine, count, claim.least) for machine, count in counts):
+        return counts, claim.least
+    return None
+
+
+def _largest_first(packing: Packing, order: Iterable[int]) -> list[int]:
+    def size(index: int) -> tuple[float, ...]:
+        claim = packing.claims.claim(index)
+        return (-claim.gpus, -claim.gpus * claim.most[0], -claim.gpus * claim.most[1])
+
+    return sorted(order, key=size)

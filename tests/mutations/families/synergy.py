@@ -1,0 +1,20 @@
+"""What Synergy's stages read, on machines with CPUs and memory, of jobs measured with several amounts of both."""
+
+from collections.abc import Mapping
+
+from eunomia import Stage
+from mutations.worlds import sensitive_world
+
+WORLD = sensitive_world
+
+READS: Mapping[tuple[str, Stage], set[str]] = {
+    # A demand follows from the ratio of rates, which a slower curve keeps; the order is handed on.
+    ("sensitivity", Stage.REFINE): {"sizes", "cpus", "order", "amounts"},
+    ("synergy_greedy", Stage.PLACEMENT): {"order", "amounts", "ranges"},
+    ("synergy_tune", Stage.PLACEMENT): {"order", "amounts", "ranges"},
+}
+
+COMPANIONS: Mapping[str, Mapping[str, object]] = {
+    name: {"stages.refiners": ["sensitivity"], "stages.valuation": "fifo"}
+    for name in ("sensitivity", "synergy_greedy", "synergy_tune")
+}
