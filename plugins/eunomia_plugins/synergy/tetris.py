@@ -119,7 +119,9 @@ def _by_score(packing: Packing, claims: list[Claim], bonus: Reals) -> None:
         packing.place(claim, ([(int(machine), claim.gpus)], claim.most))
         score[at] = -np.inf
         only = machines[[machine]]
-        score[:, only] = np.where(np.isfinite(score[:, only]), _scores(room, needs, scale, allowed, bonus, only), -np.inf)
+        score[:, only] = np.where(
+            np.isfinite(score[:, only]), _scores(room, needs, scale, allowed, bonus, only), -np.inf
+        )
 
 
 def _scores(room: Room, needs: Reals, scale: Reals, allowed: Bools, bonus: Reals, machines: Ints) -> Reals:
