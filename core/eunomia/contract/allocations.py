@@ -29,6 +29,11 @@ class AmountRange:
     least: Reals
     most: Reals
 
+    def of(self, claim: int, part: float) -> tuple[float, float]:
+        """Return the range of a claim that gets this part of its GPUs; a part above 1 counts as 1."""
+        part = min(part, 1.0)
+        return float(self.least[claim]) * part, float(self.most[claim]) * part
+
 
 @builds
 class Grants:

@@ -101,6 +101,7 @@ class _Planner:
         self.amounts = shares.by_gpu if self.even else target_amounts(state, target.allocation, target.placement)
         amount = target.allocation.amount
         self.ranges = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
+        self.granted = amount.gpus if isinstance(amount, Grants) else NO_GPUS
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
 
@@ -281,14 +282,14 @@ class _Planner:
         )
 
     def range_of(self, draft: _Draft, bounds: AmountRange | None) -> tuple[float, float] | None:
-        """The range that the allocation sets for the claim of a draft; None: it sets none."""
-        if bounds is None or draft.kind is TransitionKind.SUSPEND:
+        """The range that the allocation sets for the GPUs of a draft; None: it sets none, or an app divides them."""
+        if bounds is None or draft.kind is TransitionKind.SUSPEND or draft.job == NONE:
             return None
         row = draft.job if self.is_job else draft.app
         if row not in self.rows:
             return None
         claim = self.rows.index(row)
-        return float(bounds.least[claim]), float(bounds.most[claim])
+        return bounds.of(claim, len(draft.gpus) / max(1, int(self.granted[claim])))
 
 
 class _Terms:

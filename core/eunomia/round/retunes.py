@@ -9,7 +9,7 @@ from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.plan_error import PlanError
 from eunomia.state.state import State
-from eunomia.units import Ints, Reals, Stage, Unit
+from eunomia.units import NONE, Bools, Ints, Reals, Stage, Unit
 
 _PLACEMENT = Stage.PLACEMENT
 _TOLERANCE = 1e-9
@@ -69,6 +69,9 @@ def _check_form(state: State, retunes: Retunes) -> None:
 def check_ranges(state: State, allocation: Allocation, placement: Placement, targets: tuple[Reals, Reals]) -> None:
     """Refuse CPUs or memory below the least or above the most of a claim's range, or of a retuned job's own.
 
+    Where a claim gets fewer GPUs than it is granted, its range is smaller in proportion. GPUs that an app keeps also
+    keep their CPUs and memory, so that the range holds for its other GPUs.
+
     Args:
         state: the present state.
         allocation: with the ranges of its claims.
@@ -84,8 +87,10 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
         for what, bounds, target in (("CPUs", amount.cpus, targets[0]), ("GiB", amount.memory_gib, targets[1])):
             for at, claim in enumerate(placement.claim.tolist()) if bounds is not None else ():
                 gpus = placement.of(at)
+                if allocation.claims.unit is not Unit.JOB:
+                    gpus = gpus[~_kept(state, rows.item(claim), gpus)]
                 if bounds is not None and gpus.size:
-                    limits = float(bounds.least[claim]), float(bounds.most[claim])
+                    limits = bounds.of(claim, gpus.size / max(1, amount.gpus.item(claim)))
                     _within(what, float(target[gpus].sum()), limits, names(rows.item(claim)))
     held, retunes = state.holdings.live, placement.retunes
     for job in () if retunes is None else retunes.jobs.tolist():
@@ -99,6 +104,12 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
         ):
             limits = float(least[gpus].sum()), float(most[gpus].sum())
             _within(what, float(target[gpus].sum()), limits, state.job_id(job))
+
+
+def _kept(state: State, app: int, gpus: Ints) -> Bools:
+    held = state.holdings.live
+    kept: Bools = (held.app[gpus] == app) & (held.successor[gpus] == NONE)
+    return kept
 
 
 def _within(what: str, total: float, limits: tuple[float, float], place: str) -> None:

@@ -37,17 +37,18 @@ def sampled(
             covered |= pairs
             chosen[cell] = None
     there = set(cells)
-    for cell in itertools.chain(_around(list(chosen), neighbours), order):
+    near = [[other for other in neighbours(cell) if other in there] for cell in chosen]
+    for cell in itertools.chain(_in_turn(near), order):
         if len(chosen) >= most:
             break
-        if cell in there:
-            chosen[cell] = None
+        chosen[cell] = None
     return list(chosen)
 
 
-def _around(chosen: Sequence[C], neighbours: Callable[[C], Iterable[C]]) -> Iterator[C]:
-    for cell in chosen:
-        yield from neighbours(cell)
+def _in_turn(parts: Sequence[Sequence[C]]) -> Iterator[C]:
+    """The first of each part, then the second of each, and so on."""
+    for turn in range(max((len(part) for part in parts), default=0)):
+        yield from (part[turn] for part in parts if turn < len(part))
 
 
 def pairs_of(choices: Choices) -> Iterator[object]:

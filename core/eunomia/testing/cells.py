@@ -1,6 +1,6 @@
 """Every combination of stages there is: each runs a small crowded world, or is refused at load with its reason.
 
-Where more than some thousand combinations load, a sample of them runs; what is refused is always found for all.
+Where more than some hundred combinations load, a sample of them runs; what is refused is always found for all.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ AXES: Final = ("elasticity", "valuation", "allocation", "refiners", "placement")
 BY_TYPE: Final = frozenset({Feature.BY_TYPE, Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 """A cell whose stages need or give one of these runs on two GPU types too."""
 PLACE: Final = "[stages]"
-MOST_RUN: Final = 3000
+MOST_RUN: Final = 750
 """Number of cells of the table that run; where more load, a sample does."""
 UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
@@ -75,7 +75,7 @@ class CombinationResult:
     Attributes:
         refused: the first error of its profile; None: it loads.
         refused_on: clusters that it does not suit, with the error.
-        decisions: a digest of each run's transitions: time, kind, job and GPUs.
+        decisions: a digest of each run's transitions: time, kind, job, GPUs, CPUs and memory.
         faults: what went wrong after it was loaded; there must be none.
         started: jobs that were started.
     """
@@ -304,6 +304,8 @@ class _Run:
                 order.job,
                 order.gpus.tolist(),
                 order.leaving.tolist(),
+                order.cpus.round(6).tolist(),
+                order.memory_gib.round(6).tolist(),
             )
             self.digest.update(repr(summary).encode())
             self.started.add(f"{order.app} {order.job}")

@@ -91,15 +91,14 @@ _HEAD = (
     "with",
     "Eunomia, with default options: each combination is refused when its profile is loaded, or runs on a small crowded",
     "cluster in virtual time without a fault. A chain has no refiner, one, or two of which the second needs what the",
-    "first gives. An error is the first one of its profile, without its place. Where more than 3000 combinations "
+    "first gives. An error is the first one of its profile, without its place. Where more than 750 combinations "
     "load, a",
     "sample of them runs, with each two plugins that go together at least once.",
     "",
-    "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (time, kind, job, GPUs)",
-    "equal those of no neighbour that ran; an elasticity that forecasts regimes is not compared with one that does",
-    "not, for no job of these scenes adapts. The valuation of an allocation that promises `READS_NO_VALUATION` is "
-    "shown as",
-    "*none*: a profile that names one is refused.",
+    "Two cells are neighbours if they differ in one stage. A cell *differs* if its transitions (time, kind, job, GPUs,",
+    "CPUs, memory) equal those of no neighbour that ran; an elasticity that forecasts regimes is not compared with one",
+    "that does not, for no job of these scenes adapts. The valuation of an allocation that promises",
+    "`READS_NO_VALUATION` is shown as *none*: a profile that names one is refused.",
     "",
 )
 

@@ -1,7 +1,10 @@
 """A small crowded world on which policies part company: everything that one of them reads differs between its jobs."""
 
-from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded, RateMeasured
+import math
+
+from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded, KindProfiled, RateMeasured
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.testing.scenes import Scene
 from eunomia.units import AppId, JobId, Locality, UserId
 
@@ -38,6 +41,8 @@ _JOBS: tuple[tuple[str, int, int, float, float], ...] = (
 _SCALING = {1: 1.0, 2: 1.8, 3: 1.7, 4: 1.7, 6: 1.6, 8: 1.5}
 """As measured of some jobs: beyond two GPUs it is no faster."""
 _MEASURED = ("ann/0", "bob/0", "cat/0", "dan/1", "eve/0")
+_SENSITIVE = {"ann/1": 2.0, "ann/2": 8.0, "bob/1": 6.0, "cat/1": 6.0, "dan/2": 9.0, "eve/1": 3.0}
+"""By job that asks for no CPUs: CPUs a GPU beyond which its kind is no faster, as is known of the kind."""
 
 
 def contended(cluster: str = ONE_TYPE, *, until: float = 30.0) -> Scene:
@@ -59,11 +64,18 @@ def contended(cluster: str = ONE_TYPE, *, until: float = 30.0) -> Scene:
             script.append((time, _added(name, least, most, seconds, cpus)))
         script.append((time, ForecastReported(app=AppId(app), forecast=_forecast(jobs))))
     gpu_type = cluster.split()[1]
+    script += [(0.0, KindProfiled(kind=name, rates=_rates(name, gpu_type))) for name in _SENSITIVE]
     for measured in _MEASURED:
         arrived_at = next(time for time, app, *_ in _APPS if measured.startswith(app))
         script += [(arrived_at + 0.1, _measured(JobId(measured), *point, gpu_type)) for point in _SCALING.items()]
     title = "two crowded GPU types" if "," in cluster else "a crowd"
     return Scene(name=title, cluster=cluster, script=tuple(script), work=work, until=until, lease=LEASE_SECONDS)
+
+
+def _name(number: int) -> str:
+    """The name of a job, by its row in the table."""
+    app = _JOBS[number][0]
+    return f"{app}/{[job[0] for job in _JOBS[:number]].count(app)}"
 
 
 def _added(name: JobId, least: int, most: int, seconds: float, cpus: float) -> JobAdded:
@@ -75,9 +87,27 @@ def _added(name: JobId, least: int, most: int, seconds: float, cpus: float) -> J
         iterations=10.0 * seconds,
         seconds_per_iteration=0.1,
         kind=name,
-        cpus_per_gpu=cpus / most,
-        memory_gib_per_gpu=2.0 * cpus / most,
+        cpus_per_gpu=math.nan if name in _SENSITIVE else cpus / most,
+        memory_gib_per_gpu=math.nan if name in _SENSITIVE else 2.0 * cpus / most,
         batch_size=32.0,
+    )
+
+
+def _rates(name: str, gpu_type: str) -> tuple[KnownRate, ...]:
+    """Rates of a kind by CPUs at every size of its job."""
+    least, most = next(job[1:3] for number, job in enumerate(_JOBS) if _name(number) == name)
+    enough = _SENSITIVE[name]
+    return tuple(
+        KnownRate(
+            gpus=gpus,
+            gpu_type=gpu_type,
+            locality=Locality.MACHINE,
+            rate=10.0 * gpus * min(1.0, cpus / enough),
+            cpus=cpus * gpus,
+            memory_gib=2.0 * cpus * gpus,
+        )
+        for gpus in range(least, most + 1)
+        for cpus in (1.0, 2.0, 3.0, 4.0, 6.0, 9.0)
     )
 
 

@@ -106,8 +106,11 @@ class _Plan:
             held = self.mine.get(claim)
             if held is None or claim in self.chosen or held.size != self.grants.gpus[claim]:
                 continue
-            if self._allowed(claim, held) and self.pool.holds(held).all():
-                self._settle(claim, held, self._current(held) if self.resources else None)
+            if not self._allowed(claim, held) or not self.pool.holds(held).all():
+                continue
+            share = self._current(claim, held) if self.resources else None
+            if share is None or self._is_current(held, share) or self._suffices(held, share):
+                self._settle(claim, held, share)
 
     def _allowed(self, claim: int, gpus: Ints) -> bool:
         cluster = self.snapshot.cluster
@@ -149,7 +152,7 @@ class _Plan:
         if not self.resources:
             self._settle(claim, held, None)
             return
-        for share in (self._current(held), self._fair(ask, held)):
+        for share in (self._current(claim, held), self._fair(ask, held)):
             if self._suffices(held, share):
                 self._settle(claim, held, share)
                 return
@@ -218,9 +221,18 @@ class _Plan:
                     memory_gib[on_it] = pool.fair(machine, pool.memory_gib, cluster.machine_memory_gib)
         return cpus, memory_gib
 
-    def _current(self, gpus: Ints) -> tuple[Reals, Reals]:
+    def _current(self, claim: int, gpus: Ints) -> tuple[Reals, Reals]:
+        """CPUs and memory by GPU as the claim has them; a job's are within the range of its grant."""
+        held, part = self.snapshot.holdings, gpus.size / max(1, int(self.grants.gpus[claim]))
+        if self.jobs is None:
+            return held.cpus[gpus].copy(), held.memory_gib[gpus].copy()
+        cpus = _within(held.cpus[gpus], self.grants.cpus, claim, part)
+        return cpus, _within(held.memory_gib[gpus], self.grants.memory_gib, claim, part)
+
+    def _is_current(self, gpus: Ints, share: tuple[Reals, Reals]) -> bool:
         held = self.snapshot.holdings
-        return held.cpus[gpus].copy(), held.memory_gib[gpus].copy()
+        now = (held.cpus[gpus], held.memory_gib[gpus])
+        return all(np.array_equal(mine, before, equal_nan=True) for mine, before in zip(share, now, strict=True))
 
     def _at_pins(self, claim: int, ask: Ask) -> Ints | None:
         room = self.pool.room(ask.gpu_type, ask.cpus, ask.memory_gib)
@@ -313,3 +325,13 @@ def _resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
 
 def _least(amount: AmountRange | None, claim: int, gpus: int, asked: float) -> float:
     return asked if amount is None else float(amount.least[claim]) / gpus
+
+
+def _within(now: Reals, amount: AmountRange | None, claim: int, part: float) -> Reals:
+    """Amounts by GPU; where their sum is outside of the claim's range, an equal part of the nearest amount in it."""
+    if amount is None:
+        return now.copy()
+    least, most = amount.of(claim, part)
+    total = float(np.nan_to_num(now).sum())
+    wanted = min(max(total, least), most)
+    return now.copy() if wanted == total else np.full(now.size, wanted / now.size)

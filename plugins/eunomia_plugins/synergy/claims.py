@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.units import NONE, Ints
 from eunomia_plugins.synergy.room import Counts, Holder, Room, Vector
+
+NO_GPUS: Final[Ints] = np.empty(0, np.int64)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -48,21 +51,47 @@ class Claims:
         cluster = snapshot.cluster
         sizes = np.diff(cluster.machine_start)
         self._each = cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes
+        jobs = allocation.claims.unit is Unit.JOB
+        self.fixed: dict[int, Ints] = {} if jobs else {index: self._fixed(index) for index in self._held}
+        """By claim of an app: GPUs that it keeps; they keep their CPUs and memory, since the app divides them."""
 
     @property
     def holding(self) -> list[int]:
         """Indices of the claims that have GPUs of the offer."""
         return list(self._held)
 
+    def missing(self, index: int) -> int:
+        """Return the GPUs that a claim is granted beyond those that it keeps as an app."""
+        return int(self.grants.gpus[index]) - (self.fixed[index].size if index in self.fixed else 0)
+
     def claim(self, index: int) -> Claim:
-        """Return a claim by its index."""
+        """Return a claim by its index; a claim of an app without the GPUs that it keeps."""
         gpus, job = int(self.grants.gpus[index]), self._job(index)
         kind = NONE if job == NONE else int(self.snapshot.jobs.gpu_type[job])
         if self.grants.gpu_type is not None and self.grants.gpu_type[index] >= 0:
             kind = int(self.grants.gpu_type[index])
         least, most = self._range(index, max(1, gpus), kind, job)
-        held = self._held.get(index, np.empty(0, np.int64))
+        if index in self.fixed:
+            return Claim(index, self.missing(index), kind, least, most, NO_GPUS, self._open_pins(index), gang=False)
+        held = self._held.get(index, NO_GPUS)
         return Claim(index, gpus, kind, least, most, held, self._pins.get(index, []), job != NONE)
+
+    def _fixed(self, index: int) -> Ints:
+        """The GPUs that an app has and keeps: at most those granted, of its type and on its pinned machines."""
+        cluster, held = self.snapshot.cluster, self._held[index]
+        keeps = self.snapshot.holdings.successor[held] == NONE
+        if self.grants.gpu_type is not None and self.grants.gpu_type[index] >= 0:
+            keeps &= cluster.gpu_type[held] == self.grants.gpu_type[index]
+        held = held[keeps]
+        if index in self._pins:
+            parts = [held[cluster.machine[held] == machine][:count] for machine, count in self._pins[index]]
+            held = np.concatenate([NO_GPUS, *parts])
+        return held[: int(self.grants.gpus[index])]
+
+    def _open_pins(self, index: int) -> Counts:
+        has = dict(self.counts(self.fixed[index]))
+        left = ((machine, count - has.get(machine, 0)) for machine, count in self._pins.get(index, []))
+        return [(machine, count) for machine, count in left if count > 0]
 
     def _job(self, index: int) -> int:
         claims = self.allocation.claims

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from eunomia import Allocation, Misfit, Offer, Placement, Reason, Retunes, Snapshot, Verdicts
+from eunomia.units import Ints, Reals
 from eunomia_plugins.synergy.choosing import best_fit, gpus_on
-from eunomia_plugins.synergy.claims import Claim, Claims
+from eunomia_plugins.synergy.claims import NO_GPUS, Claim, Claims
 from eunomia_plugins.synergy.room import SLACK, Counts, Holder, Vector
 
 Choice = tuple[Counts, Vector]
@@ -22,6 +23,8 @@ class Packing:
         self.allocation = allocation
         self.placed: dict[int, Holder] = {}
         self.refused: dict[int, Reason] = {}
+        for gpus in self.claims.fixed.values():
+            self._fix(gpus)
         self.peers = self.claims.peers() if offer.retune else []
         for peer in self.peers:
             self.room.add(peer)
@@ -53,6 +56,20 @@ class Packing:
                     self.room.drop(holder)
                     del self.placed[holder.key]
 
+    def _fix(self, gpus: Ints) -> None:
+        """Take GPUs that an app keeps, with what they have."""
+        held = self.claims.snapshot.holdings
+        self.room.pool.take(gpus)
+        self.room.pool.spend(gpus, np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus]))
+
+    def refuse(self, claim: Claim) -> None:
+        """Note that a claim cannot be placed, and why; an app that is pinned gives all its GPUs back."""
+        self.refused[claim.index] = self.reason(claim)
+        if claim.pins and claim.index in self.claims.fixed:
+            held, gpus = self.claims.snapshot.holdings, self.claims.fixed.pop(claim.index)
+            self.room.pool.give(gpus)
+            self.room.pool.spend(gpus, -np.nan_to_num(held.cpus[gpus]), -np.nan_to_num(held.memory_gib[gpus]))
+
     def place(self, claim: Claim, choice: Choice) -> None:
         """Give a claim GPUs on these machines."""
         self._settle(claim, gpus_on(self.room, claim, choice[0]), choice[1])
@@ -65,14 +82,14 @@ class Packing:
             choose: the machines and amounts of a claim; None: it cannot be placed.
             stop: whether the first claim that cannot be placed ends the service.
         """
-        waiting = [index for index in order if index not in self.placed and self.claims.grants.gpus[index] > 0]
+        waiting = [index for index in order if index not in self.placed and self.claims.missing(index) > 0]
         for turn, index in enumerate(waiting):
             claim = self.claims.claim(index)
             choice = choose(claim)
             if choice is not None:
                 self.place(claim, choice)
                 continue
-            self.refused[index] = self.reason(claim)
+            self.refuse(claim)
             if stop:
                 self.refused |= dict.fromkeys(waiting[turn + 1 :], Reason.OUTRANKED)
                 return
@@ -116,20 +133,22 @@ class Packing:
 
     def answer(self) -> Placement:
         """The placement; claims that have GPUs of the offer and get none are named with 0 GPUs."""
-        nothing = np.empty(0, np.int64)
-        parts = {index: holder.gpus for index, holder in self.placed.items()}
-        for index in self.claims.holding:
-            parts.setdefault(index, nothing)
-        sizes = [part.size for part in parts.values()]
-        amounts = [self.placed[index].now if index in self.placed else (0.0, 0.0) for index in parts]
-        by_gpu = np.repeat(np.array(amounts).reshape(-1, 2), sizes, axis=0)
-        late = [index for index in self.refused if index not in self.placed]
+        held = self.claims.snapshot.holdings
+        parts: dict[int, list[tuple[Ints, Reals, Reals]]] = {index: [] for index in self.claims.holding}
+        for index, gpus in self.claims.fixed.items():
+            parts[index].append((gpus, held.cpus[gpus], held.memory_gib[gpus]))
+        for index, holder in self.placed.items():
+            cpus, memory_gib = (np.full(holder.gpus.size, amount) for amount in holder.now)
+            parts.setdefault(index, []).append((holder.gpus, cpus, memory_gib))
+        sizes = [sum(gpus.size for gpus, *_ in part) for part in parts.values()]
+        rows = [row for part in parts.values() for row in part]
+        late = [index for index in self.refused if not any(gpus.size for gpus, *_ in parts.get(index, []))]
         return Placement(
             claim=np.array(list(parts), np.int32),
-            gpus=np.concatenate([nothing, *parts.values()]),
+            gpus=np.concatenate([NO_GPUS, *(gpus for gpus, *_ in rows)]),
             start=np.cumsum([0, *sizes]).astype(np.int64),
-            cpus=by_gpu[:, 0],
-            memory_gib=by_gpu[:, 1],
+            cpus=np.concatenate([np.empty(0), *(cpus for _, cpus, _ in rows)]),
+            memory_gib=np.concatenate([np.empty(0), *(memory_gib for *_, memory_gib in rows)]),
             retunes=self._retunes(),
             verdicts=Verdicts(
                 rows=self.allocation.claims.rows[np.array(late, np.int64)],
@@ -149,7 +168,7 @@ class Packing:
             jobs=np.array([peer.key for peer in changed], np.int32), cpus=totals[:, 0], memory_gib=totals[:, 1]
         )
 
-    def _settle(self, claim: Claim, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]", each: Vector) -> None:
+    def _settle(self, claim: Claim, gpus: Ints, each: Vector) -> None:
         holder = Holder(
             key=claim.index,
             is_claim=True,

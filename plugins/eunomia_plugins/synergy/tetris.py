@@ -79,7 +79,7 @@ class Tetris:
         whole = claim if self.options.tunes else _without_range(claim)
         choice = fitted(packing.room, whole, lowers=self.options.tunes)
         if choice is None:
-            packing.refused[claim.index] = packing.reason(whole)
+            packing.refuse(whole)
         else:
             packing.place(claim, choice)
 
