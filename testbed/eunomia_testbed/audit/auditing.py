@@ -1,4 +1,4 @@
-"""Audits a profile one-shot: draws instances, judges what users get, and searches for lies that pay."""
+"""Audits a profile: draws instances, judges what users get, and searches for lies that pay; then over rounds."""
 
 import dataclasses
 import time
@@ -7,12 +7,15 @@ from typing import Final
 
 import numpy as np
 
+from eunomia_testbed.audit.auditing_rounds import judged_again_over_rounds, over_rounds
 from eunomia_testbed.audit.generators import instances
 from eunomia_testbed.audit.instances import AuditInstance
 from eunomia_testbed.audit.lies import KINDS, Lie, gain_of, lies_of
 from eunomia_testbed.audit.policy import AuditedPolicy, Received
-from eunomia_testbed.audit.properties import JUDGES, NOTHING, table
+from eunomia_testbed.audit.properties import JUDGES, table
+from eunomia_testbed.audit.rounds import OverTime
 from eunomia_testbed.audit.smaller import smaller
+from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import LYING, Property, Violation
 
 LIES: Final = 0x11E
@@ -20,46 +23,15 @@ LIES: Final = 0x11E
 
 
 @dataclasses.dataclass(slots=True)
-class Tally:
-    """How often a property was violated, and the violations to show."""
-
-    kind: Property
-    instances: int = 0
-    violated: int = 0
-    total: float = 0.0
-    """Sum of the sizes of all violations."""
-    largest: Violation | None = None
-    smallest: Violation | None = None
-
-    def note(self, found: Violation | None) -> None:
-        """Count an instance; None: the property holds there."""
-        self.instances += 1
-        if found is None or not found.size > NOTHING:
-            return
-        self.violated += 1
-        self.total += found.size
-        if self.largest is None or found.size > self.largest.size:
-            self.largest = found
-        if self.smallest is None or found.rank < self.smallest.rank:
-            self.smallest = found
-
-    @property
-    def share(self) -> float:
-        """The part of the instances that violate the property."""
-        return self.violated / self.instances if self.instances else 0.0
-
-    @property
-    def mean(self) -> float:
-        """The mean violation over all instances."""
-        return self.total / self.instances if self.instances else 0.0
-
-
-@dataclasses.dataclass(slots=True)
 class Audit:
-    """What was found of a profile, one-shot."""
+    """What was found of a profile."""
 
     policy: AuditedPolicy
     tallies: dict[Property, Tally]
+    over_rounds: dict[Property, Tally] = dataclasses.field(default_factory=dict)
+    """The same of time received in simulated rounds."""
+    times: list[OverTime] = dataclasses.field(default_factory=list)
+    """How late users were, by simulated instance."""
     cpu_seconds: float = 0.0
     cut_short: bool = False
     """Whether time was up before all instances were judged."""
@@ -79,6 +51,7 @@ def audit(
     workload: str,
     *,
     count: int,
+    simulated: int = 0,
     seconds: float,
     kinds: Sequence[Property] = tuple(Property),
     said: Callable[[int], None] = lambda done: None,
@@ -88,7 +61,8 @@ def audit(
     Args:
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``all``.
-        count: instances.
+        count: instances judged one-shot.
+        simulated: instances judged over simulated rounds.
         seconds: of CPU time; no further instance is begun after it.
         kinds: the properties that are judged.
         said: called with the number of instances done.
@@ -105,6 +79,8 @@ def audit(
     for tally in made.tallies.values():
         if tally.smallest is not None:
             tally.smallest = smaller(tally.smallest, lambda instance, found: judged_again(policy, instance, found))
+    made.over_rounds, made.times = over_rounds(policy, workload, count=simulated, until=began + seconds, kinds=kinds)
+    made.cut_short = made.cut_short or (bool(made.over_rounds) and len(made.times) < simulated)
     made.cpu_seconds = time.process_time() - began
     return made
 
@@ -146,6 +122,8 @@ def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violatio
 
     A lie is searched for again among all lies of the users of the instance; on the same instance it is the same lie.
     """
+    if found.over_rounds:
+        return judged_again_over_rounds(policy, found)
     honest = policy.outcome(instance)
     if not found.kind.by_lying:
         return _judged(policy, found.kind, instance, honest)

@@ -99,8 +99,15 @@ def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]
 
 def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
     """What a lie gains, in true throughput relative to that of honest users; of a pair, what gains less."""
-    reports = lie.reports(instance)
-    outcome = policy.outcome(instance, reports)
+    outcome = policy.outcome(instance, lie.reports(instance))
+    return violation_of(instance, (honest, outcome), lie, seed=policy.seed)
+
+
+def violation_of(
+    instance: AuditInstance, given: tuple[Received, Received], lie: Lie, *, seed: int, over_rounds: bool = False
+) -> Violation:
+    """A lie's gain from what users get when they are honest, and what they get with the lie."""
+    honest, outcome = given
     before, after = instance.throughput(honest.gpus), instance.throughput(outcome.gpus)
     share = instance.equal_share()
     gains = [float((after[user] - before[user]) / max(before[user], 0.01 * share[user])) for user in lie.users]
@@ -110,7 +117,8 @@ def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, li
         instance=instance,
         gpus=table(honest.gpus),
         users=lie.users,
-        reports=reports,
+        reports=lie.reports(instance),
         other=table(outcome.gpus),
-        seed=policy.seed,
+        seed=seed,
+        over_rounds=over_rounds,
     )

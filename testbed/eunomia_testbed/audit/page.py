@@ -1,13 +1,14 @@
 """One self-contained page of an audit: a row a profile, a column a property."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from eunomia_testbed.audit.auditing import Audit, Tally
+from eunomia_testbed.audit.auditing import Audit
 from eunomia_testbed.audit.reasons import reason
-from eunomia_testbed.audit.table import summary
-from eunomia_testbed.audit.violations import Property
+from eunomia_testbed.audit.table import summary, times_text
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
 from eunomia_testbed.audit.wording import sentence, size_text
 
 _STYLE: Final = """
@@ -27,23 +28,32 @@ def page(audits: Sequence[Audit], title: str) -> str:
         audits: a row each.
         title: its heading.
     """
-    head = "".join(
-        f"<th>{html.escape(kind.label)}</th>" for kind in Property if any(kind in made.tallies for made in audits)
-    )
-    rows = "".join(_row(made) for made in audits)
+    once = _table([(made, made.tallies) for made in audits])
+    over = _table([(made, made.over_rounds) for made in audits if made.over_rounds])
+    times = "".join(f"<li>{html.escape(f'{made.policy.profile.name}: {times_text(made)}')}</li>" for made in audits)
     below = "".join(_below(made) for made in audits)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
         "<p>Part of the instances that violate a property, and the largest violation; "
         '<span class="cannot">cannot</span>: a reason is known why a policy of this kind cannot have it.</p>'
-        f'<div class="wide"><table><thead><tr><th>profile</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f"<h2>One allocation</h2>{once}<h2>Time received over simulated rounds</h2>{over}<ul>{times}</ul>"
         f"<h2>Smallest counterexamples</h2>{below}</body></html>\n"
     )
 
 
-def _row(made: Audit) -> str:
-    cells = "".join(_cell(made, tally) for tally in made.tallies.values())
+def _table(rows: Sequence[tuple[Audit, Mapping[Property, Tally]]]) -> str:
+    """A row a profile, a column a property that any of them was judged by; nothing where there is none."""
+    kinds = [kind for kind in Property if any(kind in tallies for _, tallies in rows)]
+    if not kinds:
+        return "<p>not simulated</p>"
+    head = "".join(f"<th>{html.escape(kind.label)}</th>" for kind in kinds)
+    body = "".join(_row(made, [tallies[kind] for kind in kinds if kind in tallies]) for made, tallies in rows)
+    return f'<div class="wide"><table><thead><tr><th>profile</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _row(made: Audit, tallies: Sequence[Tally]) -> str:
+    cells = "".join(_cell(made, tally) for tally in tallies)
     judged = "whole GPUs" if made.policy.whole else "shares"
     return f"<tr><th>{html.escape(made.policy.profile.name)}<small>{judged}</small></th>{cells}</tr>"
 
@@ -51,7 +61,7 @@ def _row(made: Audit) -> str:
 def _cell(made: Audit, tally: Tally) -> str:
     if tally.largest is None:
         return '<td class="none">none found</td>'
-    why = reason(made, tally.kind)
+    why = "" if tally.largest.over_rounds else reason(made, tally.kind)
     marked = f"<small>cannot: {html.escape(why)}</small>" if why else ""
     largest = html.escape(size_text(tally.kind, tally.largest.size))
     kind = "cannot" if why else "some"
@@ -59,7 +69,12 @@ def _cell(made: Audit, tally: Tally) -> str:
 
 
 def _below(made: Audit) -> str:
-    found = [tally.smallest for tally in made.tallies.values() if tally.smallest is not None]
-    items = "".join(f"<li><b>{html.escape(each.kind.label)}.</b> {html.escape(sentence(each))}</li>" for each in found)
+    tallies = [*made.tallies.values(), *made.over_rounds.values()]
+    items = "".join(_item(tally.smallest) for tally in tallies if tally.smallest is not None)
     name = html.escape(made.policy.profile.name)
     return f"<h3>{name}</h3><p>{html.escape(summary(made))}</p><ul>{items or '<li>none</li>'}</ul>"
+
+
+def _item(found: Violation) -> str:
+    over = " over rounds" if found.over_rounds else ""
+    return f"<li><b>{html.escape(found.kind.label)}{over}.</b> {html.escape(sentence(found))}</li>"

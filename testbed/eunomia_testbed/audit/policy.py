@@ -53,7 +53,9 @@ class AuditedPolicy:
         self.profile = profile
         self.seed = seed
         self.rounds = 0
-        """Rounds asked so far."""
+        """Rounds asked so far, one-shot."""
+        self.simulations = 0
+        """Simulations run so far."""
         self._clusters: dict[tuple[int, ...], tuple[Cluster, Stages]] = {}
         self.whole = self.outcome(SMALLEST).whole
         """Whether it grants whole GPUs."""

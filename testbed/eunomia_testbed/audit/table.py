@@ -1,30 +1,49 @@
 """An audit as lines of a screen, and as plain values."""
 
 import textwrap
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from eunomia_testbed.audit.auditing import Audit, Tally
+from eunomia_testbed.audit.auditing import Audit
 from eunomia_testbed.audit.reasons import reason
-from eunomia_testbed.audit.violations import Property
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
 from eunomia_testbed.audit.wording import sentence, size_text
 
 WIDTH: Final = 118
 
 
-def screen_lines(made: Audit, files: Mapping[Property, Path]) -> list[str]:
+def file_name(found: Violation) -> str:
+    """The name of a counterexample's file in its profile's folder."""
+    return f"{'rounds_' if found.over_rounds else ''}{found.kind.value}.json"
+
+
+def screen_lines(made: Audit) -> list[str]:
     """The table of a profile, its counterexamples in words, and why it cannot have some properties."""
     lines = [f"{'property':<40} {'instances':>9} {'violated':>9}   {'largest':<28} smallest counterexample"]
-    lines += [_line(tally, files.get(tally.kind)) for tally in made.tallies.values()]
-    for tally in made.tallies.values():
+    lines += [_line(tally) for tally in made.tallies.values()]
+    if made.over_rounds:
+        lines += ["over simulated rounds", *(_line(tally) for tally in made.over_rounds.values()), times_text(made)]
+    for tally in (*made.tallies.values(), *made.over_rounds.values()):
         if tally.smallest is not None:
-            lines += _wrapped(f"{files[tally.kind].name}: {sentence(tally.smallest)}")
+            lines += _wrapped(f"{file_name(tally.smallest)}: {sentence(tally.smallest)}")
     for kind in Property:
         why = reason(made, kind)
         if why:
             lines += _wrapped(f"{kind.label} cannot hold: {why}")
     return [*lines, summary(made)]
+
+
+def times_text(made: Audit) -> str:
+    """How late users were over rounds, and how far received time was from ideal shares; empty: nothing was simulated."""
+    if not made.times:
+        return ""
+    worst = max(rho for each in made.times for rho in each.rho)
+    above = sum(each.above_1 for each in made.times) / len(made.times)
+    most = max(each.deviation for each in made.times)
+    return (
+        f"worst ρ {worst:.3g}, above 1: {100.0 * above:.0f} % of the users, "
+        f"largest deviation from ideal shares {100.0 * most:.2g} % of the GPU time"
+    )
 
 
 def summary(made: Audit) -> str:
@@ -34,18 +53,17 @@ def summary(made: Audit) -> str:
     cut = "; --within ended it" if made.cut_short else ""
     return (
         f"{made.policy.profile.name}: judged by {judged} on {count} instances, seed {made.policy.seed}, "
-        f"{made.policy.rounds} rounds, {made.cpu_seconds:.1f} s of CPU time{cut}"
+        f"{made.policy.rounds} rounds, {made.policy.simulations} simulations, {made.cpu_seconds:.1f} s of CPU time{cut}"
     )
 
 
-def _line(tally: Tally, file: Path | None) -> str:
+def _line(tally: Tally) -> str:
     if tally.smallest is None or tally.largest is None:
         return f"{tally.kind.label:<40} {tally.instances:>9} {_percent(tally):>9}   {'-':<28} none found"
     users, types, _ = tally.smallest.instance.size
     largest = size_text(tally.kind, tally.largest.size)
-    name = "" if file is None else f"   {file.name}"
     shown = f"{tally.kind.label:<40} {tally.instances:>9} {_percent(tally):>9}   {largest:<28}"
-    return f"{shown} {users} users, {types} types{name}"
+    return f"{shown} {users} users, {types} types   {file_name(tally.smallest)}"
 
 
 def _percent(tally: Tally) -> str:
@@ -56,7 +74,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ")
 
 
-def plain_audit(made: Audit, files: Mapping[Property, Path]) -> dict[str, Any]:
+def plain_audit(made: Audit) -> dict[str, Any]:
     """The same as plain values for JSON."""
     return {
         "profile": made.policy.profile.name,
@@ -65,11 +83,13 @@ def plain_audit(made: Audit, files: Mapping[Property, Path]) -> dict[str, Any]:
         "rounds": made.policy.rounds,
         "cpu_seconds": made.cpu_seconds,
         "cut_short": made.cut_short,
-        "properties": [_plain(made, tally, files.get(tally.kind)) for tally in made.tallies.values()],
+        "properties": [_plain(made, tally) for tally in made.tallies.values()],
+        "over_rounds": [_plain(made, tally) for tally in made.over_rounds.values()],
+        "times": [{"rho": list(each.rho), "deviation": each.deviation} for each in made.times],
     }
 
 
-def _plain(made: Audit, tally: Tally, file: Path | None) -> dict[str, Any]:
+def _plain(made: Audit, tally: Tally) -> dict[str, Any]:
     return {
         "property": tally.kind.value,
         "instances": tally.instances,
@@ -77,6 +97,6 @@ def _plain(made: Audit, tally: Tally, file: Path | None) -> dict[str, Any]:
         "largest": None if tally.largest is None else tally.largest.size,
         "mean": tally.mean,
         "smallest": None if tally.smallest is None else sentence(tally.smallest),
-        "file": None if file is None else str(file),
+        "file": None if tally.smallest is None else f"{made.policy.profile.name}/{file_name(tally.smallest)}",
         "cannot": reason(made, tally.kind) or None,
     }

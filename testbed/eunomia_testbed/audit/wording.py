@@ -20,7 +20,8 @@ def size_text(kind: Property, size: float) -> str:
 
 def sentence(found: Violation) -> str:
     """The instance, what the policy gives, and what is wrong with it."""
-    return f"{_instance(found)} {_SENTENCES.get(found.kind, _lie)(found)}"
+    over = "On average over rounds: " if found.over_rounds else ""
+    return f"{_instance(found)} {over}{_SENTENCES.get(found.kind, _lie)(found)}"
 
 
 def _instance(found: Violation) -> str:

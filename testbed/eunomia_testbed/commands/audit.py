@@ -38,6 +38,7 @@ class AuditFlags(BaseModel):
     workload: Annotated[str, typer.Option(help="Instances: ordered, models, corners, or all in turn.")] = "all"
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="All randomness follows from it.")] = 0
     instances: Annotated[int, typer.Option(min=1, help="How many are judged.")] = 100
+    simulated: Annotated[int, typer.Option(min=0, help="Instances judged over simulated rounds.")] = 6
     within: Annotated[str, typer.Option(metavar="60s", help="CPU time a profile; begin no instance after it.")] = "60s"
     settings: Annotated[Texts, typer.Option("--set", metavar="KEY=VALUE", help="Another value in each profile.")] = ()
     out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
@@ -115,7 +116,15 @@ def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequ
             sys.stderr.flush()
 
     policy = AuditedPolicy(profile, seed=flags.seed)
-    return audited(policy, flags.workload, count=flags.instances, seconds=seconds, kinds=judged, said=said)
+    return audited(
+        policy,
+        flags.workload,
+        count=flags.instances,
+        simulated=flags.simulated,
+        seconds=seconds,
+        kinds=judged,
+        said=said,
+    )
 
 
 def _write(audits: "Sequence[Audit]", folder: Path, flags: AuditFlags) -> None:
@@ -123,13 +132,13 @@ def _write(audits: "Sequence[Audit]", folder: Path, flags: AuditFlags) -> None:
     from eunomia_testbed.audit.page import page
     from eunomia_testbed.audit.table import plain_audit, screen_lines
 
-    files = [_stored(made, name, folder, flags) for made, name in zip(audits, flags.profiles, strict=True)]
-    pairs = list(zip(audits, files, strict=True))
+    for made, name in zip(audits, flags.profiles, strict=True):
+        _store(made, name, folder, flags)
     plain = {
         "schema": "eunomia/audit@1",
         "out": str(folder),
         "workload": flags.workload,
-        "profiles": [plain_audit(made, stored) for made, stored in pairs],
+        "profiles": [plain_audit(made) for made in audits],
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "audit.json").write_text(json.dumps(plain, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
@@ -140,20 +149,19 @@ def _write(audits: "Sequence[Audit]", folder: Path, flags: AuditFlags) -> None:
     elif flags.quiet:
         typer.echo(folder)
     else:
-        lines = [line for made, stored in pairs for line in [*screen_lines(made, stored), ""]]
+        lines = [line for made in audits for line in [*screen_lines(made), ""]]
         typer.echo("\n".join([*lines, f"Report   {report}"]))
 
 
-def _stored(made: "Audit", name: str, folder: Path, flags: AuditFlags) -> "dict[Property, Path]":
-    """Write the smallest counterexample of each property; returns their files."""
+def _store(made: "Audit", name: str, folder: Path, flags: AuditFlags) -> None:
+    """Write the smallest counterexample of each property."""
     from eunomia_testbed.audit.files import Stored, write
+    from eunomia_testbed.audit.table import file_name
 
-    files: dict[Property, Path] = {}
-    for kind, tally in made.tallies.items():
+    for tally in (*made.tallies.values(), *made.over_rounds.values()):
         if tally.smallest is not None:
-            files[kind] = folder / made.policy.profile.name / f"{kind.value}.json"
-            write(files[kind], Stored(profile=name, settings=flags.settings, found=tally.smallest))
-    return files
+            path = folder / made.policy.profile.name / file_name(tally.smallest)
+            write(path, Stored(profile=name, settings=flags.settings, found=tally.smallest))
 
 
 def _replay(path: Path, flags: AuditFlags) -> int:

@@ -1,0 +1,107 @@
+"""Audits a profile over simulated rounds: time received is judged as an allocation is, and lies are on rates by type."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from eunomia_testbed.audit.generators import instances
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.lies import KINDS, Lie, violation_of
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import JUDGES, table
+from eunomia_testbed.audit.rounds import OverTime, over_time, received
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
+
+LEAST: Final = 0.05
+"""A violation over rounds of at most this size counts as none, since time is received in whole rounds."""
+LIES: Final = 0x11F
+"""The stream of random numbers that draws lies over rounds."""
+OVER_ROUNDS: Final = (*JUDGES, Property.OVER_REPORTS, Property.UNDER_REPORTS)
+
+
+def over_rounds(
+    policy: AuditedPolicy, workload: str, *, count: int, until: float, kinds: Sequence[Property]
+) -> tuple[dict[Property, Tally], list[OverTime]]:
+    """Judge a profile on instances that are simulated.
+
+    Args:
+        policy: the profile, with the seed of all draws.
+        workload: a generator, or ``all``.
+        count: instances.
+        until: CPU time of the process, in seconds; no further instance is begun after it.
+        kinds: the properties that are judged.
+    """
+    tallies = {kind: Tally(kind=kind, least=LEAST) for kind in OVER_ROUNDS if kind in kinds}
+    times: list[OverTime] = []
+    drawn = instances(workload, policy.seed, whole=policy.whole)
+    for number in range(count if tallies else 0):
+        if time.process_time() > until:
+            break
+        instance, luck = next(drawn), np.random.default_rng([policy.seed, LIES, number])
+        honest = received(policy, instance)
+        times.append(over_time(policy, instance, honest))
+        _judge_one(policy, tallies, instance, honest, luck)
+    return tallies, times
+
+
+def _judge_one(
+    policy: AuditedPolicy,
+    tallies: dict[Property, Tally],
+    instance: AuditInstance,
+    honest: Received,
+    luck: np.random.Generator,
+) -> None:
+    best: dict[Property, Violation] = {}
+    for kind in JUDGES:
+        if kind in tallies:
+            best[kind] = judged_over_rounds(policy, kind, instance, honest)
+    for lie in _lies(instance, luck):
+        if lie.kind in tallies:
+            found = lied_over_rounds(policy, instance, honest, lie)
+            if lie.kind not in best or found.size > best[lie.kind].size:
+                best[lie.kind] = found
+    for kind, tally in tallies.items():
+        tally.note(best.get(kind))
+
+
+def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
+    """A lie of each user and kind."""
+    for make, alone, _ in KINDS:
+        for user in range(instance.users):
+            rows = make(instance, user)
+            if rows:
+                yield Lie(kind=alone, users=(user,), rows=(rows[int(luck.integers(len(rows)))],))
+
+
+def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditInstance, honest: Received) -> Violation:
+    """Judge time received by a property."""
+    size, users, other = JUDGES[kind](instance, honest)
+    return Violation(
+        kind=kind,
+        size=size,
+        instance=instance,
+        gpus=table(honest.gpus),
+        users=users,
+        other=other,
+        seed=policy.seed,
+        over_rounds=True,
+    )
+
+
+def lied_over_rounds(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
+    """What a lie gains in throughput over the run."""
+    outcome = received(policy, instance, lie.reports(instance))
+    return violation_of(instance, (honest, outcome), lie, seed=policy.seed, over_rounds=True)
+
+
+def judged_again_over_rounds(policy: AuditedPolicy, found: Violation) -> Violation:
+    """Judge a violation over rounds again."""
+    honest = received(policy, found.instance)
+    if not found.kind.by_lying or found.reports is None:
+        return judged_over_rounds(policy, found.kind, found.instance, honest)
+    rows = tuple(found.reports[user] for user in found.users)
+    lie = Lie(kind=found.kind, users=found.users, rows=rows)
+    return lied_over_rounds(policy, found.instance, honest, lie)

@@ -1,0 +1,161 @@
+"""Runs a profile on an instance over simulated rounds, and reads what users received over time."""
+
+from typing import Final
+
+import numpy as np
+
+from eunomia.errors import EunomiaError, RunErrors
+from eunomia.model.shapes import value
+from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Table
+from eunomia_testbed.audit.policy import AuditedPolicy, Received, cluster_of, user_name
+from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds
+from eunomia_testbed.simulator.options import Keep, Reports, SimulationOptions
+from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.simulate import simulate_one
+from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns
+
+HORIZON: Final = 21_600.0
+"""Simulated seconds of a run whose jobs do not end: 60 rounds of six minutes."""
+SHARED_FOR: Final = 7_200.0
+"""Seconds that each user's work takes on an equal share of the cluster, where jobs end."""
+NOWHERE: Final = 1e-9
+"""Speed where a job does not run: a declared speed must be positive."""
+
+
+@value
+class OverTime:
+    """What users had over a run.
+
+    Attributes:
+        rho: [user] the time of its work, relative to the time on an equal share of the cluster.
+        deviation: part of the GPU time that other users received than by their ideal shares: those of the allocation
+            before rounding, or equal shares where whole GPUs are granted.
+    """
+
+    rho: tuple[float, ...]
+    deviation: float
+
+    @property
+    def above_1(self) -> float:
+        """The part of the users whose rho is above 1."""
+        return sum(each > 1.0 for each in self.rho) / len(self.rho)
+
+
+def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | None = None) -> Received:
+    """[user, type] GPUs that users held on average, where jobs do not end.
+
+    Args:
+        policy: the profile.
+        instance: with the true speedups.
+        reports: the speedups that users report; None: the true ones.
+    """
+    run = _run(policy, instance, np.full(instance.users, 1e12), reports, until=HORIZON)
+    return Received(gpus=_held(run, instance) / HORIZON, whole=False)
+
+
+def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Received) -> OverTime:
+    """How late users are whose work ends, and how far time received is from ideal shares.
+
+    Args:
+        policy: the profile.
+        instance: the instance.
+        time_received: of honest users whose jobs do not end.
+    """
+    share = instance.equal_share()
+    run = _run(policy, instance, share * SHARED_FOR / np.array(instance.jobs), None, until=40.0 * SHARED_FOR)
+    finish = np.nan_to_num(run.app_finish_seconds, nan=np.inf)
+    part = np.array(instance.weight)[:, None] / sum(instance.weight)
+    ideal = part * np.array(instance.gpus, float) if policy.whole else policy.outcome(instance).gpus
+    moved = np.abs(time_received.gpus - ideal).sum() / 2.0
+    return OverTime(rho=tuple((finish / SHARED_FOR).tolist()), deviation=float(moved / sum(instance.gpus)))
+
+
+def _run(
+    policy: AuditedPolicy, instance: AuditInstance, iterations: Reals, reports: Table | None, *, until: float
+) -> SimulatedRun:
+    """Simulate with true rates known, or as they are lied about.
+
+    Raises:
+        RunErrors: a stage failed.
+    """
+    lies = {} if reports is None else _factors(instance, reports)
+    options = SimulationOptions(
+        reports=Reports(know="oracle", type_lies=lies),
+        until=until,
+        keep=Keep(rounds=False, waits=False, queue=False, records=False, timings=False),
+    )
+    policy.simulations += 1
+    try:
+        return simulate_one(
+            _workload(instance, iterations),
+            cluster_of(instance.gpus),
+            policy.profile,
+            options=options,
+            models=_speeds(instance),
+            seed=policy.seed,
+        )
+    except EunomiaError as error:
+        raise RunErrors([error]) from error
+
+
+def _factors(instance: AuditInstance, reports: Table) -> dict[str, dict[str, float]]:
+    """By app, the factors on its true rates by GPU type."""
+    pairs = enumerate(zip(instance.speedup, reports, strict=True))
+    return {
+        user_name(user): {
+            f"type{kind + 1}": stated / true
+            for kind, (true, stated) in enumerate(zip(truth, row, strict=True))
+            if true > 0.0 and stated != true
+        }
+        for user, (truth, row) in pairs
+        if truth != row
+    }
+
+
+def _workload(instance: AuditInstance, iterations: Reals) -> Workload:
+    """All users at time 0, each with one app, whose jobs are alike."""
+    users, jobs = instance.users, np.array(instance.jobs)
+    names, owner = [user_name(user) for user in range(users)], np.repeat(np.arange(users), jobs)
+    number = np.concatenate([np.arange(count) for count in jobs])
+    weight = np.array(instance.weight)
+    one = np.ones(owner.size, np.int64)
+    return Workload(
+        name=f"audit-{instance.source}",
+        users=UserColumns(id=names, weight=weight),
+        apps=AppColumns(id=names, user=np.arange(users), weight=weight, arrival_seconds=np.zeros(users)),
+        jobs=JobColumns(
+            id=[f"{names[user]}/{at}" for user, at in zip(owner.tolist(), number.tolist(), strict=True)],
+            app=owner,
+            arrival_seconds=np.zeros(owner.size),
+            least=one,
+            most=one,
+            iterations=iterations[owner],
+            seconds_per_iteration=np.full(owner.size, np.nan),
+            model=owner,
+        ),
+        models=tuple(names),
+        source="drawn by the auditor",
+    )
+
+
+def _speeds(instance: AuditInstance) -> DeclaredSpeeds:
+    return DeclaredSpeeds(
+        {
+            user_name(user): DeclaredModel(
+                speed={f"type{kind + 1}": max(speed, NOWHERE) for kind, speed in enumerate(row)}
+            )
+            for user, row in enumerate(instance.speedup)
+        },
+        place="the instance",
+    )
+
+
+def _held(run: SimulatedRun, instance: AuditInstance) -> Reals:
+    """[user, type] GPU-seconds held until the horizon."""
+    cluster, leases = cluster_of(instance.gpus), run.leases
+    end = np.minimum(np.where(np.isnan(leases.end_seconds), HORIZON, leases.end_seconds), HORIZON)
+    found = np.zeros((instance.users, instance.types))
+    np.add.at(found, (leases.app, cluster.gpu_type[leases.gpu].astype(np.int64)), end - leases.start_seconds)
+    return found

@@ -1,0 +1,43 @@
+"""Counts how often a property is violated, and keeps the violations to show."""
+
+import dataclasses
+
+from eunomia_testbed.audit.properties import NOTHING
+from eunomia_testbed.audit.violations import Property, Violation
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """How often a property was violated, and the violations to show."""
+
+    kind: Property
+    instances: int = 0
+    violated: int = 0
+    total: float = 0.0
+    """Sum of the sizes of all violations."""
+    largest: Violation | None = None
+    smallest: Violation | None = None
+    least: float = NOTHING
+    """A violation of at most this size counts as none."""
+
+    def note(self, found: Violation | None) -> None:
+        """Count an instance; None: the property holds there."""
+        self.instances += 1
+        if found is None or not found.size > self.least:
+            return
+        self.violated += 1
+        self.total += found.size
+        if self.largest is None or found.size > self.largest.size:
+            self.largest = found
+        if self.smallest is None or found.rank < self.smallest.rank:
+            self.smallest = found
+
+    @property
+    def share(self) -> float:
+        """The part of the instances that violate the property."""
+        return self.violated / self.instances if self.instances else 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean violation over all instances."""
+        return self.total / self.instances if self.instances else 0.0
