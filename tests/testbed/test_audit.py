@@ -9,23 +9,28 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from eunomia import Allocation, Claims, Contract, DeviceShares, Feature, Offer, Snapshot, Stage, Unit, hookimpl
+from eunomia import Allocation, Claims, Contract, DeviceShares, Feature, Offer, Promise, Snapshot, Stage, Unit, hookimpl
 from eunomia.cli import run
 from eunomia.contract.contracts import Contracts
 from eunomia.errors import InputError, InputErrors
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import default_registry
+from eunomia.testing.audit.auditing import Audit, audit, judged_again
+from eunomia.testing.audit.generators import GENERATORS, instances
+from eunomia.testing.audit.instances import AuditInstance
+from eunomia.testing.audit.lies import Lie
+from eunomia.testing.audit.policy import AuditedPolicy
+from eunomia.testing.audit.programmes import dominating, optimum
+from eunomia.testing.audit.properties import JUDGES
+from eunomia.testing.audit.violations import Property, Violation
+from eunomia.testing.conformance import PolicyConformance
 from eunomia.units import Reals
-from eunomia_testbed.audit.auditing import Audit, audit, judged_again
+from eunomia_testbed.audit.auditing_rounds import judged_over_rounds, lied_over_rounds
 from eunomia_testbed.audit.files import Stored, read, write
-from eunomia_testbed.audit.generators import GENERATORS, instances
-from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.full import full_audit
 from eunomia_testbed.audit.page import page
-from eunomia_testbed.audit.policy import AuditedPolicy
-from eunomia_testbed.audit.programmes import dominating, optimum
-from eunomia_testbed.audit.properties import JUDGES
 from eunomia_testbed.audit.reasons import reason
-from eunomia_testbed.audit.violations import Property, Violation
+from eunomia_testbed.audit.rounds import over_time, received
 
 SEED = 0
 GOLDEN = [
@@ -84,7 +89,7 @@ class Waster(_Planted):
 
 def audited(name: str, count: int, *kinds: Property, settings: tuple[str, ...] = ()) -> Audit:
     policy = AuditedPolicy(Profile.load(name, settings=settings), seed=SEED)
-    return audit(policy, "all", count=count, seconds=60.0, kinds=kinds or tuple(Property))
+    return audit(policy, "mixed", count=count, seconds=60.0, kinds=kinds or tuple(Property))
 
 
 def planted(kind: type[_Planted]) -> Audit:
@@ -132,7 +137,7 @@ def test_a_waster_is_caught() -> None:
 
 def test_generators_do_not_give_the_known_examples_away() -> None:
     known = {tuple(sorted(tuple(float(item) for item in row) for row in table)) for table in GOLDEN}
-    drawn = instances("all", SEED, whole=False)
+    drawn = instances("mixed", SEED, whole=False)
     for _ in range(300):
         assert tuple(sorted(next(drawn).speedup)) not in known
 
@@ -262,7 +267,7 @@ def test_every_generator_is_the_same_for_one_seed() -> None:
 
 def test_a_counterexample_is_stored_and_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert run(["audit", "oef_noncooperative", "--instances", "3", "--out", str(out)]) == 0
+    assert run(["audit", "oef_noncooperative", "--instances", "3", "--simulated", "1", "--out", str(out)]) == 0
     assert "under_reports.json: Speedups" in capsys.readouterr().out
     file = out / "oef_noncooperative" / "under_reports.json"
     assert run(["audit", "--replay", str(file)]) == 0
@@ -277,7 +282,7 @@ def test_a_counterexample_is_stored_and_replays(tmp_path: Path, capsys: pytest.C
 
 
 def test_fail_on_turns_a_violation_into_exit_1(tmp_path: Path) -> None:
-    words = ["audit", "fifo", "--instances", "2", "-q"]
+    words = ["audit", "fifo", "--instances", "2", "--simulated", "0", "-q"]
     assert run([*words, "--out", str(tmp_path / "a"), "--fail-on", "envy_freeness"]) == 1
     assert run([*words, "--out", str(tmp_path / "b"), "--fail-on", "work_conservation"]) == 0
 
@@ -286,7 +291,7 @@ def test_fail_on_turns_a_violation_into_exit_1(tmp_path: Path) -> None:
     ("words", "rule"),
     [
         ((), "a profile must be named"),
-        (("fifo", "--workload", "model"), "workload must be one of: ordered, models, corners, all"),
+        (("fifo", "--workload", "model"), "workload must be one of: mixed, ordered, models, corners, few_jobs"),
         (("fifo", "--fail-on", "envy"), "property must be one of"),
         (("fifo", "fifo"), "each profile must be named once"),
         (("fifoo",), "a policy must be a preset, a profile file or a plugin"),
@@ -378,7 +383,54 @@ def test_the_lie_of_the_golden_example(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_each_judge_has_its_column_on_the_page() -> None:
-    made = audited("max_min_users", 2)
+    policy = AuditedPolicy(Profile.load("max_min_users"), seed=SEED)
+    made = full_audit(policy, "mixed", counts=(2, 0), seconds=60.0)
     html = page([made], "Audit")
     assert all(f"<th>{kind.label}</th>" in html for kind in Property)
-    assert set(JUDGES) < set(made.tallies)
+    assert set(JUDGES) < set(made.once.tallies)
+
+
+# --- promises -------------------------------------------------------------------------------------------------------
+
+
+def test_a_promise_that_is_broken_fails_the_conformance_suite() -> None:
+    class Boaster(Thief):
+        name = "planted_boaster"
+        contracts: ClassVar[Contracts] = {
+            Stage.ALLOCATION: Contract(
+                gives=frozenset({Feature.DEVICE_SHARES}),
+                promises=frozenset({Promise.SHARING_INCENTIVE, Promise.STRATEGY_PROOF_OVER}),
+            )
+        }
+
+    class Boasts(PolicyConformance):
+        plugin = Boaster
+        profile: ClassVar[dict[str, object]] = {"refiners": ["rounding"]}
+
+    with pytest.raises(AssertionError, match="sharing incentive must hold where it is promised, but Speedups"):
+        Boasts().test_promises_to_users_hold()
+
+
+# --- over simulated rounds ------------------------------------------------------------------------------------------
+
+
+def test_time_received_over_rounds_is_judged() -> None:
+    policy = AuditedPolicy(Profile.load("max_min_users"), seed=SEED)
+    of = AuditInstance(speedup=((1.0, 2.0), (1.0, 4.0)), weight=(1.0, 1.0), gpus=(1, 1), jobs=(2, 2))
+    honest = received(policy, of)
+    assert honest.gpus == pytest.approx(np.full((2, 2), 0.5), abs=0.02)
+    times = over_time(policy, of, honest)
+    assert times.deviation == pytest.approx(0.0, abs=0.02)
+    assert max(times.rho) == pytest.approx(1.0, abs=0.1)
+    assert judged_over_rounds(policy, Property.PARETO_EFFICIENT, of, honest).size > 0.3
+
+
+def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> None:
+    policy = AuditedPolicy(Profile.load("oef_noncooperative"), seed=SEED)
+    of = AuditInstance(speedup=((1.0, 2.0), (1.0, 5.0)), weight=(1.0, 1.0), gpus=(1, 1), jobs=(2, 2))
+    lie = Lie(kind=Property.UNDER_REPORTS, users=(1,), rows=((1.0, 2.01),))
+    found = lied_over_rounds(policy, of, received(policy, of), lie)
+    assert found.size == pytest.approx(0.7456, abs=0.05)
+    path = tmp_path / "one.json"
+    write(path, Stored(profile="oef_noncooperative", settings=(), found=found))
+    assert run(["audit", "--replay", str(path)]) == 0

@@ -47,6 +47,10 @@ class Promise(Enum):
     HONOURS_PINS = "pinned GPUs are placed on the machines named"
     READS_NO_VALUATION = "the values of claims are not read"
     SHARING_INCENTIVE = "no app is worse off than with an equal share of the cluster"
+    ENVY_FREE = "no claim would have more with the GPUs of another, each by unit of weight"
+    PARETO_EFFICIENT = "no allocation gives some claims more and none less"
+    STRATEGY_PROOF_OVER = "no claim gains by reporting greater speedups than it has"
+    STRATEGY_PROOF_UNDER = "no claim gains by reporting smaller speedups than it has"
 
 
 @value

@@ -29,6 +29,11 @@ from eunomia.platform.contract_check import units_of
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing import scenes
+from eunomia.testing.audit.auditing import audit
+from eunomia.testing.audit.generators import MIXED
+from eunomia.testing.audit.policy import AuditedPolicy
+from eunomia.testing.audit.violations import Property
+from eunomia.testing.audit.wording import sentence
 from eunomia.testing.bench import FORMS, Bench, HungError, Rule, Run, time_limit
 from eunomia.testing.builders import World
 from eunomia.testing.promises import unpinned
@@ -41,8 +46,16 @@ IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
 """Features that a contract need not declare: whole GPUs and the unit of claims."""
 OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
 """Features that a stage gives only where they are known, or where another stage needs them."""
-AUDITED = frozenset({Promise.SHARING_INCENTIVE})
-"""Promises that only long runs can check: the auditor checks them, not this suite."""
+AUDITED: Mapping[Promise, Property] = {
+    Promise.SHARING_INCENTIVE: Property.SHARING_INCENTIVE,
+    Promise.ENVY_FREE: Property.ENVY_FREE,
+    Promise.PARETO_EFFICIENT: Property.PARETO_EFFICIENT,
+    Promise.STRATEGY_PROOF_OVER: Property.OVER_REPORTS,
+    Promise.STRATEGY_PROOF_UNDER: Property.UNDER_REPORTS,
+}
+"""Promises of an allocation that the auditor judges."""
+INSTANCES = 24
+"""Instances on which they are judged."""
 
 
 class PolicyConformance:
@@ -230,9 +243,10 @@ class PolicyConformance:
             Promise.SEPARABLE: (Stage.VALUATION,),
             Promise.READS_NO_VALUATION: (Stage.ALLOCATION,),
             Promise.HONOURS_PINS: (Stage.PLACEMENT,),
+            **dict.fromkeys(AUDITED, (Stage.ALLOCATION,)),
         }
         for stage in self._answered():
-            for promise in self._bench().contract(stage).promises - AUDITED:
+            for promise in self._bench().contract(stage).promises:
                 if stage not in stages_of.get(promise, (stage,)):
                     self._broken(f"{promise.name} must be promised by its stage", stage.value)
 
@@ -249,6 +263,18 @@ class PolicyConformance:
     def test_linear_keys_hold(self) -> None:
         """Where keys are given: each is computed again in every round, alone and among others, and compared."""
         self._hold(self._town(), Rule.KEYS)
+
+    def test_promises_to_users_hold(self) -> None:
+        """Where they are promised: instances are drawn and judged as ``eunomia audit`` does."""
+        promised = self._bench().contract(Stage.ALLOCATION).promises if Stage.ALLOCATION in self._answered() else ()
+        kinds = [AUDITED[promise] for promise in promised if promise in AUDITED]
+        if not kinds:
+            return
+        policy = AuditedPolicy(self._bench().profile, seed=11)
+        made = audit(policy, MIXED, count=INSTANCES, seconds=self.time_limit, kinds=kinds)
+        for kind, tally in made.tallies.items():
+            if tally.smallest is not None:
+                self._broken(f"{kind.label} must hold where it is promised", sentence(tally.smallest))
 
     def test_pins_are_honoured(self) -> None:
         """Where it is promised: random pins that fit are placed where they are pinned."""

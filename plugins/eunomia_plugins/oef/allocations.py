@@ -1,5 +1,6 @@
 """The plugins ``oef_noncooperative``, ``oef_cooperative`` and ``oef_efficient``: GPUs of each type by claim."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
@@ -15,6 +16,7 @@ from eunomia import (
     Feature,
     Offer,
     PluginOptions,
+    Promise,
     Seconds,
     Snapshot,
     Stage,
@@ -109,10 +111,16 @@ class _Oef:
         return Answer(gpus=gpus, objective=answer.objective, bound=answer.bound, path=answer.path, rounds=answer.rounds)
 
 
+def _promising(*promises: Promise) -> Contracts:
+    """The contract of an allocation of the family that keeps these promises to users with jobs enough."""
+    return {Stage.ALLOCATION: dataclasses.replace(_Oef.contracts[Stage.ALLOCATION], promises=frozenset(promises))}
+
+
 class OefNoncooperative(_Oef):
     """All claims have the same throughput by weight, as great as possible (9a to 9c)."""
 
     name = "oef_noncooperative"
+    contracts = _promising(Promise.STRATEGY_PROOF_OVER)
     programme = Programme(solve_noncooperative, state_noncooperative)
 
 
@@ -120,6 +128,7 @@ class OefCooperative(_Oef):
     """The greatest sum of throughputs at which no claim prefers the GPUs of another (10a to 10c)."""
 
     name = "oef_cooperative"
+    contracts = _promising(Promise.SHARING_INCENTIVE, Promise.ENVY_FREE)
     programme = Programme(solve_cooperative, state_cooperative)
 
 

@@ -1,4 +1,4 @@
-"""Audits a profile over simulated rounds: time received is judged as an allocation is, and lies are on rates by type."""
+"""Audits a profile over simulated rounds: time received is judged like an allocation; lies are on rates by type."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from eunomia_testbed.audit.generators import instances
-from eunomia_testbed.audit.instances import AuditInstance
-from eunomia_testbed.audit.lies import KINDS, Lie, violation_of
-from eunomia_testbed.audit.policy import AuditedPolicy, Received
-from eunomia_testbed.audit.properties import JUDGES, table
+from eunomia.testing.audit.generators import instances
+from eunomia.testing.audit.instances import AuditInstance
+from eunomia.testing.audit.lies import KINDS, Lie, violation_of
+from eunomia.testing.audit.policy import AuditedPolicy, Received
+from eunomia.testing.audit.properties import JUDGES, table
+from eunomia.testing.audit.tally import Tally
+from eunomia.testing.audit.violations import Property, Violation
 from eunomia_testbed.audit.rounds import OverTime, over_time, received
-from eunomia_testbed.audit.tally import Tally
-from eunomia_testbed.audit.violations import Property, Violation
 
 LEAST: Final = 0.05
 """A violation over rounds of at most this size counts as none, since time is received in whole rounds."""
@@ -29,7 +29,7 @@ def over_rounds(
 
     Args:
         policy: the profile, with the seed of all draws.
-        workload: a generator, or ``all``.
+        workload: a generator, or ``mixed``.
         count: instances.
         until: CPU time of the process, in seconds; no further instance is begun after it.
         kinds: the properties that are judged.

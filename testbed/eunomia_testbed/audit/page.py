@@ -4,12 +4,12 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from eunomia_testbed.audit.auditing import Audit
+from eunomia.testing.audit.tally import Tally
+from eunomia.testing.audit.violations import Property, Violation
+from eunomia.testing.audit.wording import sentence, size_text
+from eunomia_testbed.audit.full import FullAudit
 from eunomia_testbed.audit.reasons import reason
 from eunomia_testbed.audit.table import summary, times_text
-from eunomia_testbed.audit.tally import Tally
-from eunomia_testbed.audit.violations import Property, Violation
-from eunomia_testbed.audit.wording import sentence, size_text
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8886; }
@@ -21,16 +21,16 @@ vertical-align: top; border-bottom: 1px solid var(--line); font-size: .92em; }
 """
 
 
-def page(audits: Sequence[Audit], title: str) -> str:
+def page(audits: Sequence[FullAudit], title: str) -> str:
     """The page as HTML.
 
     Args:
         audits: a row each.
         title: its heading.
     """
-    once = _table([(made, made.tallies) for made in audits])
+    once = _table([(made, made.once.tallies) for made in audits])
     over = _table([(made, made.over_rounds) for made in audits if made.over_rounds])
-    times = "".join(f"<li>{html.escape(f'{made.policy.profile.name}: {times_text(made)}')}</li>" for made in audits)
+    times = "".join(f"<li>{html.escape(f'{made.name}: {times_text(made)}')}</li>" for made in audits)
     below = "".join(_below(made) for made in audits)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
@@ -42,7 +42,7 @@ def page(audits: Sequence[Audit], title: str) -> str:
     )
 
 
-def _table(rows: Sequence[tuple[Audit, Mapping[Property, Tally]]]) -> str:
+def _table(rows: Sequence[tuple[FullAudit, Mapping[Property, Tally]]]) -> str:
     """A row a profile, a column a property that any of them was judged by; nothing where there is none."""
     kinds = [kind for kind in Property if any(kind in tallies for _, tallies in rows)]
     if not kinds:
@@ -52,26 +52,26 @@ def _table(rows: Sequence[tuple[Audit, Mapping[Property, Tally]]]) -> str:
     return f'<div class="wide"><table><thead><tr><th>profile</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _row(made: Audit, tallies: Sequence[Tally]) -> str:
+def _row(made: FullAudit, tallies: Sequence[Tally]) -> str:
     cells = "".join(_cell(made, tally) for tally in tallies)
-    judged = "whole GPUs" if made.policy.whole else "shares"
-    return f"<tr><th>{html.escape(made.policy.profile.name)}<small>{judged}</small></th>{cells}</tr>"
+    judged = "whole GPUs" if made.once.policy.whole else "shares"
+    return f"<tr><th>{html.escape(made.name)}<small>{judged}</small></th>{cells}</tr>"
 
 
-def _cell(made: Audit, tally: Tally) -> str:
+def _cell(made: FullAudit, tally: Tally) -> str:
     if tally.largest is None:
         return '<td class="none">none found</td>'
-    why = "" if tally.largest.over_rounds else reason(made, tally.kind)
+    why = "" if tally.largest.over_rounds else reason(made.once, tally.kind)
     marked = f"<small>cannot: {html.escape(why)}</small>" if why else ""
     largest = html.escape(size_text(tally.kind, tally.largest.size))
     kind = "cannot" if why else "some"
     return f'<td><span class="{kind}">{100.0 * tally.share:.0f} %</span><small>up to {largest}</small>{marked}</td>'
 
 
-def _below(made: Audit) -> str:
-    tallies = [*made.tallies.values(), *made.over_rounds.values()]
+def _below(made: FullAudit) -> str:
+    tallies = made.tallies
     items = "".join(_item(tally.smallest) for tally in tallies if tally.smallest is not None)
-    name = html.escape(made.policy.profile.name)
+    name = html.escape(made.name)
     return f"<h3>{name}</h3><p>{html.escape(summary(made))}</p><ul>{items or '<li>none</li>'}</ul>"
 
 

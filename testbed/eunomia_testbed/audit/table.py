@@ -3,11 +3,11 @@
 import textwrap
 from typing import Any, Final
 
-from eunomia_testbed.audit.auditing import Audit
+from eunomia.testing.audit.tally import Tally
+from eunomia.testing.audit.violations import Property, Violation
+from eunomia.testing.audit.wording import sentence, size_text
+from eunomia_testbed.audit.full import FullAudit
 from eunomia_testbed.audit.reasons import reason
-from eunomia_testbed.audit.tally import Tally
-from eunomia_testbed.audit.violations import Property, Violation
-from eunomia_testbed.audit.wording import sentence, size_text
 
 WIDTH: Final = 118
 
@@ -17,24 +17,24 @@ def file_name(found: Violation) -> str:
     return f"{'rounds_' if found.over_rounds else ''}{found.kind.value}.json"
 
 
-def screen_lines(made: Audit) -> list[str]:
+def screen_lines(made: FullAudit) -> list[str]:
     """The table of a profile, its counterexamples in words, and why it cannot have some properties."""
     lines = [f"{'property':<40} {'instances':>9} {'violated':>9}   {'largest':<28} smallest counterexample"]
-    lines += [_line(tally) for tally in made.tallies.values()]
+    lines += [_line(tally) for tally in made.once.tallies.values()]
     if made.over_rounds:
         lines += ["over simulated rounds", *(_line(tally) for tally in made.over_rounds.values()), times_text(made)]
-    for tally in (*made.tallies.values(), *made.over_rounds.values()):
+    for tally in made.tallies:
         if tally.smallest is not None:
             lines += _wrapped(f"{file_name(tally.smallest)}: {sentence(tally.smallest)}")
     for kind in Property:
-        why = reason(made, kind)
+        why = reason(made.once, kind)
         if why:
             lines += _wrapped(f"{kind.label} cannot hold: {why}")
     return [*lines, summary(made)]
 
 
-def times_text(made: Audit) -> str:
-    """How late users were over rounds, and how far received time was from ideal shares; empty: nothing was simulated."""
+def times_text(made: FullAudit) -> str:
+    """How late users were over rounds, and how far their time was from ideal shares; empty: nothing was simulated."""
     if not made.times:
         return ""
     worst = max(rho for each in made.times for rho in each.rho)
@@ -46,14 +46,15 @@ def times_text(made: Audit) -> str:
     )
 
 
-def summary(made: Audit) -> str:
+def summary(made: FullAudit) -> str:
     """The last line: how it was judged, the seed, and the CPU time."""
-    judged = "whole GPUs" if made.policy.whole else "shares before rounding"
-    count = next(iter(made.tallies.values())).instances
+    judged = "whole GPUs" if made.once.policy.whole else "shares before rounding"
+    count = next(iter(made.once.tallies.values())).instances
     cut = "; --within ended it" if made.cut_short else ""
     return (
-        f"{made.policy.profile.name}: judged by {judged} on {count} instances, seed {made.policy.seed}, "
-        f"{made.policy.rounds} rounds, {made.policy.simulations} simulations, {made.cpu_seconds:.1f} s of CPU time{cut}"
+        f"{made.name}: judged by {judged} on {count} instances, seed {made.once.policy.seed}, "
+        f"{made.once.policy.rounds} rounds, {len(made.times)} instances over rounds, "
+        f"{made.cpu_seconds:.1f} s of CPU time{cut}"
     )
 
 
@@ -74,22 +75,22 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ")
 
 
-def plain_audit(made: Audit) -> dict[str, Any]:
+def plain_audit(made: FullAudit) -> dict[str, Any]:
     """The same as plain values for JSON."""
     return {
-        "profile": made.policy.profile.name,
-        "judged": "whole GPUs" if made.policy.whole else "shares",
-        "seed": made.policy.seed,
-        "rounds": made.policy.rounds,
+        "profile": made.name,
+        "judged": "whole GPUs" if made.once.policy.whole else "shares",
+        "seed": made.once.policy.seed,
+        "rounds": made.once.policy.rounds,
         "cpu_seconds": made.cpu_seconds,
         "cut_short": made.cut_short,
-        "properties": [_plain(made, tally) for tally in made.tallies.values()],
-        "over_rounds": [_plain(made, tally) for tally in made.over_rounds.values()],
+        "properties": [_plain(made, tally, reason(made.once, kind)) for kind, tally in made.once.tallies.items()],
+        "over_rounds": [_plain(made, tally, "") for tally in made.over_rounds.values()],
         "times": [{"rho": list(each.rho), "deviation": each.deviation} for each in made.times],
     }
 
 
-def _plain(made: Audit, tally: Tally) -> dict[str, Any]:
+def _plain(made: FullAudit, tally: Tally, cannot: str) -> dict[str, Any]:
     return {
         "property": tally.kind.value,
         "instances": tally.instances,
@@ -97,6 +98,6 @@ def _plain(made: Audit, tally: Tally) -> dict[str, Any]:
         "largest": None if tally.largest is None else tally.largest.size,
         "mean": tally.mean,
         "smallest": None if tally.smallest is None else sentence(tally.smallest),
-        "file": None if tally.smallest is None else f"{made.policy.profile.name}/{file_name(tally.smallest)}",
-        "cannot": reason(made, tally.kind) or None,
+        "file": None if tally.smallest is None else f"{made.name}/{file_name(tally.smallest)}",
+        "cannot": cannot or None,
     }

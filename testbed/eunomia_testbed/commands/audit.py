@@ -15,8 +15,8 @@ from eunomia.flags import FlagType, with_flags
 
 if TYPE_CHECKING:
     from eunomia.platform.profiles import Profile
-    from eunomia_testbed.audit.auditing import Audit
-    from eunomia_testbed.audit.violations import Property
+    from eunomia.testing.audit.violations import Property
+    from eunomia_testbed.audit.full import FullAudit
 
 OK, ANSWER_IS_NO = 0, 1
 SAME_WITHIN = 1e-6
@@ -35,7 +35,7 @@ class AuditFlags(BaseModel):
         FlagType(list[str] | None),
         typer.Argument(metavar="PROFILE...", help="Presets, profile files or plugins.", show_default=False),
     ] = ()
-    workload: Annotated[str, typer.Option(help="Instances: ordered, models, corners, or all in turn.")] = "all"
+    workload: Annotated[str, typer.Option(help="Instances: mixed, ordered, models, corners, few_jobs.")] = "mixed"
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="All randomness follows from it.")] = 0
     instances: Annotated[int, typer.Option(min=1, help="How many are judged.")] = 100
     simulated: Annotated[int, typer.Option(min=0, help="Instances judged over simulated rounds.")] = 6
@@ -59,9 +59,9 @@ def audit(flags: AuditFlags) -> int:
     """Test what a policy promises its users, and search for lies that pay."""
     if flags.replay is not None:
         return _replay(flags.replay, flags)
+    from eunomia.testing.audit.generators import chosen_generators
+    from eunomia.testing.audit.violations import property_of
     from eunomia.units import parse_duration
-    from eunomia_testbed.audit.generators import chosen_generators
-    from eunomia_testbed.audit.violations import property_of
 
     if not flags.profiles:
         raise InputError("a profile must be named, or a file to --replay", value="none", place="PROFILE")
@@ -73,7 +73,7 @@ def audit(flags: AuditFlags) -> int:
     folder = _folder(flags)
     made = [_audited(profile, flags, seconds, [*kinds, *failing] if kinds else []) for profile in profiles]
     _write(made, folder, flags)
-    violated = any(each.tallies[kind].violated for each in made for kind in failing)
+    violated = any(tally.violated for each in made for tally in each.tallies if tally.kind in failing)
     return ANSWER_IS_NO if violated else OK
 
 
@@ -101,10 +101,10 @@ def _folder(flags: AuditFlags) -> Path:
     return folder
 
 
-def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequence[Property]") -> "Audit":
-    from eunomia_testbed.audit.auditing import audit as audited
-    from eunomia_testbed.audit.policy import AuditedPolicy
-    from eunomia_testbed.audit.violations import Property
+def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequence[Property]") -> "FullAudit":
+    from eunomia.testing.audit.policy import AuditedPolicy
+    from eunomia.testing.audit.violations import Property
+    from eunomia_testbed.audit.full import full_audit
 
     judged = [kind for kind in Property if not kinds or kind in kinds]
     shows = flags.progress and not flags.quiet and sys.stderr.isatty()
@@ -116,18 +116,17 @@ def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequ
             sys.stderr.flush()
 
     policy = AuditedPolicy(profile, seed=flags.seed)
-    return audited(
+    return full_audit(
         policy,
         flags.workload,
-        count=flags.instances,
-        simulated=flags.simulated,
+        counts=(flags.instances, flags.simulated),
         seconds=seconds,
         kinds=judged,
         said=said,
     )
 
 
-def _write(audits: "Sequence[Audit]", folder: Path, flags: AuditFlags) -> None:
+def _write(audits: "Sequence[FullAudit]", folder: Path, flags: AuditFlags) -> None:
     """Write the counterexamples, ``audit.json`` and ``report.html``, and print what was asked for."""
     from eunomia_testbed.audit.page import page
     from eunomia_testbed.audit.table import plain_audit, screen_lines
@@ -153,24 +152,24 @@ def _write(audits: "Sequence[Audit]", folder: Path, flags: AuditFlags) -> None:
         typer.echo("\n".join([*lines, f"Report   {report}"]))
 
 
-def _store(made: "Audit", name: str, folder: Path, flags: AuditFlags) -> None:
+def _store(made: "FullAudit", name: str, folder: Path, flags: AuditFlags) -> None:
     """Write the smallest counterexample of each property."""
     from eunomia_testbed.audit.files import Stored, write
     from eunomia_testbed.audit.table import file_name
 
-    for tally in (*made.tallies.values(), *made.over_rounds.values()):
+    for tally in made.tallies:
         if tally.smallest is not None:
-            path = folder / made.policy.profile.name / file_name(tally.smallest)
+            path = folder / made.name / file_name(tally.smallest)
             write(path, Stored(profile=name, settings=flags.settings, found=tally.smallest))
 
 
 def _replay(path: Path, flags: AuditFlags) -> int:
     """Judge a stored counterexample again, with the profile that it names or the one given."""
     from eunomia.platform.profiles import Profile
-    from eunomia_testbed.audit.auditing import judged_again
+    from eunomia.testing.audit.policy import AuditedPolicy
+    from eunomia.testing.audit.wording import sentence, size_text
     from eunomia_testbed.audit.files import read
-    from eunomia_testbed.audit.policy import AuditedPolicy
-    from eunomia_testbed.audit.wording import sentence, size_text
+    from eunomia_testbed.audit.full import replayed
 
     if len(flags.profiles) > 1:
         raise InputError("--replay must have at most one profile", value=str(len(flags.profiles)), place="PROFILE")
@@ -178,7 +177,7 @@ def _replay(path: Path, flags: AuditFlags) -> int:
     name = flags.profiles[0] if flags.profiles else stored.profile
     profile = Profile.load(name, settings=(*stored.settings, *flags.settings), flag="PROFILE")
     policy = AuditedPolicy(profile, seed=stored.found.seed)
-    again = judged_again(policy, stored.found.instance, stored.found)
+    again = replayed(policy, stored.found)
     size = 0.0 if again is None else again.size
     same = abs(size - stored.found.size) <= SAME_WITHIN * max(1.0, abs(stored.found.size))
     kind = stored.found.kind

@@ -1,4 +1,4 @@
-"""Audits a profile: draws instances, judges what users get, and searches for lies that pay; then over rounds."""
+"""Audits a profile: draws instances, judges what users get, and searches for lies that pay."""
 
 import dataclasses
 import time
@@ -7,16 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from eunomia_testbed.audit.auditing_rounds import judged_again_over_rounds, over_rounds
-from eunomia_testbed.audit.generators import instances
-from eunomia_testbed.audit.instances import AuditInstance
-from eunomia_testbed.audit.lies import KINDS, Lie, gain_of, lies_of
-from eunomia_testbed.audit.policy import AuditedPolicy, Received
-from eunomia_testbed.audit.properties import JUDGES, table
-from eunomia_testbed.audit.rounds import OverTime
-from eunomia_testbed.audit.smaller import smaller
-from eunomia_testbed.audit.tally import Tally
-from eunomia_testbed.audit.violations import LYING, Property, Violation
+from eunomia.testing.audit.generators import instances
+from eunomia.testing.audit.instances import AuditInstance
+from eunomia.testing.audit.lies import KINDS, Lie, gain_of, lies_of
+from eunomia.testing.audit.policy import AuditedPolicy, Received
+from eunomia.testing.audit.properties import JUDGES, table
+from eunomia.testing.audit.smaller import smaller
+from eunomia.testing.audit.tally import Tally
+from eunomia.testing.audit.violations import LYING, Property, Violation
 
 LIES: Final = 0x11E
 """The stream of random numbers that draws lies."""
@@ -28,10 +26,6 @@ class Audit:
 
     policy: AuditedPolicy
     tallies: dict[Property, Tally]
-    over_rounds: dict[Property, Tally] = dataclasses.field(default_factory=dict)
-    """The same of time received in simulated rounds."""
-    times: list[OverTime] = dataclasses.field(default_factory=list)
-    """How late users were, by simulated instance."""
     cpu_seconds: float = 0.0
     cut_short: bool = False
     """Whether time was up before all instances were judged."""
@@ -51,7 +45,6 @@ def audit(
     workload: str,
     *,
     count: int,
-    simulated: int = 0,
     seconds: float,
     kinds: Sequence[Property] = tuple(Property),
     said: Callable[[int], None] = lambda done: None,
@@ -60,9 +53,8 @@ def audit(
 
     Args:
         policy: the profile, with the seed of all draws.
-        workload: a generator, or ``all``.
-        count: instances judged one-shot.
-        simulated: instances judged over simulated rounds.
+        workload: a generator, or ``mixed``.
+        count: instances.
         seconds: of CPU time; no further instance is begun after it.
         kinds: the properties that are judged.
         said: called with the number of instances done.
@@ -79,8 +71,6 @@ def audit(
     for tally in made.tallies.values():
         if tally.smallest is not None:
             tally.smallest = smaller(tally.smallest, lambda instance, found: judged_again(policy, instance, found))
-    made.over_rounds, made.times = over_rounds(policy, workload, count=simulated, until=began + seconds, kinds=kinds)
-    made.cut_short = made.cut_short or (bool(made.over_rounds) and len(made.times) < simulated)
     made.cpu_seconds = time.process_time() - began
     return made
 
@@ -122,8 +112,6 @@ def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violatio
 
     A lie is searched for again among all lies of the users of the instance; on the same instance it is the same lie.
     """
-    if found.over_rounds:
-        return judged_again_over_rounds(policy, found)
     honest = policy.outcome(instance)
     if not found.kind.by_lying:
         return _judged(policy, found.kind, instance, honest)

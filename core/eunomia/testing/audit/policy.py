@@ -19,8 +19,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
+from eunomia.testing.audit.instances import AuditInstance, Table
 from eunomia.units import AppId, JobId, Locality, Reals, Seconds, Unit, UserId
-from eunomia_testbed.audit.instances import AuditInstance, Table
 
 WORK: Final = 1e6
 """Iterations of each job: more than any audit runs."""
@@ -53,9 +53,7 @@ class AuditedPolicy:
         self.profile = profile
         self.seed = seed
         self.rounds = 0
-        """Rounds asked so far, one-shot."""
-        self.simulations = 0
-        """Simulations run so far."""
+        """Rounds asked so far."""
         self._clusters: dict[tuple[int, ...], tuple[Cluster, Stages]] = {}
         self.whole = self.outcome(SMALLEST).whole
         """Whether it grants whole GPUs."""

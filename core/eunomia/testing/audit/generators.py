@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from eunomia.errors import InputError
+from eunomia.testing.audit.instances import AuditInstance
 from eunomia.units import Reals
 from eunomia.words import did_you_mean, shown
-from eunomia_testbed.audit.instances import AuditInstance
 
 TYPE_SPEEDS: Final = (1.0, 1.7, 2.6, 4.0)
 """How much faster each GPU type is for a model that gains in proportion."""
@@ -45,8 +45,11 @@ def _corners(luck: np.random.Generator, users: int, types: int) -> Reals:
 
 
 Draw = Callable[[np.random.Generator, int, int], Reals]
-GENERATORS: Final[Mapping[str, Draw]] = {"ordered": _ordered, "models": _models, "corners": _corners}
-ALL: Final = "all"
+FEW_JOBS: Final = "few_jobs"
+"""As ``models``, but users have no more jobs than their part of the GPUs."""
+GENERATORS: Final[Mapping[str, Draw]] = {"ordered": _ordered, "models": _models, "corners": _corners, FEW_JOBS: _models}
+MIXED: Final = "mixed"
+"""The generators in which users have jobs enough, each in turn."""
 
 
 def chosen_generators(name: str) -> tuple[str, ...]:
@@ -55,10 +58,10 @@ def chosen_generators(name: str) -> tuple[str, ...]:
     Raises:
         InputError: there is no such generator.
     """
-    if name == ALL:
-        return tuple(GENERATORS)
+    if name == MIXED:
+        return tuple(each for each in GENERATORS if each != FEW_JOBS)
     if name not in GENERATORS:
-        known = [*GENERATORS, ALL]
+        known = [MIXED, *GENERATORS]
         rule = f"workload must be one of: {', '.join(known)}"
         raise InputError(rule, value=f"{shown(name)}{did_you_mean(name, known)}", place="--workload")
     return (name,)
@@ -68,7 +71,7 @@ def instances(workload: str, seed: int, *, whole: bool) -> Iterator[AuditInstanc
     """Draw instances without end; the n-th depends on the seed and n alone.
 
     Args:
-        workload: a generator, or ``all`` for each in turn.
+        workload: a generator, or ``mixed``.
         seed: of the draws.
         whole: whether each user's equal share is a whole number of GPUs of every type.
     """
@@ -85,14 +88,13 @@ def draw(name: str, luck: np.random.Generator, *, whole: bool) -> AuditInstance:
     slowest = np.where(table > 0.0, table, np.inf).min(axis=1, keepdims=True)
     speedup = np.round(table / slowest, 2)
     gpus = [users * int(count) if whole else int(count) for count in luck.integers(1, 3, types)]
-    few = name == "corners" and luck.random() < 0.3
     weighted = name == "corners" and not whole and luck.random() < 0.3
     weight = luck.integers(1, 4, users).astype(float) if weighted else np.ones(users)
     return AuditInstance(
         speedup=tuple(map(tuple, speedup.tolist())),
         weight=tuple(weight.tolist()),
         gpus=tuple(gpus),
-        jobs=(max(1, sum(gpus) // users),) * users if few else (sum(gpus),) * users,
+        jobs=(max(1, sum(gpus) // users),) * users if name == FEW_JOBS else (sum(gpus),) * users,
         source=name,
     )
 

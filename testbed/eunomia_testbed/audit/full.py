@@ -1,0 +1,77 @@
+"""Audits a profile one-shot, then over simulated rounds."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from eunomia.testing.audit.auditing import Audit, audit, judged_again
+from eunomia.testing.audit.policy import AuditedPolicy
+from eunomia.testing.audit.tally import Tally
+from eunomia.testing.audit.violations import Property, Violation
+from eunomia_testbed.audit.auditing_rounds import judged_again_over_rounds, over_rounds
+from eunomia_testbed.audit.rounds import OverTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FullAudit:
+    """What was found of a profile.
+
+    Attributes:
+        once: by one allocation of each instance.
+        over_rounds: by time received in simulated rounds.
+        times: how late users were, by simulated instance.
+        cpu_seconds: of all.
+        cut_short: whether time was up before all instances were judged.
+    """
+
+    once: Audit
+    over_rounds: dict[Property, Tally]
+    times: list[OverTime]
+    cpu_seconds: float
+    cut_short: bool
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return self.once.policy.profile.name
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """All tallies, those over rounds last."""
+        return (*self.once.tallies.values(), *self.over_rounds.values())
+
+
+def full_audit(
+    policy: AuditedPolicy,
+    workload: str,
+    *,
+    counts: tuple[int, int],
+    seconds: float,
+    kinds: Sequence[Property] = tuple(Property),
+    said: Callable[[int], None] = lambda done: None,
+) -> FullAudit:
+    """Judge a profile on drawn instances.
+
+    Args:
+        policy: the profile, with the seed of all draws.
+        workload: a generator, or ``mixed``.
+        counts: instances judged one-shot, and instances judged over simulated rounds.
+        seconds: of CPU time; no further instance is begun after it.
+        kinds: the properties that are judged.
+        said: called with the number of instances done one-shot.
+    """
+    began = time.process_time()
+    once = audit(policy, workload, count=counts[0], seconds=seconds, kinds=kinds, said=said)
+    tallies, times = over_rounds(policy, workload, count=counts[1], until=began + seconds, kinds=kinds)
+    return FullAudit(
+        once=once,
+        over_rounds=tallies,
+        times=times,
+        cpu_seconds=time.process_time() - began,
+        cut_short=once.cut_short or (bool(tallies) and len(times) < counts[1]),
+    )
+
+
+def replayed(policy: AuditedPolicy, found: Violation) -> Violation | None:
+    """Judge a stored violation again, the way it was found."""
+    return judged_again_over_rounds(policy, found) if found.over_rounds else judged_again(policy, found.instance, found)
