@@ -33,7 +33,7 @@ from eunomia import (
     curve_points,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants, Pins
+from eunomia.contract.allocations import DeviceShares, Grants, Pins
 from eunomia.contract.pools import available
 from eunomia.contract.verdicts import Verdicts
 from eunomia.testing.conformance import PolicyConformance
@@ -361,6 +361,29 @@ class ManySizes:
         return Menus(curve=curve, points=curve_points(owner, gpus))
 
 
+class Favours:
+    """Promises no user less than its equal share, and gives the first user the GPUs of all."""
+
+    name = "favours"
+    api = 1
+    contracts: ClassVar[Any] = {
+        Stage.ALLOCATION: Contract(
+            gives=frozenset({Feature.DEVICE_SHARES}), promises=frozenset({Promise.SHARING_INCENTIVE})
+        )
+    }
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, offer: Offer) -> Allocation:
+        rows = np.unique(snapshot.apps.user[snapshot.jobs.app[snapshot.active]]).astype(np.int32)
+        gpus = np.zeros((rows.size, offer.capacity.size))
+        gpus[:1] = offer.capacity
+        return Allocation(
+            claims=Claims(unit=Unit.USER, rows=rows),
+            amount=DeviceShares(gpus=gpus, since=snapshot.now),
+            order=np.arange(rows.size, dtype=np.int32),
+        )
+
+
 class Boasts:
     """Declares speedups, and gives an order."""
 
@@ -654,6 +677,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Ages, "linear_keys_hold", "whose row did not change, is", {}),
     (Slopes, "linear_keys_hold", "waits, and the slope of its key is -2", {}),
     (Compares, "linear_keys_hold", "alone differs from that of", {}),
+    (Favours, "promises_to_users_hold", "but Speedups", {"refiners": ["rounding"]}),
     (LooksAway, "pins_are_honoured", "were pinned and free", {}),
     (Shares, "one_gpu", "ZeroDivisionError", {}),
     (Crowded, "no_jobs", "IndexError", {}),

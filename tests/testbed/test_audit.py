@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from eunomia import Allocation, Claims, Contract, DeviceShares, Feature, Offer, Promise, Snapshot, Stage, Unit, hookimpl
+from eunomia import Allocation, Claims, Contract, DeviceShares, Feature, Offer, Snapshot, Stage, Unit, hookimpl
 from eunomia.cli import run
 from eunomia.contract.contracts import Contracts
 from eunomia.errors import InputError, InputErrors
@@ -23,7 +23,6 @@ from eunomia.testing.audit.policy import AuditedPolicy
 from eunomia.testing.audit.programmes import dominating, optimum
 from eunomia.testing.audit.properties import JUDGES
 from eunomia.testing.audit.violations import Property, Violation
-from eunomia.testing.conformance import PolicyConformance
 from eunomia.units import Reals
 from eunomia_testbed.audit.auditing_rounds import judged_over_rounds, lied_over_rounds
 from eunomia_testbed.audit.files import Stored, read, write
@@ -390,27 +389,6 @@ def test_each_judge_has_its_column_on_the_page() -> None:
     assert set(JUDGES) < set(made.once.tallies)
 
 
-# --- promises -------------------------------------------------------------------------------------------------------
-
-
-def test_a_promise_that_is_broken_fails_the_conformance_suite() -> None:
-    class Boaster(Thief):
-        name = "planted_boaster"
-        contracts: ClassVar[Contracts] = {
-            Stage.ALLOCATION: Contract(
-                gives=frozenset({Feature.DEVICE_SHARES}),
-                promises=frozenset({Promise.SHARING_INCENTIVE, Promise.STRATEGY_PROOF_OVER}),
-            )
-        }
-
-    class Boasts(PolicyConformance):
-        plugin = Boaster
-        profile: ClassVar[dict[str, object]] = {"refiners": ["rounding"]}
-
-    with pytest.raises(AssertionError, match="sharing incentive must hold where it is promised, but Speedups"):
-        Boasts().test_promises_to_users_hold()
-
-
 # --- over simulated rounds ------------------------------------------------------------------------------------------
 
 
@@ -421,8 +399,10 @@ def test_time_received_over_rounds_is_judged() -> None:
     assert honest.gpus == pytest.approx(np.full((2, 2), 0.5), abs=0.02)
     times = over_time(policy, of, honest)
     assert times.deviation == pytest.approx(0.0, abs=0.02)
-    assert max(times.rho) == pytest.approx(1.0, abs=0.1)
-    assert judged_over_rounds(policy, Property.PARETO_EFFICIENT, of, honest).size > 0.3
+    # The last job of a user runs on one GPU, and not on the faster one in every round.
+    assert 0.9 < min(times.rho) < max(times.rho) < 1.4
+    # By hand: (1, 1/4) and (0, 3/4) give 1.5 and 3 instead of 1.5 and 2.5.
+    assert judged_over_rounds(policy, Property.PARETO_EFFICIENT, of, honest).size == pytest.approx(0.2, abs=1e-3)
 
 
 def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> None:
