@@ -162,7 +162,7 @@ class Conductor(AppJobs):
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
         """Order a script without the helper to leave when it has reached its rung."""
-        if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.told:
+        if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.ordered:
             self._stop(job, f"it reached its rung at {gang.stop_at}", now)
 
     # -- how gangs end
@@ -172,7 +172,7 @@ class Conductor(AppJobs):
         if suspended:
             job.step = suspended[0]
         self._read_logs(job, now)
-        ending = judge(statuses, order=gang.told, stop_at=gang.stop_at, step=job.step)
+        ending = judge(statuses, order=gang.ordered, stop_at=gang.stop_at, step=job.step)
         log.info(
             "gang.ended", job=self.id_of(job.number), incarnation=gang.incarnation, outcome=ending.outcome.value,
             step=job.step, why=ending.why or None,
@@ -300,14 +300,14 @@ class Conductor(AppJobs):
     def _move_rungs(self, runs: Mapping[int, TrialRun]) -> None:
         for number, run in runs.items():
             gang = self.jobs[number].gang
-            if gang is not None and gang.confirmed and gang.stop_at != run.stop_at and not gang.told:
+            if gang is not None and gang.confirmed and gang.stop_at != run.stop_at and not gang.ordered:
                 self.gangs.move_rung(gang, run.stop_at)
 
     def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Stop jobs that the tuner paused. The launcher warns the workers on a lost slot, and its deadline counts."""
         for job in self.jobs.values():
             gang = job.gang
-            if gang is None or gang.told:
+            if gang is None or gang.ordered:
                 continue
             if job.number not in runs:
                 self._stop(job, "its tuner paused it", now)
@@ -354,7 +354,7 @@ class Conductor(AppJobs):
         if job is None or number not in runs:
             return False
         if job.gang is not None:
-            if set(job.gang.gpus) != set(gpus) and not job.gang.told:
+            if set(job.gang.gpus) != set(gpus) and not job.gang.ordered:
                 self._stop(job, "its lease changed", now)
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
@@ -362,7 +362,7 @@ class Conductor(AppJobs):
     def _wish(self, run: TrialRun) -> Wish | None:
         job = self.jobs[run.trial]
         gang = job.gang
-        leaves = gang is not None and bool(gang.told)
+        leaves = gang is not None and bool(gang.ordered)
         if leaves or (gang is None and job.state is not JobState.WAITING):
             return None
         slowdown = self.slowdowns.get(run.trial, ASSUMED_SLOWDOWN)
@@ -422,7 +422,7 @@ class Conductor(AppJobs):
 
     def _stop(self, job: Job, reason: str, now: float) -> None:
         """Order a job's gang to leave."""
-        if job.gang is not None and not job.gang.told:
+        if job.gang is not None and not job.gang.ordered:
             self.gangs.stop(job.gang, reason)
             self._is_stopping(job, now)
 

@@ -152,8 +152,8 @@ class Gangs:
 
     def stop(self, gang: Gang, reason: str) -> None:
         """Order a gang to leave, once."""
-        if not gang.told:
-            gang.told = reason
+        if not gang.ordered:
+            gang.ordered = reason
             self._order_to_leave(gang.containers, reason)
 
     def move_rung(self, gang: Gang, stop_at: int | None) -> None:

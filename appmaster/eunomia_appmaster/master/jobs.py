@@ -55,7 +55,7 @@ class Gang:
     """The runtime has taken the start."""
     running: bool = False
     """It has made a step, or, without the helper, has a process."""
-    told: str = ""
+    ordered: str = ""
     """Why it got an order to leave; empty: it got none."""
 
 

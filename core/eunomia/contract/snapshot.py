@@ -74,7 +74,7 @@ class LiveIndex(Protocol):
         ...
 
     @property
-    def nobody_overdue(self) -> bool:
+    def none_overdue(self) -> bool:
         """True: every lease that ended was renewed."""
         ...
 

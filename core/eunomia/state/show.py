@@ -101,7 +101,7 @@ class ArbiterLiveIndex:
         return self._state.standing.waiting
 
     @property
-    def nobody_overdue(self) -> bool:
+    def none_overdue(self) -> bool:
         """Whether every lease that has ended was renewed."""
         return not self._state.standing.overdue
 

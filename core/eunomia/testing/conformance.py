@@ -416,7 +416,7 @@ class PolicyConformance:
         except Exception as error:
             self._broken(Rule.FAULTS.value, f"{type(error).__name__}: {error} (no jobs)")
         if placed:
-            self._broken("nobody must get GPUs where nobody is", f"{placed} are placed")
+            self._broken("no job must get GPUs where there is none", f"{placed} are placed")
 
 
 def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:

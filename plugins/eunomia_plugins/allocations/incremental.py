@@ -44,7 +44,7 @@ def can_be_incremental(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: 
     live = snapshot.live_index
     if live is None or not menus.one_size or not offer.whole:
         return False
-    if offer.scope is Scope.FREE and live.nobody_overdue:
+    if offer.scope is Scope.FREE and live.none_overdue:
         return True
     return live.plain and not stop
 
@@ -72,7 +72,7 @@ def schedule_incrementally(queue: Queue, snapshot: Snapshot, offer: Offer, score
     if all_gpus:
         queue.running.refresh(snapshot, key_of)
         grants, evicted = scan_all(queue, snapshot, free, fits)
-    elif not live.nobody_overdue:
+    elif not live.none_overdue:
         overdue = ColumnScan(preemptible(snapshot, key_of, live.overdue), free)
         grants, evicted = scan_with(queue, overdue, free, fits)
     else:

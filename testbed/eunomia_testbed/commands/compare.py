@@ -83,15 +83,15 @@ def compare(
         rule = "runs that are compared must have seeds in common"
         raise InputError(rule, value=f"{_seeds(first)} and {_seeds(second)}")
     rows = [_compared(metric, first, second, seeds) for metric in METRICS]
-    told = [row for row in rows if row is not None]
+    known = [row for row in rows if row is not None]
     notes = [line for side in (first, second) for line in _faults(side)]
     others = _differences(first, second)
     if as_json:
         typer.echo(
-            json.dumps(_facts(first, second, seeds, told) | {"differs": others, "faults": notes}, ensure_ascii=False)
+            json.dumps(_facts(first, second, seeds, known) | {"differs": others, "faults": notes}, ensure_ascii=False)
         )
     else:
-        typer.echo("\n".join([*_lines(first, second, seeds, told), *others, *notes]))
+        typer.echo("\n".join([*_lines(first, second, seeds, known), *others, *notes]))
     return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
 
 
@@ -213,7 +213,7 @@ def _verdict(metric: Metric, difference: Interval, first: str, second: str) -> s
     return f"{better} is better" + (" (one seed)" if difference.count == 1 else "")
 
 
-# -- how it is told
+# -- the screen
 
 
 def _lines(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> list[str]:

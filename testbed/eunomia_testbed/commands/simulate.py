@@ -89,8 +89,8 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         rows = json_rows(metrics, timings)
         failed = [{"policy": each.policy, "seed": each.seed, "error": each.error} for each in outcome.facts.failures]
         plain = {"schema": "eunomia/simulate@1", "out": str(outcome.folder), "ended": outcome.ended}
-        told = {"report": None if outcome.report is None else str(outcome.report), "dropped": outcome.dropped}
-        typer.echo(json.dumps(plain | told | {"rows": rows, "failed": failed}, ensure_ascii=False))
+        said = {"report": None if outcome.report is None else str(outcome.report), "dropped": outcome.dropped}
+        typer.echo(json.dumps(plain | said | {"rows": rows, "failed": failed}, ensure_ascii=False))
     elif flags.quiet:
         typer.echo(outcome.folder)
     else:

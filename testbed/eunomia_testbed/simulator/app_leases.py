@@ -1,7 +1,7 @@
 """Leases of whole apps, which app masters divide among their jobs."""
 
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.gpu_table import NOBODY, GpuTable
+from eunomia_testbed.simulator.gpu_table import NO_HOLDER, GpuTable
 from eunomia_testbed.simulator.states import JobStates
 
 
@@ -50,7 +50,7 @@ class AppLeases:
         """Takes a job off the GPUs that its app master gave it; returns these GPUs, which are its app's again."""
         gpus = self.placed.pop(job, ())
         if gpus:
-            self._gpus.put(NOBODY, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
+            self._gpus.put(NO_HOLDER, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
             self.unreported.add(app)
         return gpus
 

@@ -11,7 +11,7 @@ from eunomia.contract.events import Released, Resized, Started
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
-from eunomia_testbed.simulator.gpu_table import NOBODY
+from eunomia_testbed.simulator.gpu_table import NO_HOLDER
 from eunomia_testbed.simulator.probes import Probes, where
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.tunes import Tunes
@@ -74,10 +74,10 @@ class Executor:
                 continue
             lease, after = order.lease, order.after
             # A lease begins at once where no other holds its GPUs; else when the arbiter knows that they are free.
-            if self.instant and (not after.size or all(holder[gpu] in (NOBODY, lease) for gpu in after.tolist())):
+            if self.instant and (not after.size or all(holder[gpu] in (NO_HOLDER, lease) for gpu in after.tolist())):
                 if self._awaiting:
                     self._awaiting.pop(lease, None)
-                job = NOBODY if order.job is None else rows[order.job]
+                job = NO_HOLDER if order.job is None else rows[order.job]
                 self._begin(lease, order.epoch, job, tuple(order.gpus.tolist()), order.kind, now)
             else:
                 self._awaiting[lease] = order.kind
@@ -104,7 +104,7 @@ class Executor:
             elif lease.state is LeaseState.ORDERED and self._handed.get(number) != lease.epoch:
                 self._handed[number] = lease.epoch
                 kind = self._awaiting[number]
-                job = NOBODY if lease.job == NONE else self._sim.job_rows[state.job_id(lease.job)]
+                job = NO_HOLDER if lease.job == NONE else self._sim.job_rows[state.job_id(lease.job)]
                 gpus = tuple(lease.gpus.tolist())
                 self._hand(LeaseId(number), Epoch(lease.epoch), job, gpus, kind, now)
 
@@ -117,7 +117,7 @@ class Executor:
             self._begin(lease, epoch, job, gpus, kind, now)
 
     def _job(self, order: Transition) -> int:
-        return NOBODY if order.job is None else self._sim.job_rows[order.job]
+        return NO_HOLDER if order.job is None else self._sim.job_rows[order.job]
 
     def _late(self) -> float:
         return float(self._delays.order * self._luck.uniform(0.5, 1.0))
@@ -131,7 +131,7 @@ class Executor:
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Processes are told to stop; the GPUs come back after a while."""
+        """Order processes to stop; the GPUs come back after a while."""
         gpus, fence = order.leaving.tolist(), order.fence
         self._gpus.raise_fence(gpus, fence)
         stopped = self._stopped_by(order, gpus)
@@ -171,7 +171,7 @@ class Executor:
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
         """Jobs that an app's master put on GPUs of the lease, those among them that are still starting."""
-        return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NOBODY})
+        return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
 
     def _save(self, job: int, now: Seconds) -> float:
         """Stop a job that has not ended; return how long saving takes."""
@@ -189,7 +189,7 @@ class Executor:
             self._save(job, now)
         elif self._sim.work.on[job]:
             self._sim.work.stop(job, now)
-        self.epoch[job] = NOBODY
+        self.epoch[job] = NO_HOLDER
         if self._saved_at[job] > now:
             for gpu in gpus:
                 self._ready[gpu] = self._saved_at[job]
@@ -205,7 +205,7 @@ class Executor:
     def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
         job = self._job(order)
         self._gpus.vacate(order.lease, gpus, now, why)
-        if job != NOBODY and not order.gpus.size and not self._sim.work.on[job] and self.epoch[job] <= order.fence:
+        if job != NO_HOLDER and not order.gpus.size and not self._sim.work.on[job] and self.epoch[job] <= order.fence:
             self._sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
         self._acknowledge_gone(order, tuple(gpus), now)
 
@@ -228,13 +228,13 @@ class Executor:
         """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
         fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
-        if not left or (job != NOBODY and len(left) < len(gpus)):
+        if not left or (job != NO_HOLDER and len(left) < len(gpus)):
             return
-        app = self._sim.app_of[job] if job != NOBODY else self._app_of_lease(lease)
-        if app == NOBODY:
+        app = self._sim.app_of[job] if job != NO_HOLDER else self._app_of_lease(lease)
+        if app == NO_HOLDER:
             return
         self._gpus.occupy(left, lease, epoch, app, job, now)
-        if job == NOBODY:
+        if job == NO_HOLDER:
             self._confirm(lease, epoch, now)
             self._sim.leases.started(app, lease, left)
             return
@@ -247,7 +247,7 @@ class Executor:
 
     def _app_of_lease(self, lease: int) -> int:
         held = self._sim.arbiter.state.leases.get(lease)
-        return NOBODY if held is None else self._sim.app_rows[self._sim.arbiter.state.app_id(held.app)]
+        return NO_HOLDER if held is None else self._sim.app_rows[self._sim.arbiter.state.app_id(held.app)]
 
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
@@ -372,10 +372,10 @@ class Executor:
         It is fenced before it counts as lost: orders on their way find a newer epoch.
         """
         epoch = self._sim.arbiter.state.last_epoch + 1
-        hit = sorted({self._gpus.job_on[gpu] for gpu in gpus} - {NOBODY})
+        hit = sorted({self._gpus.job_on[gpu] for gpu in gpus} - {NO_HOLDER})
         for gpu in gpus:
             self._gpus.fence[gpu] = epoch
-            if self._gpus.holder[gpu] != NOBODY:
+            if self._gpus.holder[gpu] != NO_HOLDER:
                 mine = self._sim.leases.shared.get(self._gpus.app_on[gpu], {})
                 mine.pop(gpu, None)
                 self._gpus.vacate(self._gpus.holder[gpu], [gpu], now, "lost")

@@ -7,7 +7,7 @@ from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.logs import LeaseLogger
 
-NOBODY = -1
+NO_HOLDER = -1
 """No lease, no job, no app."""
 
 
@@ -25,11 +25,11 @@ class GpuTable:
     """
 
     def __init__(self, gpus: int, jobs: int, log: LeaseLogger | None) -> None:
-        self.holder = [NOBODY] * gpus
+        self.holder = [NO_HOLDER] * gpus
         """The lease whose processes are there."""
-        self.job_on = [NOBODY] * gpus
+        self.job_on = [NO_HOLDER] * gpus
         """The job's row; -1: none."""
-        self.app_on = [NOBODY] * gpus
+        self.app_on = [NO_HOLDER] * gpus
         self.since = [math.nan] * gpus
         """Since when the job of the row held it, in seconds."""
         self.fence = [0] * gpus
@@ -42,7 +42,7 @@ class GpuTable:
 
     def standing(self) -> set[int]:
         """Returns the jobs that hold GPUs."""
-        return set(self.job_on) - {NOBODY}
+        return set(self.job_on) - {NO_HOLDER}
 
     def raise_fence(self, gpus: Sequence[int], epoch: int) -> None:
         """Makes GPUs ignore orders that are older than an epoch."""
@@ -62,7 +62,7 @@ class GpuTable:
             fence[gpu] = epoch
             if holder[gpu] == lease:
                 continue
-            if holder[gpu] != NOBODY:
+            if holder[gpu] != NO_HOLDER:
                 raise TwoHoldersError("a GPU must have one holder", value=f"GPU {gpu}: leases {holder[gpu]}, {lease}")
             holder[gpu] = lease
             app_on[gpu], job_on[gpu], since[gpu] = app, job, now
@@ -75,20 +75,20 @@ class GpuTable:
         for gpu in gpus:
             if holder[gpu] == lease:
                 since, job = held[gpu], job_on[gpu]
-                if job != NOBODY:
+                if job != NO_HOLDER:
                     self.slot_seconds[job] += now - since
                 if log is not None and now > since:
                     records = log.records
                     records.rows += records.pack(app_on[gpu], job, gpu, lease, since, now, reason)
-                holder[gpu] = job_on[gpu] = NOBODY
+                holder[gpu] = job_on[gpu] = NO_HOLDER
                 self.busy -= 1
 
     def put(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
         """An app master puts one of its jobs on GPUs of its app's own leases; -1: takes the job off them."""
         for gpu in gpus:
-            if self.job_on[gpu] != job and self.holder[gpu] != NOBODY:
+            if self.job_on[gpu] != job and self.holder[gpu] != NO_HOLDER:
                 since, before = self.since[gpu], self.job_on[gpu]
-                if before != NOBODY:
+                if before != NO_HOLDER:
                     self.slot_seconds[before] += now - since
                 if self.log is not None and now > since:
                     reason = self.log.why("divided")
@@ -98,9 +98,9 @@ class GpuTable:
     def settle(self, now: Seconds) -> None:
         """Books what is held at the end of the run."""
         for gpu, lease in enumerate(self.holder):
-            if lease != NOBODY:
+            if lease != NO_HOLDER:
                 job = self.job_on[gpu]
-                if job != NOBODY:
+                if job != NO_HOLDER:
                     self.slot_seconds[job] += now - self.since[gpu]
                 if self.log is not None:
                     reason = self.log.why("")

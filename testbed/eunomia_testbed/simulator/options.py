@@ -151,8 +151,8 @@ class Reports:
             if name != "error" and name not in ERRORS:
                 raise InputError(f"error must be on one of {', '.join(ERRORS)}", value=f'"{name}"')
             if not 0.0 <= part < 1.0:
-                told = "error" if name == "error" else f"error of {name}"
-                raise InputError(f"{told} must be at least 0 and less than 1", value=str(part))
+                rule = "error" if name == "error" else f"error of {name}"
+                raise InputError(f"{rule} must be at least 0 and less than 1", value=str(part))
         of_types = ((f"{app}.{kind}", one) for app, by in self.type_lies.items() for kind, one in by.items())
         for app, factor in (*self.lies.items(), *self.far_lies.items(), *of_types):
             if not 0.0 < factor < math.inf:

@@ -178,7 +178,7 @@ def parted(text: str) -> tuple[str, object]:
 
 
 def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
-    """How fast jobs are: as asked for; else as throughputs say where types differ or rules hold; else as told."""
+    """How fast jobs are: as asked for; else as throughputs say where types differ or rules hold; else as declared."""
     if request.speeds == "analytic":
         from eunomia_testbed.performance import AnalyticModel
 
@@ -199,8 +199,8 @@ def _links(cluster: ClusterFile) -> "Links":
     from eunomia_testbed.performance import Links
 
     assumed = Links()
-    told = {level: gib * 1.024**3 for level, gib in cluster.bandwidth_gib.items()}
-    speeds = [told.get(level, assumed.gb_per_second[level]) for level in Locality]
+    given = {level: gib * 1.024**3 for level, gib in cluster.bandwidth_gib.items()}
+    speeds = [given.get(level, assumed.gb_per_second[level]) for level in Locality]
     return Links(gb_per_second=(speeds[0], speeds[1], speeds[2], speeds[3]))
 
 

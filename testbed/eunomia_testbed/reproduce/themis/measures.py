@@ -81,11 +81,11 @@ def worst_rho(workload: str) -> Callable[[ThemisRuns], Measured]:
                 judged(high, 3.25, direction=high > 1.0, better=high > 3.25),
             ]
         )
-        told = _named({policy: fmean(ratio) for policy, ratio in ratios.items()})
+        named = _named({policy: fmean(ratio) for policy, ratio in ratios.items()})
         least = sum(min(seed) >= 0.99 for seed in zip(*ratios.values(), strict=True))
         reason = (
             f"Themis' worst ρ is {_mean(by['themis'], _worst):.2f}, the least (to 1 %) in {least} of "
-            f"{len(by['themis'])} seeds; over it: {told}"
+            f"{len(by['themis'])} seeds; over it: {named}"
         )
         text, seeds = f"{low:.2f}, {high:.2f}", _by_seed(by, _worst, "worst ρ")
         return Measured(text=text, verdict=verdict, reason=reason, values=(low, high), by_seed=seeds)
@@ -323,10 +323,10 @@ def lies(runs: ThemisRuns) -> Measured:
     gain = max(own[0.0] / one - 1.0 for lie, one in own.items() if lie > 0.0)
     loss = max(one / own[0.0] - 1.0 for lie, one in own.items() if lie > 0.34)
     verdict = Verdict.FAILS if gain > 0.02 else Verdict.HOLDS if loss > 0.02 else Verdict.DIRECTION
-    told = ", ".join(
+    named = ", ".join(
         f"{100 * lie:.0f} % {own[lie] / own[0.0]:.3f} ({others[lie] / others[0.0]:.3f})" for lie in LIES[1:]
     )
-    reason = f"its completion time (the truthful apps') over that without a lie: {told}"
+    reason = f"its completion time (the truthful apps') over that without a lie: {named}"
     seeds = _by_seed({f"{100 * lie:.0f} %": one for lie, one in found.items()}, _own_time, "completion in s, lie")
     text = f"gains {100 * gain:+.1f} %"
     return Measured(text=text, verdict=verdict, reason=reason, values=(gain, loss), by_seed=seeds)
