@@ -64,6 +64,24 @@ def test_with_more_jobs_than_gpus_the_first_ones_get_one_each() -> None:
     assert shared(world).verdicts.reasons.tolist() == [Reason.OUTRANKED] * 5
 
 
+def test_with_time_sharing_the_jobs_with_the_fewest_turns_run_next_for_one_turn() -> None:
+    world = World("1x4 V100").jobs(9, gpus=(1, 4))
+    for number, seconds in enumerate((7199.9995, 7300.0, 7100.0, 14400.0)):
+        world._job_ledger.live.attained[world.row(f"many/{number}")] = seconds
+    assert sizes(world, when_short="time_sharing") == {f"many/{number}": 1 for number in (2, 4, 5, 6)}
+    answer = shared(world, when_short="time_sharing")
+    assert (answer.lease, answer.protected) == (7200.0, 7200.0)
+    shorter = shared(world, when_short="time_sharing", unit="1h")
+    assert shorter.lease == 3600.0
+    assert [int(row) for row in shorter.claims.rows[shorter.order]] == [4, 5, 6, 7]
+
+
+def test_time_sharing_changes_nothing_while_all_jobs_fit() -> None:
+    world = World("1x4 V100").jobs(4, gpus=(1, 4)).job("wide/1", gpus=8)
+    assert sizes(world, when_short="time_sharing") == {f"many/{number}": 1 for number in range(4)}
+    assert shared(world, when_short="time_sharing").lease is None
+
+
 def test_weights_are_of_apps_and_can_be_left_out() -> None:
     world = World("1x6 V100").app("a", weight=2.0).job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
     assert sizes(world) == {"a/1": 4, "b/1": 2}

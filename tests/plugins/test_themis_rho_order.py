@@ -3,13 +3,13 @@ import pytest
 from eunomia import Scores
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
-from eunomia_plugins.orders.remaining import LengthOptions
+from eunomia_plugins.orders.remaining import UnknownOptions
 from eunomia_plugins.orders.themis_rho import ThemisRho
 
 
 def rho(world: World, *, now: float = 0.0) -> tuple[list[str], dict[str, float]]:
     snapshot = world.snapshot(now=now)
-    answer = ThemisRho(LengthOptions()).eunomia_valuation(
+    answer = ThemisRho(UnknownOptions()).eunomia_valuation(
         snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now)
     )
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]

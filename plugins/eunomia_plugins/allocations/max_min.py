@@ -1,17 +1,23 @@
 """Max-min fairness over sizes: raise the job with the fewest GPUs while a job can be raised."""
 
-from typing import ClassVar
+import dataclasses
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
 
 from eunomia import (
     Allocation,
     Cause,
     Contract,
+    Duration,
     Feature,
     Menus,
     Offer,
     PluginOptions,
     Promise,
     Scores,
+    Seconds,
     Snapshot,
     Stage,
     Triggers,
@@ -19,15 +25,25 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
+from eunomia.units import Reals, Rows
 from eunomia_plugins.allocations.filling import fill_sizes
 from eunomia_plugins.allocations.ranking import EVENTS, ranked
 
 
-class MaxMinOptions(PluginOptions):
+class WeightOptions(PluginOptions):
     """Options of ``max_min`` and ``max_min_time``."""
 
     weighted: bool = True
     """Whether a job has the weight of its app; else every job has weight 1."""
+
+
+class MaxMinOptions(WeightOptions):
+    """Options of ``max_min``."""
+
+    when_short: Literal["first", "time_sharing"] = "first"
+    """Where the smallest sizes of all jobs do not fit together: the first jobs of the order run, or all take turns."""
+    unit: Annotated[Duration, Field(gt=0.0)] = Seconds(7200.0)
+    """With ``time_sharing``, the duration of a turn; the jobs that have had the fewest come first."""
 
 
 class MaxMin:
@@ -55,5 +71,22 @@ class MaxMin:
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Raise the smallest sizes first; the order of the valuation breaks ties."""
+        options = self.options
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
-        return fill_sizes(snapshot, menus, offer, jobs, weighted=self.options.weighted)
+        if options.when_short == "first" or not is_short(snapshot, menus, offer):
+            return fill_sizes(snapshot, menus, offer, jobs, weighted=options.weighted)
+        turns = jobs[np.argsort(turns_had(snapshot, jobs, options.unit), kind="stable")]
+        filled = fill_sizes(snapshot, menus, offer, turns, weighted=options.weighted)
+        return dataclasses.replace(filled, lease=options.unit, protected=options.unit)
+
+
+def is_short(snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
+    """Return whether the smallest sizes of all jobs that can run need more GPUs than the cluster has."""
+    least = menus.span(snapshot.active)[0]
+    return int(least[least <= offer.capacity.max(initial=0)].sum()) > int(offer.capacity.sum())
+
+
+def turns_had(snapshot: Snapshot, jobs: Rows, unit: Seconds) -> Reals:
+    """By job, the number of whole turns that it has run; a turn that lacks a millisecond counts as whole."""
+    at_zero, each = snapshot.service(jobs, by_gpus=False)
+    return np.floor((at_zero + each * snapshot.now + 1e-3) / unit)

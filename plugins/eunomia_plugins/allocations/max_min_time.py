@@ -17,7 +17,7 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia_plugins.allocations.filling import fill_time
-from eunomia_plugins.allocations.max_min import MaxMinOptions
+from eunomia_plugins.allocations.max_min import WeightOptions
 from eunomia_plugins.allocations.ranking import EVENTS, ranked
 
 
@@ -26,14 +26,14 @@ class MaxMinTime:
 
     name = "max_min_time"
     api = 1
-    options_type = MaxMinOptions
+    options_type = WeightOptions
     contracts: ClassVar[Contracts] = {
         Stage.ALLOCATION: Contract(
             needs=frozenset({Feature.SCORES}), gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS})
         )
     }
 
-    def __init__(self, options: MaxMinOptions) -> None:
+    def __init__(self, options: WeightOptions) -> None:
         self.options = options
 
     @hookimpl

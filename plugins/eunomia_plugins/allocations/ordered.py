@@ -55,10 +55,15 @@ class OrderedOptions(PluginOptions):
     """With ``skip``: how many of the first waiting jobs for which no GPUs are left the placement may still start, each
     at its smallest size, on GPUs that it cannot use for the jobs ahead of them."""
 
+    size: Literal["largest", "smallest"] = "largest"
+    """What a job on a menu of several sizes gets: the largest that is free, or its smallest, for a refiner to raise."""
+
     @model_validator(mode="after")
     def _standby_skips(self) -> Self:
         if self.standby and self.on_misfit != "skip":
             raise ValueError('standby must be 0 unless on_misfit is "skip"')
+        if self.size == "smallest" and self.on_misfit in ("easy", "conservative"):
+            raise ValueError('size must be "largest" where on_misfit is "easy" or "conservative"')
         return self
 
 
@@ -127,7 +132,8 @@ class Ordered:
             idle = np.bincount(snapshot.cluster.gpu_type[gpus[_idle(snapshot, gpus)]], minlength=types)
             home = _homes(snapshot, jobs) if types > 1 else np.full(jobs.size, NONE)
             capacity = Capacity(free.tolist(), idle.tolist())
-            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, most, kind, home), capacity, stop=stop)
+            largest = most if self.options.size == "largest" else least
+            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, largest, kind, home), capacity, stop=stop)
         served, late = np.flatnonzero(sizes > 0), np.flatnonzero(sizes == 0)
         standby = self._standby(snapshot, jobs, turn[sizes[turn] == 0])
         if standby is not None:
@@ -175,7 +181,7 @@ def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> S
 
 
 class Wanted(NamedTuple):
-    """By ranked job: sizes on its menu, and the GPU types that it asks for (-1: any) and holds (-1: none)."""
+    """By ranked job: the least and most GPUs that it may get, the GPU type that it asks for (-1: any) and holds."""
 
     least: Ints
     most: Ints
@@ -225,7 +231,7 @@ def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Capacity,
         index = int(turn[at])
         home = int(wanted.home[index])
         of = room.choose(int(least[at]), int(kind[at]), home)
-        sizes[index] = menus.largest_at_most(int(jobs[index]), room.left[of])
+        sizes[index] = menus.largest_at_most(int(jobs[index]), min(room.left[of], int(wanted.most[index])))
         kinds[index] = of
         room.take(int(sizes[index]), of, home)
         at += 1

@@ -13,11 +13,18 @@ from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.orders.coming import Now, seconds_through, through_regimes
 
 
-class LengthOptions(PluginOptions):
-    """Options of orders that need the length of a job."""
+class UnknownOptions(PluginOptions):
+    """Options of orders that need the length of a job, whatever its size."""
 
     unknown: Literal["last", "first"] = "last"
     """Whether jobs of unknown work or rate come last or first."""
+
+
+class LengthOptions(UnknownOptions):
+    """Options of ``srtf`` and ``srsf``."""
+
+    size: Literal["largest", "smallest"] = "largest"
+    """The size of an elastic job at which its length counts."""
 
 
 class Lengths(NamedTuple):
@@ -58,21 +65,24 @@ def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> V
     )
 
 
-def by_work_left(snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *, by_gpus: bool) -> Valuations:
+def by_work_left(
+    snapshot: Snapshot, menus: Menus, offer: Offer, options: LengthOptions, *, by_gpus: bool
+) -> Valuations:
     """Candidates by the work that they have left, and arrival; jobs of unknown work come first or last.
 
     Args:
         snapshot: the current state.
         menus: rates by size, and coming regimes where they are known.
         offer: its candidates are ordered.
-        unknown: "last" or "first".
+        options: of the order.
         by_gpus: whether work is in GPU-seconds rather than seconds.
     """
-    otherwise = np.nan if unknown == "last" else -np.inf
+    otherwise = np.nan if options.unknown == "last" else -np.inf
+    smallest = options.size == "smallest" and not menus.one_size
 
     def key(jobs: Rows) -> LinearKey:
-        speed = menus.full_rate(jobs)
-        gpus = np.maximum(menus.span(jobs)[1], 1) if by_gpus else np.ones(jobs.size)
+        speed = _least_rate(menus, jobs) if smallest else menus.full_rate(jobs)
+        gpus = np.maximum(menus.span(jobs)[0 if smallest else 1], 1) if by_gpus else np.ones(jobs.size)
         known = _work_left(snapshot, jobs, speed / gpus, otherwise)
         if menus.regimes is None:
             return known
@@ -82,6 +92,15 @@ def by_work_left(snapshot: Snapshot, menus: Menus, offer: Offer, unknown: str, *
         return through_regimes(known, menus, jobs, speed, now)
 
     return Valuations.by_key(snapshot, offer, key)
+
+
+def _least_rate(menus: Menus, jobs: Rows) -> Reals:
+    """By job, iterations a second at the smallest size on its menu; NaN: not known."""
+    curves, first, owner = np.unique(menus.curve[jobs], return_index=True, return_inverse=True)
+    least = menus.span(jobs[first])[0].tolist()
+    rates = [menus.rate(job, size) for job, size in zip(jobs[first].tolist(), least, strict=True)]
+    found: Reals = np.where(curves < 0, np.nan, np.array(rates, float))[owner]
+    return found
 
 
 def _work_left(snapshot: Snapshot, jobs: Rows, speed: Reals, otherwise: float) -> LinearKey:

@@ -25,4 +25,4 @@ class Srtf:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by the seconds that it has left."""
-        return by_work_left(snapshot, menus, offer, self.options.unknown, by_gpus=False)
+        return by_work_left(snapshot, menus, offer, self.options, by_gpus=False)

@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia_plugins.orders.remaining import LengthOptions, by_length, lengths
+from eunomia_plugins.orders.remaining import UnknownOptions, by_length, lengths
 
 
 class ThemisRho:
@@ -18,14 +18,14 @@ class ThemisRho:
 
     name = "themis_rho"
     api = 1
-    options_type = LengthOptions
+    options_type = UnknownOptions
     contracts: ClassVar[Contracts] = {
         Stage.VALUATION: Contract(
             needs=frozenset({Feature.RATES}), gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS})
         )
     }
 
-    def __init__(self, options: LengthOptions) -> None:
+    def __init__(self, options: UnknownOptions) -> None:
         self.options = options
 
     @hookimpl

@@ -81,7 +81,7 @@ class _Plan:
         self.mine = _by_claim(holders(snapshot, allocation.claims, gpus), gpus)
         self.pinned = _pinned(grants) if pins and grants.pins is not None else {}
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
-        self.resources = _resources_matter(snapshot, grants)
+        self.resources = resources_matter(snapshot, grants)
         self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == GpuState.LEAVING
         """GPUs with CPUs and memory still in use by a job that leaves; the next holder of such a GPU gets these too."""
         self.chosen: dict[int, Ints] = {}
@@ -310,7 +310,7 @@ def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
     return pinned
 
 
-def _resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
+def resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
     """Say whether a claim names CPUs or memory, or holds more than its part; if not, the arbiter fills the parts in."""
     if grants.cpus is not None or grants.memory_gib is not None:
         return True

@@ -29,10 +29,13 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     # The claim furthest behind comes first, whatever the order of the shares.
     ("rounding", Stage.REFINE): {"sizes", "amounts"},
     ("divide", Stage.REFINE): {"sizes", "order", "amounts"},
+    # Sizes below a machine's and whole machines; the largest is placed first, whatever the order.
+    ("network_packing", Stage.REFINE): {"sizes", "order", "amounts"},
     # Menus matter to a placement where a job cannot grow: it stays if it can run at the size that it has.
     ("packed", Stage.PLACEMENT): {"sizes", "order", "amounts"},
     ("spread", Stage.PLACEMENT): {"sizes", "order", "amounts"},
     ("random", Stage.PLACEMENT): {"sizes", "order", "amounts"},
+    ("reuse", Stage.PLACEMENT): {"sizes", "order", "amounts"},
     ("consolidated", Stage.PLACEMENT): {"sizes", "order", "amounts"},
 }
 

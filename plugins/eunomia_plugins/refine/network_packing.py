@@ -1,0 +1,117 @@
+"""Sizes that leave at most one job on any machine with traffic to other machines (AFS §4.4 and Appendix E)."""
+
+import bisect
+import dataclasses
+import heapq
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from eunomia import Allocation, Contract, Feature, Menus, Offer, PluginError, Snapshot, Stage, Unit, hookimpl
+from eunomia.contract.allocations import Grants
+from eunomia.contract.contracts import Contracts
+from eunomia.units import Ints
+
+
+class NetworkPacking:
+    """Each granted size becomes a power of two below the size of a machine, or whole machines.
+
+    Where machines have 2^k GPUs, all jobs then fit on as few machines as their sizes need, and at most one job on any
+    machine uses another machine too (Proposition 1); no job gets less than the largest such size within its grant, and
+    if the grants fill whole machines no GPU is left over (Proposition 2). Machines of another size, such as 6 GPUs, are
+    allowed, without these guarantees.
+    """
+
+    name = "network_packing"
+    api = 1
+    contracts: ClassVar[Contracts] = {
+        Stage.REFINE: Contract(
+            needs=frozenset({Feature.GRANTS, Feature.MANY_SIZES, Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES}),
+            gives=frozenset({Feature.GRANTS}),
+        )
+    }
+
+    @hookimpl
+    def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
+        """Change grants of jobs; pinned grants, and those of apps, users and groups, stay as they are."""
+        grants = allocation.amount
+        if not isinstance(grants, Grants):
+            raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
+        if allocation.claims.unit is not Unit.JOB or grants.pins is not None or allocation.order.size == 0:
+            return dataclasses.replace(allocation, memo=None, record=None)
+        machine = int(snapshot.cluster.machine_start[1])
+        order = allocation.order
+        jobs = allocation.claims.rows[order].tolist()
+        steps = Steps(menus, machine)
+        sizes = grants.gpus.copy()
+        sizes[order] = packed_sizes(grants.gpus[order].tolist(), [steps.of(job) for job in jobs])
+        largest_first = order[np.argsort(-sizes[order], kind="stable")]
+        return dataclasses.replace(
+            allocation,
+            amount=dataclasses.replace(grants, gpus=sizes),
+            order=largest_first,
+            memo=None,
+            record=None,
+        )
+
+
+class Steps:
+    """The sizes of each job that network packing allows, read once per curve.
+
+    Args:
+        menus: sizes by job.
+        machine: GPUs of a machine.
+    """
+
+    def __init__(self, menus: Menus, machine: int) -> None:
+        self._menus, self._machine = menus, machine
+        self._of: dict[int, list[int]] = {}
+
+    def of(self, job: int) -> list[int]:
+        """Powers of two below the machine's size and multiples of it that are on the job's menu, ascending."""
+        curve = int(self._menus.curve[job])
+        if curve not in self._of:
+            sizes: Ints = self._menus.sizes(job)
+            small = (sizes < self._machine) & ((sizes & (sizes - 1)) == 0)
+            self._of[curve] = sizes[small | (sizes % self._machine == 0)].tolist()
+        return self._of[curve]
+
+
+def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> list[int]:
+    """Sizes near the granted ones, of those allowed, that together need at most as many GPUs.
+
+    Each job first gets the largest allowed size within its grant. Then, while GPUs are left, the job is raised by one
+    step whose size comes nearest to its grant for the GPUs that the step takes; the paper leaves this order open. Ties
+    go by order of service.
+
+    Args:
+        granted: in order of service.
+        allowed: by job, sizes ascending. A job that has none within its grant keeps its grant.
+
+    Returns:
+        By job, its size; 0 only where nothing is granted.
+    """
+    sizes = [
+        max((size for size in mine if size <= most), default=most) for most, mine in zip(granted, allowed, strict=True)
+    ]
+    left = sum(granted) - sum(sizes)
+    queue = [entry for job in range(len(sizes)) for entry in _raise(granted[job], allowed[job], sizes[job], job)]
+    heapq.heapify(queue)
+    while queue and left > 0:
+        _, job, size = heapq.heappop(queue)
+        if size - sizes[job] <= left:  # what is left only shrinks
+            left -= size - sizes[job]
+            sizes[job] = size
+            for entry in _raise(granted[job], allowed[job], size, job):
+                heapq.heappush(queue, entry)
+    return sizes
+
+
+def _raise(grant: int, allowed: Sequence[int], size: int, job: int) -> list[tuple[float, int, int]]:
+    """The next size of a job that has GPUs, after how far it moves from the grant for each GPU; empty: it has none."""
+    at = bisect.bisect_right(allowed, size)
+    if size == 0 or at == len(allowed):
+        return []
+    larger = allowed[at]
+    return [((abs(larger - grant) - abs(size - grant)) / (larger - size), job, larger)]
