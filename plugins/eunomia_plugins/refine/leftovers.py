@@ -23,9 +23,7 @@ class Leftovers:
     name = "leftovers"
     api = 1
     contracts: ClassVar[Contracts] = {
-        Stage.REFINE: Contract(
-            needs=frozenset({Feature.GRANTS, Feature.MANY_SIZES, Feature.RATES}), gives=frozenset({Feature.GRANTS})
-        )
+        Stage.REFINE: Contract(needs=frozenset({Feature.GRANTS, Feature.MANY_SIZES, Feature.RATES}))
     }
 
     @hookimpl

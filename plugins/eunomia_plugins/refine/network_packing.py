@@ -27,8 +27,7 @@ class NetworkPacking:
     api = 1
     contracts: ClassVar[Contracts] = {
         Stage.REFINE: Contract(
-            needs=frozenset({Feature.GRANTS, Feature.MANY_SIZES, Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES}),
-            gives=frozenset({Feature.GRANTS}),
+            needs=frozenset({Feature.GRANTS, Feature.MANY_SIZES, Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES})
         )
     }
 

@@ -98,7 +98,7 @@ class SimulationSpec(BaseModel):
         FlagType(str, "1"),
         typer.Option("--load", metavar="1,2", help="How many times as fast jobs arrive."),
     ] = (1.0,)
-    format: Annotated[str | None, typer.Option("--format", help="Of the trace, where its name does not show it.")] = None
+    format: Annotated[str | None, typer.Option("--format", help="Of the trace, if not seen from its name.")] = None
     throughputs: Annotated[
         str | None, typer.Option(help="Measured throughputs, which Gavel's and Shockwave's traces need.")
     ] = None
