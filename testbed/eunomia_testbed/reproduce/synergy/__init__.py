@@ -1,0 +1,1 @@
+"""The claims of Synergy (OSDI'22)."""

@@ -1,0 +1,164 @@
+"""One simulation of the reproduction: which trace, cluster, order and scheme; and the figures that it comes to."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.performance import SynergyProfiles
+from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
+from eunomia_testbed.traces import read_trace
+from eunomia_testbed.workload import Workload
+
+VERSION = 1
+"""Of cells' figures: others are not used again."""
+STATIC = "static_100job_6_3_1100.0"
+"""The authors' static trace of 100 jobs, in the folder of their profiles."""
+SERVER_GPUS = 8
+SERVER_GB = 500
+ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf": "themis_rho"}
+"""Valuations by the paper's names."""
+SCHEMES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "proportional": ("synergy", {"stages.refiners": [], "stages.placement": "packed"}),
+    "greedy": ("synergy_greedy", {}),
+    "tune": ("synergy", {}),
+    "tetris": ("synergy_tetris", {}),
+    "tetris_tune": ("synergy_tetris", {"plugins.tetris.tunes": True}),
+    "drf": ("synergy_greedy", {"stages.allocation": "drf"}),
+    "drf_tune": ("synergy", {"stages.allocation": "drf"}),
+}
+"""By scheme: the preset, and what is changed in it."""
+
+
+@value
+class SynergyCell:
+    """One simulation in rounds of 300 s, without costs of changes, as in the authors' simulator."""
+
+    scheme: str
+    seed: int
+    data: str
+    """The folder with the authors' profiles and static trace."""
+    order: str = "fifo"
+    static: bool = False
+    """Whether the jobs are those of the authors' static trace; else they are drawn."""
+    gpus: int = 128
+    cpus_per_gpu: float = 3.0
+    jobs: int = 1000
+    """Measured jobs."""
+    warmup_jobs: int = 200
+    """Jobs before them, which are not measured."""
+    jobs_per_hour: float = 9.0
+    split: tuple[float, float, float] = (0.2, 0.7, 0.1)
+    """Parts of image, language and speech models."""
+    multi: bool = False
+    """Whether some jobs have more than one GPU."""
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        return cell_key(dataclasses.replace(self, data=""), VERSION, self.scheme, self.order, self.seed)
+
+
+@value
+class SynergyFigures:
+    """What a simulation came to."""
+
+    mean_jct_seconds: float
+    """Of the measured jobs."""
+    p99_jct_seconds: float
+    makespan_seconds: float
+    rounds: int
+    cpu_seconds: float = 0.0
+
+    @property
+    def hours(self) -> float:
+        """Mean completion time in hours."""
+        return self.mean_jct_seconds / 3600.0
+
+    @property
+    def makespan_hours(self) -> float:
+        """Until the last job has finished."""
+        return self.makespan_seconds / 3600.0
+
+
+@lru_cache(maxsize=2)
+def read_profiles(data: str) -> SynergyProfiles:
+    """Read the authors' profiles.
+
+    Raises:
+        InputError: they are not where the grid says.
+    """
+    if not (Path(data) / "profiles.csv").is_file():
+        rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
+        raise InputError(rule, value=f'"{data}"', place="reproduce synergy")
+    return SynergyProfiles.read(data)
+
+
+@lru_cache(maxsize=8)
+def make_workload(cell: SynergyCell) -> Workload:
+    """Read or draw the jobs of a cell; its scheme and order do not matter.
+
+    Raises:
+        InputError: the authors' files are not where the grid says.
+    """
+    read_profiles(cell.data)
+    if cell.static:
+        return read_trace(Path(cell.data) / STATIC, strict=True)
+    options = {
+        "jobs": cell.warmup_jobs + cell.jobs,
+        "jobs_per_hour": cell.jobs_per_hour,
+        "split": cell.split,
+        "gpu_split": (0.70, 0.10, 0.15, 0.05, 0.0) if cell.multi else (1.0, 0.0, 0.0, 0.0, 0.0),
+        "profiles": cell.data,
+    }
+    return generate_workload("synergy", options, cell.seed)
+
+
+def make_profile(cell: SynergyCell) -> Profile:
+    """The profile of a cell."""
+    preset, changes = SCHEMES[cell.scheme]
+    settings: dict[str, object] = {"stages.valuation": ORDERS[cell.order], **changes}
+    if settings.get("stages.allocation") == "drf":
+        settings = {name: item for name, item in settings.items() if not name.startswith("plugins.ordered")}
+    return Profile.load(preset, settings=settings)
+
+
+def make_cluster(cell: SynergyCell) -> Cluster:
+    """Servers of 8 GPUs and 500 GB."""
+    servers = cell.gpus // SERVER_GPUS
+    return Cluster.parse(f"{servers}x{SERVER_GPUS} V100 {SERVER_GPUS * cell.cpus_per_gpu:g}cpu {SERVER_GB}GB")
+
+
+def run_cell(cell: SynergyCell) -> SynergyFigures:
+    """Simulate a cell."""
+    workload = make_workload(dataclasses.replace(cell, scheme="", order=""))
+    options = SimulationOptions(
+        reports=Reports(know=("amounts",)), keep=Keep(rounds=False, leases=False, waits=False, queue=False)
+    )
+    began = time.process_time()
+    run = simulate_one(
+        workload,
+        make_cluster(cell),
+        make_profile(cell),
+        options=options,
+        models=read_profiles(cell.data),
+        seed=cell.seed,
+    )
+    jct = run.finish_seconds - workload.jobs.arrival_seconds
+    measured = jct if cell.static else jct[cell.warmup_jobs :]
+    return SynergyFigures(
+        mean_jct_seconds=float(measured.mean()),
+        p99_jct_seconds=float(np.percentile(measured, 99)),
+        makespan_seconds=float(np.nanmax(run.finish_seconds)),
+        rounds=run.round_count,
+        cpu_seconds=time.process_time() - began,
+    )

@@ -1,0 +1,204 @@
+"""The claims of Synergy (OSDI'22) and the cells behind each, with the figures that are not measured and why."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from eunomia_testbed.reproduce.paper import Claim
+from eunomia_testbed.reproduce.synergy import measures
+from eunomia_testbed.reproduce.synergy.cells import SynergyCell, SynergyFigures
+from eunomia_testbed.reproduce.synergy.grid import (
+    ALL,
+    BIG_DATA,
+    COMPARED,
+    RATIOS,
+    SPLITS,
+    SynergyClaim,
+    SynergyGrid,
+    SynergyRuns,
+)
+from eunomia_testbed.reproduce.verdicts import Measured, Verdict
+
+NOT_DONE = (
+    ("Table 5", "makespan of Opt on the static trace", "11.01 h", "Synergy-Opt is not built"),
+    ("Table 6", "average JCT on Philly's trace, 512 GPUs", "62, 26, 28 h", "its cells are not part of this grid"),
+    ("Fig 2", "throughput of models by CPUs and memory", "a figure", "needs trainings of the ten models"),
+    ("Fig 5", "optimistic profiling: 8 points for 24, error 3 %", "3 %", "needs real input pipelines"),
+    ("Fig 6", "the iterator's overhead", "at most 1 %", "needs real input pipelines"),
+    ("Fig 10", "GPUs and CPUs in use over time", "a figure", "the runs keep no table of utilization"),
+    ("§5.6", "DALI: gain where data are prepared on GPUs", "a figure", "needs DALI's pipelines"),
+)
+"""Figure, sentence, printed value, and what a measurement would need."""
+
+
+def claims(grid: SynergyGrid) -> Sequence[SynergyClaim]:
+    """All, in the paper's order; those that nothing here can measure are named as such."""
+    cells = _Cells(grid)
+    return (
+        *(_not_done(*row) for row in NOT_DONE),
+        *_of_tables(),
+        *_of_the_static_trace(cells),
+        *_of_loads(cells),
+        *_of_splits(cells),
+        *_of_ratios(cells),
+        *_of_big_data(cells),
+    )
+
+
+def _not_done(figure: str, text: str, printed: str, why: str) -> SynergyClaim:
+    found = Measured(text="-", verdict=Verdict.UNMEASURED, reason=f"not done: {why}")
+    return Claim(figure=figure, text=text, printed=printed, measure=lambda runs: found, cells=lambda seed: ())
+
+
+class _Cells:
+    """The cells of figures, with a seed."""
+
+    def __init__(self, grid: SynergyGrid) -> None:
+        self._grid = grid
+
+    def static(self, scheme: str, order: str, seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.static(scheme, order, seed),) if seed == self._grid.seeds[0] else ()
+
+    def single(self, order: str, seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.single(scheme, order, seed) for scheme in COMPARED)
+
+    def multi(self, order: str, seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.multi(scheme, order, seed) for scheme in COMPARED)
+
+    def split(self, split: tuple[float, float, float], seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.split(split, scheme, seed) for scheme in ALL)
+
+    def ratio(self, cpus_per_gpu: float, seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.ratio(cpus_per_gpu, scheme, seed) for scheme in COMPARED)
+
+    def big_data(self, split: tuple[float, float, float], seed: int) -> Iterable[SynergyCell]:
+        return (self._grid.split(split, scheme, seed) for scheme in BIG_DATA)
+
+
+def _of_tables() -> Iterator[SynergyClaim]:
+    for figure, text, measure in (
+        ("Table 2", "proportional: 12 CPUs and 250 GB each, in all orders of arrival", measures.table_2),
+        ("Table 3", "Tune: J1 with J3 and J2 with J4, in all orders of arrival", measures.table_3),
+    ):
+        yield Claim(figure=figure, text=text, printed="24 of 24", measure=measure, cells=lambda seed: ())
+
+
+def _of_the_static_trace(cells: _Cells) -> Iterator[SynergyClaim]:
+    for scheme, printed, simulated in (
+        ("proportional", "15.67 h", 15.25),
+        ("greedy", "-", 12.33),
+        ("tune", "11.33 h", 11.0),
+    ):
+        yield Claim(
+            figure="Table 5",
+            text=f"makespan of 100 jobs on 32 GPUs, FIFO: {scheme}",
+            printed=printed,
+            measure=measures.static(scheme, "fifo", _makespan, simulated, measures.CLOSE),
+            cells=partial(cells.static, scheme, "fifo"),
+        )
+    for scheme, simulated in (("proportional", 4.41), ("tune", 4.11)):
+        yield Claim(
+            figure="Table 5",
+            text=f"average JCT of the static trace, SRTF: {scheme} (the paper has another trace)",
+            printed="-",
+            measure=measures.static(scheme, "srtf", _mean, simulated, measures.CLOSE_JCT),
+            cells=partial(cells.static, scheme, "srtf"),
+        )
+
+
+def _makespan(figures: SynergyFigures) -> float:
+    return figures.makespan_hours
+
+
+def _mean(figures: SynergyFigures) -> float:
+    return figures.hours
+
+
+def _of_loads(cells: _Cells) -> Iterator[SynergyClaim]:
+    yield Claim(
+        figure="Fig 9",
+        text="FIFO at nine jobs an hour, average JCT: proportional, Tune",
+        printed="81, 22 h",
+        measure=measures.fifo_hours,
+        cells=partial(cells.single, "fifo"),
+    )
+    for figure, order, single, multi in (
+        ("Fig 7", "las", 3.4, 1.6),
+        ("Fig 8", "srtf", 3.4, 1.6),
+        ("§5.3", "ftf", 2.3, 2.0),
+    ):
+        for kind, make, of, printed in (
+            ("single-GPU jobs", _single(order), cells.single, single),
+            ("multi-GPU jobs", _multi(order), cells.multi, multi),
+        ):
+            yield Claim(
+                figure=figure,
+                text=f"{order.upper()}, {kind}: average JCT, proportional over Tune (the paper: up to)",
+                printed=f"{printed:g}",
+                measure=measures.gain(make, printed),
+                cells=partial(of, order),
+            )
+
+
+def _single(order: str) -> measures.Make:
+    def make(runs: SynergyRuns, scheme: str, seed: int) -> SynergyCell:
+        return runs.grid.single(scheme, order, seed)
+
+    return make
+
+
+def _multi(order: str) -> measures.Make:
+    def make(runs: SynergyRuns, scheme: str, seed: int) -> SynergyCell:
+        return runs.grid.multi(scheme, order, seed)
+
+    return make
+
+
+def _of_splits(cells: _Cells) -> Iterator[SynergyClaim]:
+    for split in SPLITS:
+        yield Claim(
+            figure="Fig 11",
+            text=f"split {_percent(split)}: Tune is never worse than proportional",
+            printed="at most 1",
+            measure=measures.no_worse(split),
+            cells=partial(cells.split, split),
+        )
+    yield Claim(
+        figure="Fig 11",
+        text=f"split {_percent(SPLITS[-1])}: Greedy is worse than proportional",
+        printed="above 1",
+        measure=measures.greedy_breaks_down(SPLITS[-1]),
+        cells=partial(cells.split, SPLITS[-1]),
+    )
+
+
+def _percent(split: tuple[float, float, float]) -> str:
+    return ", ".join(f"{100 * part:.0f}" for part in split)
+
+
+def _of_ratios(cells: _Cells) -> Iterator[SynergyClaim]:
+    for ratio, printed in zip(RATIOS, (3.4, 3.0, 2.2, 1.8), strict=True):
+
+        def make(runs: SynergyRuns, scheme: str, seed: int, ratio: float = ratio) -> SynergyCell:
+            return runs.grid.ratio(ratio, scheme, seed)
+
+        yield Claim(
+            figure="Fig 12",
+            text=f"{ratio:g} CPUs a GPU: average JCT, proportional over Tune",
+            printed=f"{printed:g}",
+            measure=measures.gain(make, printed),
+            cells=partial(cells.ratio, ratio),
+        )
+
+
+def _of_big_data(cells: _Cells) -> Iterator[SynergyClaim]:
+    def make(runs: SynergyRuns, scheme: str, seed: int) -> SynergyCell:
+        return runs.grid.split(SPLITS[-1], scheme, seed)
+
+    for scheme, printed in (("drf", 7.2), ("tetris", 1.8)):
+        yield Claim(
+            figure="Fig 13",
+            text=f"{scheme} with fixed demands over {scheme} with Tune's ranges, split {_percent(SPLITS[-1])}",
+            printed=f"{printed:g}",
+            measure=measures.gain(make, printed, base=scheme, scheme=f"{scheme}_tune"),
+            cells=partial(cells.big_data, SPLITS[-1]),
+        )

@@ -1,0 +1,91 @@
+"""Tables 2 and 3: four jobs on two servers, in every order of arrival, as the arbiter places them."""
+
+import itertools
+from collections.abc import Mapping
+
+from eunomia.contract.events import AppArrived, JobAdded, KindProfiled
+from eunomia.model.cluster import Cluster
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
+from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+
+GPUS = 4
+SHARE = (12.0, 250.0)
+"""CPUs and GiB in proportion to four of a server's eight GPUs."""
+DEMANDS: Mapping[str, tuple[float, float]] = {
+    "J1": (23.0, 400.0),
+    "J2": (12.0, 450.0),
+    "J3": (1.0, 100.0),
+    "J4": (12.0, 50.0),
+}
+"""CPUs and GiB of Table 3, each with four GPUs."""
+Placed = dict[str, tuple[int, float, float]]
+"""By job: the server, and its CPUs and GiB."""
+
+
+def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
+    """Place the four jobs, which arrive in this order before one round.
+
+    Args:
+        scheme: settings on top of the preset ``synergy``.
+        order: names of the jobs.
+    """
+    cluster = Cluster.parse("2x8 V100 24cpu 500GiB")
+    stages = Profile.load("synergy", settings=dict(scheme)).stages(cluster)
+    arbiter = Arbiter(cluster, stages, stages)
+    profiled = [KindProfiled(kind=name, rates=_rates(name)) for name in order]
+    added = [
+        JobAdded(app=AppId("a"), job=JobId(f"a/{name}"), least=GPUS, most=GPUS, kind=name, iterations=1e6)
+        for name in order
+    ]
+    orders = [
+        *arbiter.step(Seconds(0.0), [*profiled, AppArrived(app=AppId("a"), user=UserId("u")), *added]).transitions,
+        *arbiter.step(Seconds(300.0), []).transitions,
+    ]
+    return {
+        str(one.job).removeprefix("a/"): (
+            int(cluster.machine[one.gpus[0]]),
+            float(one.cpus.sum()),
+            float(one.memory_gib.sum()),
+        )
+        for one in orders
+        if one.job is not None
+    }
+
+
+def orders_as_table_3() -> int:
+    """In how many of the 24 orders Tune places J1 with J3 and J2 with J4, each with its whole demand."""
+    return sum(_is_table_3(placed({}, order)) for order in itertools.permutations(DEMANDS))
+
+
+def orders_as_table_2() -> int:
+    """In how many of the 24 orders every job has its proportional share without sensitivity."""
+    plain = {"stages.refiners": [], "stages.placement": "packed"}
+    found = (placed(plain, order) for order in itertools.permutations(DEMANDS))
+    return sum(len(one) == len(DEMANDS) and {row[1:] for row in one.values()} == {SHARE} for one in found)
+
+
+def _is_table_3(found: Placed) -> bool:
+    if found.keys() != DEMANDS.keys():
+        return False
+    on = {name: row[0] for name, row in found.items()}
+    given = all(
+        abs(here - wanted) < 1e-6
+        for name, row in found.items()
+        for here, wanted in zip(row[1:], DEMANDS[name], strict=True)
+    )
+    return given and on["J1"] == on["J3"] != on["J2"] == on["J4"]
+
+
+def _rates(name: str) -> tuple[KnownRate, ...]:
+    """Rates by which a job's demand is that of the table: more than its share is twice as fast, less is no slower."""
+    demand = DEMANDS[name]
+    more = any(wanted > share for wanted, share in zip(demand, SHARE, strict=True))
+    points = [(demand, 2.0), (SHARE, 1.0)] if more else [(demand, 1.0)]
+    return tuple(
+        KnownRate(
+            gpus=GPUS, gpu_type="V100", locality=Locality.ISLAND, rate=rate, cpus=amounts[0], memory_gib=amounts[1]
+        )
+        for amounts, rate in points
+    )
