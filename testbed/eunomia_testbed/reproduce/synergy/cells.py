@@ -54,7 +54,7 @@ class SynergyCell:
     cpus_per_gpu: float = 3.0
     jobs: int = 1000
     """Measured jobs."""
-    warmup_jobs: int = 200
+    warmup_jobs: int = 1000
     """Jobs before them, which are not measured."""
     jobs_per_hour: float = 9.0
     split: tuple[float, float, float] = (0.2, 0.7, 0.1)

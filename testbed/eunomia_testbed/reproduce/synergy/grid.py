@@ -25,7 +25,7 @@ class SynergyGrid:
     """Folder with the authors' ``profiles.csv``, ``models.csv`` and static trace: they are no part of Eunomia."""
     jobs: int = 1000
     """Measured jobs of a drawn trace."""
-    warmup_jobs: int = 200
+    warmup_jobs: int = 1000
     gpus: int = 128
     jobs_per_hour: float = 9.0
     """Load of the single-GPU traces."""

@@ -1,0 +1,115 @@
+"""``reproduce synergy``: the authors' static trace where it is, Tables 2 and 3, and that claims can be measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+from real_data import shared_data
+
+from eunomia.cli import run
+from eunomia.errors import InputError
+from eunomia_testbed.reproduce.paper import Runs, cells_of
+from eunomia_testbed.reproduce.synergy.cells import (
+    SCHEMES,
+    STATIC,
+    SynergyCell,
+    SynergyFigures,
+    make_cluster,
+    make_profile,
+    read_profiles,
+    run_cell,
+)
+from eunomia_testbed.reproduce.synergy.claims import NOT_DONE
+from eunomia_testbed.reproduce.synergy.grid import SPLITS, SynergyGrid
+from eunomia_testbed.reproduce.synergy.measures import CLOSE, CLOSE_JCT
+from eunomia_testbed.reproduce.synergy.paper import PAPER
+from eunomia_testbed.reproduce.synergy.tables import DEMANDS, placed
+from eunomia_testbed.reproduce.verdicts import Verdict
+
+
+def grid() -> SynergyGrid:
+    return SynergyGrid(data=str(shared_data(f"synergy/{STATIC}").parent))
+
+
+@pytest.mark.parametrize(("scheme", "hours"), [("proportional", 15.25), ("greedy", 12.33), ("tune", 11.0)])
+def test_the_makespan_of_the_static_trace_is_that_of_the_authors_simulator(scheme: str, hours: float) -> None:
+    assert run_cell(grid().static(scheme, "fifo", 0)).makespan_hours == pytest.approx(hours, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("scheme", "hours"), [("proportional", 4.41), ("tune", 4.11)])
+def test_the_mean_completion_time_under_srtf_is_that_of_the_authors_simulator(scheme: str, hours: float) -> None:
+    assert run_cell(grid().static(scheme, "srtf", 0)).hours == pytest.approx(hours, rel=CLOSE_JCT)
+
+
+def test_greedy_gives_j1_what_tune_gives_it_and_proportional_gives_all_the_same() -> None:
+    order = tuple(DEMANDS)
+    plain = placed({"stages.refiners": [], "stages.placement": "packed"}, order)
+    assert {row[1:] for row in plain.values()} == {(12.0, 250.0)}
+    assert placed({}, order)["J1"][1:] == pytest.approx(DEMANDS["J1"])
+    greedy = placed({"stages.placement": "synergy_greedy"}, ("J1", "J4", "J2", "J3"))
+    assert greedy["J1"][1:] == pytest.approx(DEMANDS["J1"])
+
+
+@pytest.mark.parametrize("scheme", list(SCHEMES))
+def test_every_scheme_is_a_profile(scheme: str) -> None:
+    cell = SynergyCell(scheme=scheme, seed=0, data="", order="ftf", gpus=32, cpus_per_gpu=4.0)
+    cluster = make_cluster(cell)
+    assert cluster.machine_cpus.tolist() == [32.0] * 4
+    assert make_profile(cell).stages(cluster) is not None
+
+
+def figures(*, hours: float) -> SynergyFigures:
+    return SynergyFigures(
+        mean_jct_seconds=3600.0 * hours, p99_jct_seconds=1e4, makespan_seconds=3600.0 * hours, rounds=9
+    )
+
+
+def test_every_claim_is_measured_once_its_cells_are_there() -> None:
+    own = SynergyGrid(seeds=(0, 1))
+    claims = PAPER.claims(own)
+    by_scheme = {"proportional": 20.0, "greedy": 30.0, "drf": 72.0, "tetris": 12.0}
+    cells = cells_of(own.seeds, claims)
+    done = {cell.key: figures(hours=by_scheme.get(cell.scheme, 10.0)) for cell in cells}
+    runs = Runs(grid=own, done=done)
+    rows = [(claim, claim.measure(runs)) for claim in claims]
+    left_out = {text for _, text, *_ in NOT_DONE}
+    assert all((found.verdict is Verdict.UNMEASURED) == (claim.text in left_out) for claim, found in rows)
+    by_text = {(claim.figure, claim.text): found for claim, found in rows}
+    ftf = next(found for (figure, text), found in by_text.items() if figure == "§5.3" and "multi" in text)
+    assert (ftf.text, ftf.verdict) == ("2.00", Verdict.HOLDS)
+    drf, tetris = (found for (figure, _), found in by_text.items() if figure == "Fig 13")
+    assert (drf.text, drf.verdict, tetris.text, tetris.verdict) == ("7.20", Verdict.HOLDS, "1.20", Verdict.DIRECTION)
+    assert PAPER.pictures(runs)
+
+
+def test_claims_without_runs_are_not_measured_and_tune_that_is_worse_does_not_hold() -> None:
+    own = SynergyGrid(seeds=(0,))
+    claims = PAPER.claims(own)
+    empty: Runs[SynergyGrid, SynergyCell, SynergyFigures] = Runs(grid=own, done={})
+    unmeasured = {claim.figure for claim in claims if claim.measure(empty).verdict is Verdict.UNMEASURED}
+    assert unmeasured >= {"Table 5", "Fig 7", "Fig 9", "Fig 11", "Fig 12", "Fig 13"}
+    done = {cell.key: figures(hours=11.0 if cell.scheme == "tune" else 10.0) for cell in cells_of((0,), claims)}
+    worse = Runs(grid=own, done=done)
+    found = next(claim.measure(worse) for claim in claims if "never worse" in claim.text)
+    assert (found.text, found.verdict) == ("1.10", Verdict.FAILS)
+
+
+def test_cells_are_those_that_the_paper_names() -> None:
+    own = SynergyGrid()
+    assert own.static("tune", "fifo", 3) == own.static("tune", "fifo", 0)
+    assert own.split(SPLITS[2], "greedy", 1).multi
+    assert own.ratio(6.0, "tune", 0).cpus_per_gpu == 6.0
+    assert own.single("tune", "las", 0).key != own.single("tune", "srtf", 0).key
+
+
+def test_profiles_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^data must be the folder with Synergy's profiles"):
+        read_profiles(str(tmp_path))
+
+
+def test_the_command_prints_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert run(["reproduce", "synergy", "--only", "Table 2", "--only", "Table 3", "--out", str(out)]) == 0
+    assert "24 of 24" in capsys.readouterr().out
+    rows = json.loads((out / "claims.json").read_text())
+    assert "holds" in json.dumps(rows)
