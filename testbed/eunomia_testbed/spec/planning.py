@@ -11,6 +11,7 @@ from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluste
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
 from eunomia_testbed.metrics.fairness import KINDS
+from eunomia_testbed.performance import ByAmounts, known_of
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
@@ -66,8 +67,20 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
     if spec.failures is not None:
         check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
     _check_searches(plan)
+    _check_amounts(plan, spec)
     if spec.strict:
         _refuse_unfit(plan)
+
+
+def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
+    """Refuses that app masters know rates by CPUs and memory where no speeds have them."""
+    if "amounts" not in plan.options.reports.facts:
+        return
+    models = plan.models
+    for workload in plan.workloads.values():
+        if not isinstance(models, ByAmounts) or not known_of(models, workload.models):
+            rule = "rates by CPUs and memory must be in --speeds where app masters know amounts"
+            raise InputError(rule, value=f'none of the models of "{workload.name}"', place=spec.place("know"))
 
 
 def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:
