@@ -1,0 +1,1 @@
+"""The claims of OEF (Middleware'24)."""

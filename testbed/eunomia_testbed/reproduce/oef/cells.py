@@ -1,0 +1,283 @@
+"""One cell of the reproduction: an allocation of the tenants' GPUs, or a simulation of their jobs."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia.testing.audit.instances import AuditInstance
+from eunomia.testing.audit.policy import AuditedPolicy
+from eunomia.units import Reals
+from eunomia_testbed.reproduce.oef.tenants import (
+    CHANGE,
+    OF_A_TYPE,
+    SECOND,
+    TYPES,
+    Group,
+    Tenants,
+    ending,
+    endless,
+    instance,
+    speeds_of,
+)
+from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.simulator import Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.simulator.options import Costs
+from eunomia_testbed.workload import Workload
+
+VERSION = 1
+"""Of cells' figures: others are not used again."""
+POLICIES: Mapping[str, str] = {
+    "noncooperative": "oef_noncooperative",
+    "cooperative": "oef_cooperative",
+    "gavel": "max_min_fairness_perf",
+    "gandiva_fair": "gandiva_fair",
+    "max_min": "max_min_users",
+}
+"""Presets by the paper's names."""
+ROUNDED_BY_GAVEL = ("gavel", "gandiva_fair")
+"""Policies whose shares ``gavel_rounds`` turns into GPUs; the others have ``rounding``."""
+ROUND = "300s"
+RESTART = 10.0
+"""Seconds that a start takes; the paper does not give its own."""
+BEFORE = 1800.0
+"""Seconds in which throughput before a change is measured: the last jobs of a tenant that leaves end one by one."""
+ALLOCATION, ROUNDS, COMPLETION, OVERHEAD = "allocation", "rounds", "completion", "overhead"
+LEAVES, JOINS = "leaves", "joins"
+
+
+@value
+class OefCell:
+    """What is run."""
+
+    what: str
+    """``allocation``: shares alone; ``rounds``: jobs that do not end, simulated; ``completion``: jobs that end;
+    ``overhead``: the time of one allocation."""
+    policy: str
+    seed: int
+    tenants: int
+    speeds: str
+    throughputs: str = ""
+    placement: str = "packed"
+    lie: float = 1.0
+    """Factor on the speedups that tenant 1 reports on the fastest type; its root on the type between."""
+    error: float = 0.0
+    """Relative error of reported rates by GPU type."""
+    change: str = ""
+    """``leaves``: tenant 4 leaves in the 40th minute; ``joins``: tenant 1 adds jobs of a second model then."""
+    hours: float = 8.0
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        return cell_key(dataclasses.replace(self, throughputs=""), VERSION, self.what, self.policy, self.seed)
+
+    @property
+    def drawn(self) -> Tenants:
+        """The tenants."""
+        return Tenants(speeds=self.speeds, throughputs=self.throughputs, count=self.tenants, seed=self.seed)
+
+
+@value
+class OefFigures:
+    """What a cell came to; throughputs in GPUs of a tenant's slowest type."""
+
+    before: tuple[float, ...] = ()
+    """By tenant, up to the change."""
+    throughput: tuple[float, ...] = ()
+    """By tenant, after the change; a second model of tenant 1 comes last."""
+    with_others: tuple[float, ...] = ()
+    """By tenant, the most that it would have with the GPUs of another."""
+    with_first: tuple[float, ...] = ()
+    """By tenant, with the GPUs of tenant 1."""
+    promised: float = 0.0
+    """The sum of throughputs by reported speedups."""
+    mean_jct_seconds: float = 0.0
+    mixed: float = 0.0
+    """Part of the GPU time of gangs that was on machines of several GPU types."""
+    several: float = 0.0
+    """Part of the GPU time of gangs that was on several hosts."""
+    finished: float = 1.0
+    """Part of the jobs that finished."""
+    cpu_seconds: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum of throughputs."""
+        return sum(self.throughput)
+
+
+def make_profile(cell: OefCell) -> Profile:
+    """The preset, with rounds of five minutes under every policy, and the fastest GPUs first where types are filled."""
+    settings: dict[str, object] = {"stages.placement": cell.placement}
+    if cell.policy in ROUNDED_BY_GAVEL:
+        settings["plugins.gavel_rounds.round_length"] = ROUND
+        settings["plugins.gavel_rounds.types"] = list(reversed(TYPES[cell.speeds]))
+    else:
+        settings["plugins.rounding.round_length"] = ROUND
+    return Profile.load(POLICIES[cell.policy], settings=settings)
+
+
+def run_cell(cell: OefCell) -> OefFigures:
+    """Compute or simulate a cell."""
+    began = time.process_time()
+    found = _RUN[cell.what](cell)
+    return found if found.cpu_seconds else dataclasses.replace(found, cpu_seconds=time.process_time() - began)
+
+
+# --- shares alone -----------------------------------------------------------------------------------------------------
+
+
+def _allocated(cell: OefCell) -> OefFigures:
+    """What shares come to, with all tenants and after the change."""
+    policy = AuditedPolicy(make_profile(cell), seed=cell.seed)
+    models = list(cell.drawn.models)
+    speedup, weight = cell.drawn.speedups(models), [1.0] * len(models)
+    first = _shares(cell, policy, instance(speedup, weight))
+    if not cell.change:
+        return first
+    if cell.change == LEAVES:
+        later = instance(speedup[:-1], weight[:-1])
+    else:
+        both = np.vstack([speedup, cell.drawn.speedups([SECOND[cell.speeds]])])
+        later = instance(both, [0.5, *weight[1:], 0.5])
+    return dataclasses.replace(_shares(cell, policy, later), before=first.throughput)
+
+
+def _shares(cell: OefCell, policy: AuditedPolicy, of: AuditInstance) -> OefFigures:
+    reports = _reports(cell, of)
+    gpus = policy.outcome(of, tuple(map(tuple, reports.tolist()))).gpus
+    speeds = of.speeds()
+    with_others = speeds @ gpus.T
+    own = np.diag(with_others)
+    apart = with_others - np.diag(np.full(own.size, np.inf))
+    relative = reports / reports.min(axis=1, keepdims=True)
+    return OefFigures(
+        throughput=tuple(own.tolist()),
+        with_others=tuple(apart.max(axis=1).tolist()),
+        with_first=tuple(with_others[:, 0].tolist()),
+        promised=float((relative * gpus).sum()),
+    )
+
+
+def _reports(cell: OefCell, of: AuditInstance) -> Reals:
+    """[tenant, type] the speedups that tenants report."""
+    luck = np.random.default_rng([cell.seed, 20])
+    reports = of.speeds() * luck.uniform(1.0 - cell.error, 1.0 + cell.error, (of.users, of.types))
+    reports[0] *= cell.lie ** (np.arange(of.types) / (of.types - 1))
+    return reports
+
+
+# --- simulations ------------------------------------------------------------------------------------------------------
+
+
+def _rounds(cell: OefCell) -> OefFigures:
+    """Throughput over rounds, before and after the change."""
+    groups = _groups(cell)
+    run = _simulated(cell, endless(cell.drawn, groups), until=cell.hours * 3600.0)
+    from_seconds = 2.0 * CHANGE if cell.change else 0.0
+    after = _throughput(run, len(groups), from_seconds, cell.hours * 3600.0)
+    before = _throughput(run, len(groups), 0.0, BEFORE) if cell.change else ()
+    mixed, several = _apart(run, cell)
+    return OefFigures(before=before, throughput=after, mixed=mixed, several=several)
+
+
+def _groups(cell: OefCell) -> list[Group]:
+    models = cell.drawn.models
+    groups = [Group(tenant=row, model=model) for row, model in enumerate(models)]
+    if cell.change == LEAVES:
+        expected = _allocated(dataclasses.replace(cell, change="")).throughput[-1]
+        groups[-1] = dataclasses.replace(groups[-1], work=expected * CHANGE)
+    if cell.change == JOINS:
+        groups.append(Group(tenant=0, model=SECOND[cell.speeds], arrives=CHANGE))
+    return groups
+
+
+def _simulated(cell: OefCell, workload: Workload, *, until: float) -> SimulatedRun:
+    kinds = TYPES[cell.speeds]
+    lie = {kind: cell.lie ** (row / (len(kinds) - 1)) for row, kind in enumerate(kinds) if row}
+    lies = {} if cell.lie == 1.0 else {str(workload.apps.id[0]): lie}
+    options = SimulationOptions(
+        costs=Costs(start=RESTART),
+        reports=Reports(know="oracle", type_lies=lies, errors={"types": cell.error} if cell.error else {}),
+        until=until,
+        keep=Keep(rounds=False, waits=False, queue=False, records=False, timings=False, segments=True),
+    )
+    speeds = speeds_of(cell.speeds, cell.throughputs)
+    return simulate_one(
+        workload, cell.drawn.cluster(), make_profile(cell), options=options, models=speeds, seed=cell.seed
+    )
+
+
+def _throughput(run: SimulatedRun, groups: int, start: float, end: float) -> tuple[float, ...]:
+    """By group, iterations per second between two times: GPUs of its slowest type that would do as much."""
+    rows = run.segments
+    stretch = np.minimum(rows.end_seconds, end) - np.maximum(rows.start_seconds, start)
+    done = np.maximum(stretch, 0.0) / rows.seconds_per_iteration
+    by_job = np.bincount(rows.job, weights=done, minlength=run.finish_seconds.size)
+    by_group = by_job.reshape(groups, -1).sum(axis=1) / (end - start)
+    return tuple(by_group.tolist())
+
+
+def _apart(run: SimulatedRun, cell: OefCell) -> tuple[float, float]:
+    """The parts of the GPU time of gangs on several GPU types, and on several hosts."""
+    cluster, leases = cell.drawn.cluster(), run.leases
+    end = np.where(np.isnan(leases.end_seconds), run.end_seconds, leases.end_seconds)
+    order = np.lexsort((leases.start_seconds, leases.job))
+    job, start = leases.job[order], leases.start_seconds[order]
+    first = np.flatnonzero(np.r_[True, (job[1:] != job[:-1]) | (start[1:] != start[:-1])])
+    held = (end - leases.start_seconds)[order]
+    size = np.diff(np.r_[first, job.size])
+    time_held = np.add.reduceat(held, first)[size > 1]
+    parts = []
+    for of_gpu in (cluster.gpu_type, cluster.machine):
+        at = np.asarray(of_gpu)[leases.gpu[order]]
+        spread = np.maximum.reduceat(at, first) != np.minimum.reduceat(at, first)
+        parts.append(float(time_held[spread[size > 1]].sum() / max(time_held.sum(), 1e-9)))
+    return parts[0], parts[1]
+
+
+def _completion(cell: OefCell) -> OefFigures:
+    """Jobs that end: completion times, over a run as long as they need, at most 30 days."""
+    workload = ending(cell.drawn)
+    run = _simulated(cell, workload, until=30.0 * 86_400.0)
+    taken = run.app_finish_seconds - workload.apps.arrival_seconds
+    mixed, several = _apart(run, cell)
+    return OefFigures(
+        mean_jct_seconds=float(np.nanmean(taken)),
+        mixed=mixed,
+        several=several,
+        finished=float(np.mean(~np.isnan(taken))),
+    )
+
+
+# --- overhead ---------------------------------------------------------------------------------------------------------
+
+
+def _overhead(cell: OefCell) -> OefFigures:
+    """CPU time of a round of an arbiter with tenants of one job each on ten GPU types (§6.4.1)."""
+    luck = np.random.default_rng([cell.seed, cell.tenants])
+    types = 10
+    speed = np.linspace(1.0, 4.0, types)[None, :] ** luck.uniform(0.1, 1.6, cell.tenants)[:, None]
+    speed = speed * luck.lognormal(0.0, 0.08, speed.shape)
+    of = AuditInstance(
+        speedup=tuple(map(tuple, speed.tolist())),
+        weight=(1.0,) * cell.tenants,
+        gpus=(OF_A_TYPE,) * types,
+        jobs=(1,) * cell.tenants,
+    )
+    policy = AuditedPolicy(Profile.load(POLICIES[cell.policy]), seed=cell.seed)
+    began = time.process_time()
+    policy.outcome(of)
+    return OefFigures(cpu_seconds=time.process_time() - began)
+
+
+_RUN: Mapping[str, Callable[[OefCell], OefFigures]] = {
+    ALLOCATION: _allocated,
+    ROUNDS: _rounds,
+    COMPLETION: _completion,
+    OVERHEAD: _overhead,
+}
