@@ -119,6 +119,8 @@ def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float |
 
 SWEEP = 40
 """Most levels that a sweep looks at; each narrows the interval of the best one by the golden section."""
+FINE = 1e-3
+"""Part of a round to which the best level is found."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -168,7 +170,7 @@ def _best_level(instance: Instance, steps: Steps, mean: float) -> _Limited:
     one, two = at(high - _GOLDEN * (high - low)), at(low + _GOLDEN * (high - low))
     for _ in range(SWEEP):
         tried += [one, two]
-        if high - low <= SAME * max(high, 1.0):
+        if high - low <= FINE * instance.seconds:
             break
         if one.value >= two.value and one.value > -np.inf:
             high, two = two.level, one

@@ -13,6 +13,8 @@ from eunomia_plugins.shockwave.record import PlanRecord
 
 FEW = 128
 """Up to so many jobs, a plan is improved where gangs do not fit as counted: of more, gangs of all sizes fill rounds."""
+TINY = 256
+"""Up to so many jobs times rounds, a plan is improved from several others, and the best is taken."""
 GAP = 0.05
 """Relative gap above which a plan is improved round by round."""
 STAY = 1.5
@@ -52,7 +54,7 @@ def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -
     """A better plan, in the usual order of starts: packed again, or if gangs do not fit so, its rounds sorted."""
     key = start_order(instance, counts, running)
     other = pack_by_width(counts, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
-    starts = (rounds, other, np.zeros_like(rounds))
+    starts = (rounds, other, np.zeros_like(rounds)) if rounds.size <= TINY else (rounds,)
     better = max((improve(instance, plan) for plan in starts), key=lambda plan: _worth(instance, plan))
     counts = better.sum(axis=1)
     if _worth(instance, better) <= _worth(instance, rounds):

@@ -25,6 +25,7 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Reals, Rows
 from eunomia_plugins.shockwave.outlook import Outlook, outlook
+from eunomia_plugins.shockwave.urgency import urgency
 
 MOST_WEIGHT = 1e12
 """Bound of ρ^k: sums with smaller weights stay exact enough."""
@@ -44,6 +45,9 @@ class ShockwaveUtilityOptions(PluginOptions):
     ahead: Literal["shared", "alone"] = "shared"
     """How fast the work left is done, in ρ: at a fair share as in equation (9), or alone, if the job runs from now on.
     With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
+    budget: Literal["rho", "urgency"] = "rho"
+    """What a job weighs: ρ^k as in equation (9), or by urgency, in which a GPU-round of a job is worth the more, the
+    shorter it is, the more it is on the critical path, and the nearer ρ is to 1; the paper does not have this."""
 
 
 class ShockwaveUtility:
@@ -70,8 +74,7 @@ class ShockwaveUtility:
         utility = seen.progress_after(window, length)
         unknown = np.isnan(utility).any(axis=1)
         utility[unknown] = np.arange(window + 1) / window  # as if the job took the window
-        with np.errstate(over="ignore"):  # bounded below
-            weight = self._rho(snapshot, offer, jobs, seen) ** self.options.k
+        weight = self._weight(snapshot, menus, offer, seen, utility)
         return Valuations(
             claims=Claims(unit=Unit.JOB, rows=jobs, weight=np.clip(weight, 1.0 / MOST_WEIGHT, MOST_WEIGHT)),
             forms=(OverTime(utility=utility, round_seconds=Seconds(length)),),
@@ -81,15 +84,33 @@ class ShockwaveUtility:
     def eunomia_explain(self) -> Explanation:
         """State what a job's weight is made of."""
         text = "A job weighs the more, the later it is expected to finish compared with a fair share."
+        if self.options.budget == "urgency":
+            text = "A job weighs the more, the shorter it is, the nearer ρ is to 1, and on the critical path."
         return Explanation(text=text, numbers={})
 
-    def _rho(self, snapshot: Snapshot, offer: Offer, jobs: Rows, seen: Outlook) -> Reals:
-        """Equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""
+    def _weight(self, snapshot: Snapshot, menus: Menus, offer: Offer, seen: Outlook, utility: Reals) -> Reals:
+        jobs = snapshot.active
+        stretch = self._stretch(snapshot, offer, jobs)
+        if self.options.budget == "rho":
+            with np.errstate(over="ignore"):  # bounded by the caller
+                return self._rho(snapshot, jobs, seen, stretch) ** self.options.k
+        gpus = menus.span(jobs)[1]
+        until = snapshot.jobs.arrived[jobs] + seen.total * stretch - snapshot.now
+        running = np.isin(jobs, snapshot.holdings.job)
+        worth = urgency(seen, until, gpus, running, int(offer.capacity.sum()))
+        step = np.maximum(utility[:, 1] - utility[:, 0], 1.0 / MOST_WEIGHT)
+        found: Reals = worth * gpus / step
+        return found
+
+    def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows) -> Reals:
+        """By job, its run time under a fair share over its own."""
         if self.options.contention > 0.0:
-            stretch = np.full(jobs.size, self.options.contention)
-        else:
-            apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
-            stretch = np.maximum(apps / max(1, int(offer.capacity.sum())), 1.0)
+            return np.full(jobs.size, self.options.contention)
+        apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
+        return np.maximum(apps / max(1, int(offer.capacity.sum())), 1.0)
+
+    def _rho(self, snapshot: Snapshot, jobs: Rows, seen: Outlook, stretch: Reals) -> Reals:
+        """Equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""
         since = np.maximum(snapshot.now - snapshot.jobs.arrived[jobs], 0.0)
         ahead = seen.left * (stretch if self.options.ahead == "shared" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -90,9 +90,39 @@ def test_a_huge_power_keeps_weights_finite() -> None:
     assert np.isfinite(weight).all()
 
 
+def test_urgency_by_hand() -> None:
+    # 300 s and 100 s left: mean 200 s, critical path 300 s. In a fair share of 2 both have 600 s and 200 s.
+    world = World("1x4 V100").job("a/1", gpus=2, iterations=600.0, seconds_per_iteration=1.0)
+    world.job("a/2", gpus=1, iterations=100.0, seconds_per_iteration=1.0).holds("a/2", 0)
+    found = valued(world, budget="urgency", contention=2.0)
+    assert found.claims.weight is not None
+    utility = found.form(OverTime).utility
+    worth = found.claims.weight * (utility[:, 1] - utility[:, 0]) / [2, 1]
+    first = 200 / (200 + 300) + 0.5 * 1.0 + 2.0 * 0.5**4
+    second = 200 / (200 + 100) + 0.5 * (1 / 3) ** 4 + 2.0 * 0.5**4 + 0.1
+    assert worth == pytest.approx([first, second])
+
+
+def test_a_job_that_is_late_is_most_urgent() -> None:
+    world = World("1x4 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
+    early, late = (valued(world, now=now, budget="urgency", contention=2.0).claims.weight for now in (0.0, 150.0))
+    assert early is not None
+    assert late is not None
+    # The whole deadline term, instead of 2 (1/2)^4: the other terms are those of a job alone.
+    assert late - early == pytest.approx(2.0 - 2.0 * 0.5**4)
+
+
+def test_urgency_of_a_job_of_unknown_length_is_least() -> None:
+    world = World("1x4 V100").job("a/1", iterations=100.0).job("a/2", iterations=50.0, seconds_per_iteration=1.0)
+    weight = valued(world, budget="urgency", contention=2.0).claims.weight
+    assert weight is not None
+    assert weight[0] < 1e-9 < weight[1]
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
+        ("shockwave_utility.budget", "fair", 'budget must be "rho" or "urgency"'),
         ("shockwave_utility.window", 0, "window must be between 1 and 1000, but got 0"),
         ("shockwave_utility.k", -1.0, "k must be between 0 and 100, but got -1.0"),
         ("shockwave_utility.k", 1e9, "k must be between 0 and 100, but got 1000000000.0"),

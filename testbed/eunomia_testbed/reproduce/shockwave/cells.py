@@ -20,7 +20,7 @@ from eunomia_testbed.simulator import Keep, Reports, SimulatedRun, SimulationOpt
 from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_rules
 from eunomia_testbed.workload import Workload
 
-VERSION = 1
+VERSION = 2
 """Of cells' figures: others are not used again."""
 UNFAIR = 1.0
 """ρ above which a job is treated unfairly (§8.2)."""
@@ -41,6 +41,7 @@ POLICIES: Mapping[str, str] = {
 """Presets by the paper's names. ``themis`` is Gavel's programme of finish-time fairness, as in the authors' code."""
 OURS = ("shockwave", "shockwave_urgent", "index_rule")
 """Policies with an option for the contention of the trace."""
+PLANNERS = ("shockwave", "shockwave_urgent")
 
 
 @value
@@ -67,6 +68,8 @@ class ShockwaveCell:
     regularizer: float | None = None
     """λ of Shockwave; None: the preset's."""
     k: float | None = None
+    forecast: bool = True
+    """Whether Shockwave forecasts regimes; else a job goes on at its last rate."""
     until_seconds: float = float("inf")
 
     @property
@@ -152,6 +155,8 @@ def make_profile(cell: ShockwaveCell) -> Profile:
         settings["rounds.bid_deadline"] = "none"
     if cell.regularizer is not None:
         settings["plugins.shockwave.regularizer"] = cell.regularizer
+    if cell.policy in PLANNERS and not cell.forecast:
+        settings["stages.elasticity"] = "fixed"
     if cell.k is not None:
         settings["plugins.shockwave_utility.k"] = cell.k
     return Profile.load(preset, settings=settings)

@@ -21,6 +21,11 @@ MIXES = (1.0, 0.6, 0.0)
 CONTENTIONS = (3.0, 2.0, 1.5)
 SETTINGS = ((2.5, 4.0), (1.25, 4.0), (5.0, 4.0), (2.5, 2.0), (2.5, 8.0))
 """k and λ: the preset's, then half and double of each."""
+PUBLISHED_TRACE = (
+    *(("shockwave_urgent", True), ("shockwave_urgent", False), ("shockwave", True), ("shockwave", False)),
+    *(("index_rule", True), ("srtf", True)),
+)
+"""Policies on the trace of Figure 7, with and without a forecast."""
 CANONICAL_SEED = 25
 
 
@@ -45,8 +50,14 @@ class ShockwaveGrid:
         return dataclasses.replace(self.cell(policy, seed), know=know)
 
     def makespan(self, know: str, seed: int) -> ShockwaveCell:
-        """Figure 4: the planner with the makespan bound alone."""
-        return dataclasses.replace(self.known("shockwave", know, seed), k=0.0, regularizer=1000.0)
+        """Figure 4: the planner with the makespan bound alone, without a forecast unless regimes are known."""
+        cell = dataclasses.replace(self.known("shockwave", know, seed), k=0.0, regularizer=1000.0)
+        return dataclasses.replace(cell, forecast=know == "regimes")
+
+    def published(self, policy: str, *, forecast: bool = True) -> ShockwaveCell:
+        """The trace of Figure 7, whatever the seeds."""
+        cell = self.cell(policy, self.seeds[0])
+        return dataclasses.replace(cell, trace_seed=CANONICAL_SEED, forecast=forecast)
 
     def setting(self, k: float, regularizer: float, seed: int) -> ShockwaveCell:
         """Half and double of the preset's k and λ, on the trace of Figure 7."""

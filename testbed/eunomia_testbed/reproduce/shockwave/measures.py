@@ -12,6 +12,7 @@ from eunomia_testbed.reproduce.shockwave.grid import (
     FAIR,
     FRESH,
     LARGE,
+    PUBLISHED_TRACE,
     SETTINGS,
     USUAL,
     ShockwaveRuns,
@@ -172,13 +173,35 @@ def settings(runs: ShockwaveRuns) -> Measured:
             return NOT_RUN
         found = four_figures(one)
         first = first or found
-        texts.append(
-            f"k {k:g}, λ {regularizer:g}: {found[0]:.0f}, {found[1]:.0f}, {found[2]:.2f}, {100 * found[3]:.1f} %"
-        )
+        texts.append(f"k {k:g}, λ {regularizer:g}: {four_words(found)}")
     own = first or (math.inf,) * 4
     good = all(here <= printed + 1e-9 for here, printed in zip(own, PUBLISHED, strict=True))
-    text = f"{own[0]:.0f}, {own[1]:.0f}, {own[2]:.2f}, {100 * own[3]:.1f} %"
-    return Measured(text=text, verdict=Verdict.HOLDS if good else Verdict.FAILS, reason="; ".join(texts[1:]))
+    verdict = Verdict.HOLDS if good else Verdict.FAILS
+    return Measured(text=four_words(own), verdict=verdict, reason="; ".join(texts[1:]))
+
+
+GOALS = (22000.0, 8500.0, 1.15, 0.01)
+"""On the published trace."""
+
+
+def published(runs: ShockwaveRuns) -> Measured:
+    """Policies on the published trace; the first of them against the goals."""
+    found = [runs.done.get(runs.grid.published(policy, forecast=on).key) for policy, on in PUBLISHED_TRACE]
+    fours = [four_figures(one) for one in found if one is not None]
+    if len(fours) < len(found):
+        return NOT_RUN
+    good = all(here <= goal + 1e-9 for here, goal in zip(fours[0], GOALS, strict=True))
+    texts = [
+        f"{policy}{'' if on else ' without a forecast'}: {four_words(four)}"
+        for (policy, on), four in zip(PUBLISHED_TRACE, fours, strict=True)
+    ]
+    verdict = Verdict.HOLDS if good else Verdict.FAILS
+    return Measured(text=four_words(fours[0]), verdict=verdict, reason="; ".join(texts[1:]))
+
+
+def four_words(four: Sequence[float]) -> str:
+    """``21375, 7810, 1.02, 0.0 %``."""
+    return f"{four[0]:.0f}, {four[1]:.0f}, {four[2]:.2f}, {100 * four[3]:.1f} %"
 
 
 # --- knowledge --------------------------------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ def fixed(grid: ShockwaveGrid) -> Sequence[str]:
         f"traces of their generator: 120 jobs on 32 GPUs, a job every 40 s, seeds from {CANONICAL_SEED}, which is the "
         "published trace, on; jobs come so much more densely on more GPUs",
         "policies know the work, and the rates that were measured (--know measured); ρ is the static one of their code",
-        f"Shockwave: k {k:g}, λ {regularizer:g}, T 30, reactive, without a forecast: a job goes on at its last rate",
+        f"Shockwave: k {k:g}, λ {regularizer:g}, T 30, reactive, with the forecast of regimes at its defaults: batch "
+        "sizes up to 8 times the first, rates at larger ones unknown until they are measured",
+        "shockwave_urgent: the same forecast and planner, T 5, λ 0, budgets by urgency; chosen on the published trace "
+        "and on those of seeds 26 and 27",
         "shockwave, shockwave_urgent and index_rule are given the contention of the trace, its jobs per GPU",
         f"fresh traces: generator's seeds {grid.fresh_seed} to {grid.fresh_seed + 4}, three of 120 jobs on 32 GPUs, "
         "one of 220 on 64, one of 460 on 128; every policy solves at every event",
