@@ -13,7 +13,7 @@ from eunomia_plugins.gavel.filling import pooled_level
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import spread
 from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
-from eunomia_plugins.gavel.trading import trade
+from eunomia_plugins.gavel.trading import Price, trade
 
 
 class GandivaFairOptions(SharingOptions):
@@ -25,6 +25,8 @@ class GandivaFairOptions(SharingOptions):
     """Tickets of a user: as many as every other, or as many as its jobs ask for GPUs; the same among its jobs."""
     trading: Literal["on", "off"] = "on"
     """Whether users trade GPUs of different types."""
+    price: Price = "paper"
+    """Of a GPU with one buyer: as OEF's tables have it, or the second-highest speedup, which is then the seller's."""
     among: Literal["users", "apps"] = "users"
     """Whether users or apps have tickets."""
 
@@ -74,7 +76,7 @@ class GandivaFair:
         part = parts(demand, weight * demand if sized else weight, float(instance.capacity.sum()))
         gpus = part[:, None] * instance.capacity
         if self.options.trading == "on" and instance.capacity.size > 1:
-            gpus = trade(gpus, _speeds(instance, owner, demand))
+            gpus = trade(gpus, _speeds(instance, owner, demand), self.options.price)
         share = np.zeros(instance.rate.shape)
         for number in range(weight.size):
             mine = owner == number

@@ -19,7 +19,7 @@ from eunomia_plugins.gavel.matching import match
 from eunomia_plugins.gavel.max_min_fairness import gains
 from eunomia_plugins.gavel.programmes import classes_of, greatest_sum, highest_level, spread
 from eunomia_plugins.gavel.rho import least_rho
-from eunomia_plugins.gavel.trading import trade
+from eunomia_plugins.gavel.trading import Price, trade
 
 FEW = settings(max_examples=15)
 
@@ -169,14 +169,21 @@ def test_the_trades_of_oefs_example(first: float, second: list[float], throughpu
     assert (true * gpus).sum(axis=1) == pytest.approx(throughputs, abs=5e-5)
 
 
+def test_at_second_prices_a_buyer_without_rivals_pays_what_the_seller_would_lose() -> None:
+    # The first owner sells at 3 to the third, whose slow GPUs then run out, and at its own speedup of 2 to the second.
+    gpus = trade(np.full((3, 2), 1 / 3), np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]), "second")
+    assert gpus[:, 1] == pytest.approx([1 / 18, 1 / 2, 4 / 9])
+    assert gpus[0] @ [1.0, 2.0] == pytest.approx(1 + 1 / 9)
+
+
 _SPEEDS = st.lists(st.lists(st.floats(0.5, 8.0), min_size=3, max_size=3), min_size=1, max_size=5)
 
 
-@given(_SPEEDS)
-def test_a_trade_moves_gpus_and_makes_no_owner_worse_off(rows: list[list[float]]) -> None:
+@given(_SPEEDS, st.sampled_from(["paper", "second"]))
+def test_a_trade_moves_gpus_and_makes_no_owner_worse_off(rows: list[list[float]], price: Price) -> None:
     speed = np.array(rows)
     before = np.full(speed.shape, 1.0 / speed.shape[0])
-    after = trade(before, speed)
+    after = trade(before, speed, price)
     assert (after >= 0.0).all()
     assert after.sum(axis=0) == pytest.approx(before.sum(axis=0))
     assert ((speed * after).sum(axis=1) >= (speed * before).sum(axis=1) - 1e-9).all()
