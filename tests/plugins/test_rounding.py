@@ -13,7 +13,8 @@ from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, UserId
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.refine.accounts import Account, Seen
-from eunomia_plugins.refine.rounding import Rounding, RoundingOptions, apportion
+from eunomia_plugins.refine.apportion import apportion
+from eunomia_plugins.refine.rounding import Rounding, RoundingOptions
 
 
 def users(world: World, wanted: dict[str, list[float]]) -> Allocation:
@@ -39,11 +40,11 @@ def refined(
 
 
 def test_gpus_go_one_by_one_to_the_claim_furthest_behind() -> None:
-    behind = np.array([[1.6], [0.9], [0.5]])
-    assert apportion(behind, np.array([3])).ravel().tolist() == [2, 1, 0]
-    assert apportion(behind, np.array([4])).ravel().tolist() == [2, 1, 1]
-    assert apportion(behind, np.array([9])).ravel().tolist() == [2, 1, 1]
-    assert apportion(behind, np.array([1])).ravel().tolist() == [1, 0, 0]
+    behind, ones = np.array([[1.6], [0.9], [0.5]]), np.ones((3, 1), np.int64)
+    assert apportion(behind, ones, np.array([3])).ravel().tolist() == [2, 1, 0]
+    assert apportion(behind, ones, np.array([4])).ravel().tolist() == [2, 1, 1]
+    assert apportion(behind, ones, np.array([9])).ravel().tolist() == [2, 1, 1]
+    assert apportion(behind, ones, np.array([1])).ravel().tolist() == [1, 0, 0]
 
 
 @given(
@@ -54,11 +55,17 @@ def test_an_apportionment_never_asks_for_more_than_there_is_nor_strays_by_a_gpu(
     behind: list[list[float]], free: list[int]
 ) -> None:
     wanted, there = np.array(behind), np.array(free)
-    real = apportion(wanted, there)
+    real = apportion(wanted, np.ones(wanted.shape, np.int64), there)
     assert np.all(real.sum(axis=0) <= there)
     assert np.all(real < wanted + 1)
     enough = wanted.sum(axis=0) <= there
     assert np.all((real > wanted - 1)[:, enough])
+
+
+def test_a_gang_is_due_when_half_of_it_is_owed() -> None:
+    gang = np.array([[4], [4]])
+    assert apportion(np.array([[1.4], [1.6]]), gang, np.array([8])).ravel().tolist() == [0, 4]
+    assert apportion(np.array([[7.0], [5.4]]), gang, np.array([8])).ravel().tolist() == [4, 4]
 
 
 def world() -> World:

@@ -1,7 +1,6 @@
-"""Device shares into grants, so that over time each claim receives what it was promised (OEF §4.3)."""
+"""Device shares into grants, so that over time each claim receives what it was promised (OEF §4.3, §4.4)."""
 
-import heapq
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -29,9 +28,18 @@ from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.memos import Memo
 from eunomia.contract.pools import owners
-from eunomia.units import Ints, Reals, Rows
+from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.refine.accounts import Account, Seen, claim_keys
-from eunomia_plugins.refine.turns import free_by_type, longest_waiting, owner_of, turn
+from eunomia_plugins.refine.apportion import apportion
+from eunomia_plugins.refine.claimants import View, view_of
+from eunomia_plugins.refine.gangs import among_jobs
+from eunomia_plugins.refine.mixing import pins_of
+from eunomia_plugins.refine.turns import owner_of, turn
+
+_NEEDS = frozenset({Feature.DEVICE_SHARES})
+_GIVES = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS})
+_CONTRACTS: Contracts = {Stage.REFINE: Contract(needs=_NEEDS, gives=_GIVES)}
+_MIXED: Contracts = {Stage.REFINE: Contract(needs=_NEEDS, gives=_GIVES | {Feature.PINNED})}
 
 
 class RoundingOptions(PluginOptions):
@@ -41,27 +49,29 @@ class RoundingOptions(PluginOptions):
     """Duration of a turn; GPUs granted in a round are held to its end."""
     leftovers: bool = True
     """Whether GPUs that a claim cannot use go to claims that can; these are charged for them."""
+    mixed: bool = False
+    """Whether a gang may run on two types, at the speed of the slower, where its claim's GPUs serve no job otherwise;
+    the placement must then honour pins."""
 
 
 class Rounding:
     """Whole GPUs by cumulative deviation: GPU time promised to a claim minus time received, over all rounds so far.
 
-    OEF rounds each claim by itself, which in most rounds asks for more GPUs than exist; here the GPUs of a type go one
-    by one to the claim that is furthest behind. Within a claim the job that has not run for longest comes first.
+    OEF rounds each claim by itself, which in most rounds asks for more GPUs than exist; here the GPUs of a type go gang
+    by gang to the claim that is furthest behind. Within a claim the job that has not run for longest comes first. Jobs
+    are named in order of size, so that a placement finds room for large gangs on one machine (§4.3).
     """
 
     name = "rounding"
     api = 1
     options_type = RoundingOptions
-    contracts: ClassVar[Contracts] = {
-        Stage.REFINE: Contract(
-            needs=frozenset({Feature.DEVICE_SHARES}), gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS})
-        )
-    }
+    contracts: Contracts = _CONTRACTS
     memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.REFINE: Account}
 
     def __init__(self, options: RoundingOptions) -> None:
         self.options = options
+        if options.mixed:
+            self.contracts = _MIXED
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
@@ -71,87 +81,48 @@ class Rounding:
             raise PluginError(f"{self.name} must get device shares", value=type(shares).__name__)
         last = snapshot.memos.of(self.name, Stage.REFINE)
         account = last if isinstance(last, Account) else Account.opened(float(snapshot.now))
-        view = _view(snapshot, menus, offer, allocation.claims)
+        view = view_of(snapshot, menus, offer, allocation.claims)
         owed = account.owed_now(snapshot, allocation.claims)
         ideal = _usable(shares.gpus, view.demand)
-        behind = np.maximum(ideal + owed / self.options.round_length - view.kept, 0.0)
-        real = _usable_parts(np.minimum(behind, view.offered_demand[:, None]), view)
-        gpus, kinds = _among_jobs(menus, view, real, behind, leftovers=self.options.leftovers)
-        served = view.ranked[gpus[view.ranked] > 0]
+        behind = ideal + owed / self.options.round_length - view.kept
+        gang = np.minimum(view.gang, np.maximum(view.free, 1)) if self.options.mixed else view.gang
+        real = apportion(np.minimum(behind, view.offered_demand[:, None]), gang, view.free)
+        granted = among_jobs(menus, view, real, behind, leftovers=self.options.leftovers, mixed=self.options.mixed)
+        return self._answer(
+            snapshot,
+            offer,
+            allocation,
+            view,
+            granted,
+            _account(snapshot, allocation.claims, ideal, owed, view, granted),
+        )
+
+    def _answer(
+        self, snapshot: Snapshot, offer: Offer, allocation: Allocation, view: View, granted: Ints, memo: Account
+    ) -> Allocation:
+        gpus, types = granted.sum(axis=1), (granted > 0).sum(axis=1)
+        kinds = np.where(types == 1, granted.argmax(axis=1), NONE).astype(np.int32)
+        served = np.flatnonzero(gpus)
+        order = served[
+            np.lexsort((served, -gpus[served], types[served] == 1))
+        ]  # mixed gangs have pins: they come first
         now = turn(snapshot.now, self.options.round_length)
         return Allocation(
             claims=Claims(unit=Unit.JOB, rows=view.jobs),
-            amount=Grants(gpus=gpus, gpu_type=kinds if view.free.size > 1 else None),
-            order=served.astype(np.int32),
+            amount=Grants(
+                gpus=gpus,
+                gpu_type=kinds if view.free.size > 1 else None,
+                pins=pins_of(snapshot, offer, view.jobs, granted) if (types > 1).any() else None,
+            ),
+            order=order.astype(np.int32),
             on_misfit=allocation.on_misfit,
             rest=allocation.rest,
             lease=now.lease,
             protected=now.lease,
             wake_at=min(allocation.wake_at, now.ends_at),
             verdicts=turned_down(view.jobs[gpus == 0], Reason.SHARE_USED_UP),
-            memo=_account(snapshot, allocation.claims, ideal, owed, view, gpus, kinds),
+            memo=memo,
         )
-
-
-class _View(NamedTuple):
-    """The claims and their jobs now."""
-
-    jobs: Rows
-    """Candidates that belong to a claim."""
-    owner: Ints
-    """Index of the claim of each."""
-    kind: Rows
-    """The GPU type that each asks for; -1: any."""
-    ranked: Ints
-    """Indices of jobs, longest waiting first."""
-    free: Ints
-    """GPUs by type."""
-    demand: Ints
-    """[claim] GPUs that all its active jobs could use."""
-    offered_demand: Ints
-    """[claim] GPUs that its candidates could use."""
-    kept: Ints
-    """[claim, type] GPUs that it holds outside the offer."""
-    least: Ints
-    """[claim, type] the smallest size of its candidates that may run on the type; a large number where none may."""
-
-
-def _view(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> _View:
-    of_active = owner_of(snapshot, claims, snapshot.active)
-    most = menus.span(snapshot.active)[1]
-    count = claims.rows.size
-    demand = np.bincount(of_active[of_active >= 0], weights=most[of_active >= 0], minlength=count)
-    owner = owner_of(snapshot, claims, offer.candidates)
-    jobs, owner = offer.candidates[owner >= 0], owner[owner >= 0]
-    offered = np.bincount(owner, weights=menus.span(jobs)[1], minlength=count)
-    gpus = np.setdiff1d(np.arange(snapshot.cluster.gpus), offer.gpus)
-    holder = owners(snapshot, gpus, Unit.JOB)
-    gpus, holder = gpus[holder >= 0], holder[holder >= 0]
-    mine = owner_of(snapshot, claims, holder)
-    kept = np.zeros((count, len(snapshot.cluster.gpu_types)), np.int64)
-    np.add.at(kept, (mine[mine >= 0], snapshot.cluster.gpu_type[gpus[mine >= 0]]), 1)
-    return _View(
-        jobs=jobs,
-        owner=owner,
-        kind=snapshot.jobs.gpu_type[jobs],
-        ranked=longest_waiting(snapshot, jobs),
-        free=free_by_type(snapshot, offer, jobs),
-        demand=demand.astype(np.int64),
-        offered_demand=offered.astype(np.int64),
-        kept=kept,
-        least=_least(snapshot, menus, jobs, owner, count),
-    )
-
-
-def _least(snapshot: Snapshot, menus: Menus, jobs: Rows, owner: Ints, claims: int) -> Ints:
-    types = len(snapshot.cluster.gpu_types)
-    least = np.full((claims, types), np.iinfo(np.int64).max)
-    sizes = menus.span(jobs)[0]
-    kind = snapshot.jobs.gpu_type[jobs]
-    for each in range(types):
-        may = (sizes > 0) & ((kind == -1) | (kind == each))
-        np.minimum.at(least[:, each], owner[may], sizes[may])
-    return least
 
 
 def _usable(ideal: Reals, demand: Ints) -> Reals:
@@ -162,86 +133,17 @@ def _usable(ideal: Reals, demand: Ints) -> Reals:
     return usable
 
 
-def _usable_parts(behind: Reals, view: _View) -> Ints:
-    """An apportionment in which every claim that gets GPUs has a job that can run on them.
-
-    A part too small for any job of its claim goes to the others, and the claim saves up (OEF §4.3): claims that are
-    least behind are left out first, half of them at a time.
-    """
-    behind = behind.copy()
-    while True:
-        real = apportion(behind, view.free)
-        small = np.flatnonzero((real.sum(axis=1) > 0) & ~(real >= view.least).any(axis=1))
-        if small.size == 0:
-            return real
-        order = small[np.argsort(behind[small].sum(axis=1), kind="stable")]
-        behind[order[: (small.size + 1) // 2]] = 0.0
-
-
-def apportion(behind: Reals, free: Ints) -> Ints:
-    """Whole GPUs by claim and type: one by one, each to the claim that is furthest behind.
-
-    Args:
-        behind: [claim, type] GPUs that the claim should get now, fractional.
-        free: [type] free GPUs.
-
-    Returns:
-        [claim, type] GPUs; at most the free ones of each type, and only for claims that are behind for that type.
-    """
-    real = np.zeros(behind.shape, np.int64)
-    for kind in range(free.size):
-        queue = [(-lag, claim) for claim, lag in enumerate(behind[:, kind].tolist()) if lag > 1e-9]
-        heapq.heapify(queue)
-        for _ in range(int(free[kind])):
-            if not queue:
-                break
-            lag, claim = queue[0]
-            real[claim, kind] += 1
-            if lag + 1.0 < -1e-9:
-                heapq.heapreplace(queue, (lag + 1.0, claim))
-            else:
-                heapq.heappop(queue)
-    return real
-
-
-def _among_jobs(menus: Menus, view: _View, real: Ints, behind: Reals, *, leftovers: bool) -> tuple[Ints, Rows]:
-    """By job: GPUs, and their type (-1 with 0 GPUs). A claim with too few GPUs for any of its jobs saves up."""
-    gpus, kinds = np.zeros(view.jobs.size, np.int64), np.full(view.jobs.size, -1, np.int32)
-    budget, free = real.copy(), view.free.copy()
-    for index in view.ranked.tolist():
-        _take(menus, view, index, budget[view.owner[index]], free, gpus, kinds)
-    if leftovers:
-        lag = behind.sum(axis=1) - np.bincount(view.owner, weights=gpus, minlength=behind.shape[0])
-        for index in view.ranked[np.argsort(-lag[view.owner[view.ranked]], kind="stable")].tolist():
-            if gpus[index] == 0 and free.any():
-                _take(menus, view, index, free.copy(), free, gpus, kinds)
-    return gpus, kinds
-
-
-def _take(menus: Menus, view: _View, index: int, budget: Ints, free: Ints, gpus: Ints, kinds: Rows) -> None:
-    """Give one job the largest size of the type that its claim has most of; budget and free are used up."""
-    asked = int(view.kind[index])
-    kind = asked if asked >= 0 else int(np.minimum(budget, free).argmax())
-    size = menus.largest_at_most(int(view.jobs[index]), int(min(budget[kind], free[kind])))
-    if size:
-        gpus[index], kinds[index] = size, kind
-        budget[kind] -= size
-        free[kind] -= size
-
-
-def _account(
-    snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: _View, gpus: Ints, kinds: Rows
-) -> Account:
+def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: View, granted: Ints) -> Account:
     """The account as of now."""
     keys = claim_keys(snapshot, claims)
-    granted = _granted(snapshot, view, gpus, kinds)
+    held = _held(snapshot, view.jobs, granted)
     rows = np.flatnonzero(snapshot.jobs.app >= 0).astype(np.int32)
     owner = owner_of(snapshot, claims, rows)
     received = snapshot.ledger.jobs.received
     jobs = {
-        str(snapshot.jobs.id[row]): Seen(keys[claim], tuple(received[row].tolist()), tuple(granted[row].tolist()))
+        str(snapshot.jobs.id[row]): Seen(keys[claim], tuple(received[row].tolist()), tuple(held[row].tolist()))
         for row, claim in zip(rows.tolist(), owner.tolist(), strict=True)
-        if claim >= 0 and (received[row].any() or granted[row].any())
+        if claim >= 0 and (received[row].any() or held[row].any())
     }
     return Account(
         at=float(snapshot.now),
@@ -251,12 +153,12 @@ def _account(
     )
 
 
-def _granted(snapshot: Snapshot, view: _View, gpus: Ints, kinds: Rows) -> Reals:
+def _held(snapshot: Snapshot, jobs: Rows, granted: Ints) -> Reals:
     """[job row, type] GPUs from now on: those granted now, and those held outside the offer."""
-    granted = np.zeros((snapshot.jobs.app.size, view.free.size))
+    held = np.zeros((snapshot.jobs.app.size, granted.shape[1]))
     holder = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
-    kept = np.flatnonzero((holder >= 0) & ~np.isin(holder, view.jobs))
-    np.add.at(granted, (holder[kept], snapshot.cluster.gpu_type[kept]), 1.0)
-    served = gpus > 0
-    granted[view.jobs[served], kinds[served]] = gpus[served]
-    return granted
+    kept = np.flatnonzero((holder >= 0) & ~np.isin(holder, jobs))
+    np.add.at(held, (holder[kept], snapshot.cluster.gpu_type[kept]), 1.0)
+    served = granted.any(axis=1)
+    held[jobs[served]] = granted[served]
+    return held

@@ -1,0 +1,92 @@
+"""The claims that share GPUs in a round, and their jobs."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Claims, Menus, Offer, Snapshot, Unit
+from eunomia.contract.pools import owners
+from eunomia.units import NONE, Ints, Reals, Rows
+from eunomia_plugins.refine.apportion import NO_JOB
+from eunomia_plugins.refine.turns import free_by_type, longest_waiting, owner_of
+
+
+class View(NamedTuple):
+    """The claims and their jobs now."""
+
+    jobs: Rows
+    """Candidates that belong to a claim."""
+    owner: Ints
+    """Index of the claim of each."""
+    kind: Rows
+    """The GPU type that each asks for; -1: any."""
+    size: Ints
+    """The smallest size of each."""
+    turns: list[list[int]]
+    """By claim: indices of its jobs, longest waiting first."""
+    free: Ints
+    """GPUs by type."""
+    demand: Ints
+    """[claim] GPUs that all its active jobs could use."""
+    offered_demand: Ints
+    """[claim] GPUs that its candidates could use."""
+    kept: Ints
+    """[claim, type] GPUs that it holds outside the offer."""
+    gang: Ints
+    """[claim, type] the smallest size of its candidates that may run on the type; a large number where none may."""
+
+
+def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> View:
+    """Look at the claims of an allocation."""
+    of_active = owner_of(snapshot, claims, snapshot.active)
+    most = menus.span(snapshot.active)[1]
+    count, types = claims.rows.size, len(snapshot.cluster.gpu_types)
+    demand = np.bincount(of_active[of_active >= 0], weights=most[of_active >= 0], minlength=count)
+    owner = owner_of(snapshot, claims, offer.candidates)
+    jobs, owner = offer.candidates[owner >= 0], owner[owner >= 0]
+    size, largest = menus.span(jobs)
+    kind = snapshot.jobs.gpu_type[jobs]
+    return View(
+        jobs=jobs,
+        owner=owner,
+        kind=kind,
+        size=size,
+        turns=_turns(longest_waiting(snapshot, jobs), owner, count),
+        free=free_by_type(snapshot, offer, jobs),
+        demand=demand.astype(np.int64),
+        offered_demand=np.bincount(owner, weights=largest, minlength=count).astype(np.int64),
+        kept=_kept(snapshot, offer, claims),
+        gang=_gangs(size, kind, owner, (count, types)),
+    )
+
+
+def summed(granted: Ints, owner: Ints, claims: int) -> Reals:
+    """[claim, type] GPUs of its jobs."""
+    found = np.zeros((claims, granted.shape[1]))
+    np.add.at(found, owner, granted)
+    return found
+
+
+def _turns(ranked: Ints, owner: Ints, claims: int) -> list[list[int]]:
+    turns: list[list[int]] = [[] for _ in range(claims)]
+    for index, claim in zip(ranked.tolist(), owner[ranked].tolist(), strict=True):
+        turns[claim].append(index)
+    return turns
+
+
+def _kept(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
+    gpus = np.setdiff1d(np.arange(snapshot.cluster.gpus), offer.gpus)
+    holder = owners(snapshot, gpus, Unit.JOB)
+    gpus, holder = gpus[holder >= 0], holder[holder >= 0]
+    mine = owner_of(snapshot, claims, holder)
+    kept = np.zeros((claims.rows.size, len(snapshot.cluster.gpu_types)), np.int64)
+    np.add.at(kept, (mine[mine >= 0], snapshot.cluster.gpu_type[gpus[mine >= 0]]), 1)
+    return kept
+
+
+def _gangs(size: Ints, kind: Rows, owner: Ints, shape: tuple[int, int]) -> Ints:
+    gang = np.full(shape, NO_JOB)
+    for each in range(shape[1]):
+        may = (size > 0) & ((kind == NONE) | (kind == each))
+        np.minimum.at(gang[:, each], owner[may], size[may])
+    return gang

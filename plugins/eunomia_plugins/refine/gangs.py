@@ -1,0 +1,182 @@
+"""One claim's GPUs among its jobs: gangs on one type, on two only where no division avoids it (OEF §4.4)."""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from eunomia import Menus
+from eunomia.units import NONE, Ints, Reals
+from eunomia_plugins.refine.claimants import View, summed
+
+MOST_TRIED = 2000
+"""Steps of the search for a division of one claim's GPUs."""
+
+
+def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers: bool, mixed: bool) -> Ints:
+    """[job, type] GPUs of each claim among its jobs; a claim with too few GPUs for any of its jobs saves up.
+
+    Args:
+        menus: sizes of jobs.
+        view: claims and their jobs.
+        real: [claim, type] GPUs of each claim.
+        behind: [claim, type] GPUs that each should get.
+        leftovers: whether GPUs that a claim cannot use go to others.
+        mixed: whether a gang may run on several types.
+    """
+    granted: Ints = np.zeros((view.jobs.size, view.free.size), np.int64)
+    for claim in np.flatnonzero(real.any(axis=1)).tolist():
+        parts = Parts(real[claim])
+        for index in view.turns[claim]:
+            if not parts.left.any():
+                break
+            _serve(menus, view, index, parts)
+        if mixed and parts.left.any():
+            _mix(view, view.turns[claim], parts)
+        for index, of in parts.of.items():
+            granted[index, list(of)] = list(of.values())
+    if leftovers:
+        _lend(menus, view, granted, behind)
+    return granted
+
+
+def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
+    """Give one job its largest size on the type with the fewest GPUs that has room for it, or make room."""
+    asked, left = int(view.kind[index]), parts.left
+    kinds = np.arange(left.size) if asked == NONE else np.array([asked])
+    size = menus.largest_at_most(int(view.jobs[index]), int(left[kinds].max()))
+    if size:
+        kinds = kinds[left[kinds] >= size]
+        parts.give(index, int(kinds[left[kinds].argmin()]), size, asked)
+        return
+    least = int(view.size[index])
+    if 0 < least <= int(left.sum()):
+        parts.make_room(index, least, asked)
+
+
+def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
+    """Serve jobs on several types, with GPUs that no division uses otherwise."""
+    for index in jobs:
+        size = int(view.size[index])
+        if index not in parts.of and view.kind[index] == NONE and 0 < size <= int(parts.left.sum()):
+            parts.mix(index, size)
+
+
+def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
+    """Let jobs without GPUs run on what is left, those of the claims that are furthest behind for the type first."""
+    left = view.free - granted.sum(axis=0)
+    if not left.any():
+        return
+    lag = behind - summed(granted, view.owner, behind.shape[0])
+    waiting = [[index for index in turn if not granted[index].any()] for turn in view.turns]
+    for kind in np.flatnonzero(left).tolist():
+        queue = [(-lag[claim, kind], claim) for claim, jobs in enumerate(waiting) if jobs]
+        heapq.heapify(queue)
+        while queue and left[kind]:
+            claim = heapq.heappop(queue)[1]
+            index, size = _first(menus, view, waiting[claim], kind, int(left[kind]))
+            if size:
+                granted[index, kind] = size
+                left[kind] -= size
+                lag[claim, kind] -= size
+                waiting[claim].remove(index)
+                heapq.heappush(queue, (-lag[claim, kind], claim))
+
+
+def _first(menus: Menus, view: View, jobs: list[int], kind: int, left: int) -> tuple[int, int]:
+    """The first job that can use GPUs of a type, and its largest size on so many; size 0: there is none."""
+    for index in jobs:
+        if view.size[index] <= left and view.kind[index] in (NONE, kind):
+            size = menus.largest_at_most(int(view.jobs[index]), left)
+            if size:
+                return index, size
+    return NONE, 0
+
+
+class Parts:
+    """The division of one claim's GPUs, job by job in order of service.
+
+    Attributes:
+        of: by job, its type and its GPUs; a mixed gang has several types.
+    """
+
+    def __init__(self, budget: Ints) -> None:
+        self.budget = budget
+        self.of: dict[int, dict[int, int]] = {}
+        self.asked: dict[int, int] = {}
+        """By job of one type, the type that it asks for; -1: any."""
+        self.failed: set[tuple[int, int]] = set()
+        """Sizes and types asked for that found no place, with the jobs served now."""
+
+    @property
+    def left(self) -> Ints:
+        """[type] GPUs that no job has."""
+        left = self.budget.copy()
+        for parts in self.of.values():
+            for kind, gpus in parts.items():
+                left[kind] -= gpus
+        return left
+
+    def give(self, job: int, kind: int, gpus: int, asked: int) -> None:
+        """Let a job run on one type."""
+        self.of[job] = {kind: gpus}
+        self.asked[job] = asked
+        self.failed.clear()
+
+    def make_room(self, job: int, gpus: int, asked: int) -> bool:
+        """Move the jobs served so far among types so that this one fits on one of them, if they can be."""
+        if (gpus, asked) in self.failed:
+            return False
+        jobs = list(self.of)
+        sizes = [*(sum(self.of[other].values()) for other in jobs), gpus]
+        kinds = [*(self.asked[other] for other in jobs), asked]
+        found = divide(sizes, kinds, self.budget.tolist())
+        if found is None:
+            self.failed.add((gpus, asked))
+            return False
+        for other, size, kind, wanted in zip([*jobs, job], sizes, found, kinds, strict=True):
+            self.give(other, kind, size, wanted)
+        return True
+
+    def mix(self, job: int, gpus: int) -> None:
+        """Let a job run on several types, as few as possible; so many GPUs must be left."""
+        left = self.left
+        parts: dict[int, int] = {}
+        for kind in np.argsort(-left, kind="stable").tolist():
+            taken = min(gpus - sum(parts.values()), int(left[kind]))
+            if taken:
+                parts[kind] = taken
+        self.of[job] = parts
+
+
+def divide(sizes: Sequence[int], asked: Sequence[int], room: Sequence[int]) -> list[int] | None:
+    """A type for each gang so that all fit, by exhaustive search, largest first; None: there is none, or not in time.
+
+    Args:
+        sizes: GPUs of each gang.
+        asked: the type that each asks for; -1: any.
+        room: GPUs of each type.
+    """
+    order = sorted(range(len(sizes)), key=lambda gang: (asked[gang] == NONE, -sizes[gang]))
+    left, chosen = list(room), [NONE] * len(sizes)
+    steps = 0
+
+    def place(depth: int) -> bool:
+        nonlocal steps
+        if depth == len(order):
+            return True
+        steps += 1
+        gang = order[depth]
+        tried: set[int] = set()
+        for kind in range(len(left)) if asked[gang] == NONE else (asked[gang],):
+            if left[kind] < sizes[gang] or left[kind] in tried or steps > MOST_TRIED:
+                continue
+            tried.add(left[kind])
+            left[kind] -= sizes[gang]
+            chosen[gang] = kind
+            if place(depth + 1):
+                return True
+            left[kind] += sizes[gang]
+        return False
+
+    return chosen if place(0) else None

@@ -1,0 +1,123 @@
+"""``rounding`` over many rounds: no claim strays far from its share, and none waits long."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from rounding_runs import ROUND, Shares, run
+
+from eunomia.contract.events import Event, MachineBack, MachineLost
+from eunomia.units import Ints, Reals
+from eunomia_plugins.refine.apportion import apportion
+
+TYPES = "2x8 K80, 2x8 P100, 2x8 V100"
+KINDS = ("fixed", "each round", "every 25")
+ROUNDS = pytest.mark.parametrize("rounds", [60, pytest.param(1000, marks=pytest.mark.slow)])
+
+
+def shares(seed: int, users: int, gpus: int, kind: str, *, even: float = 1.0) -> Shares:
+    """Random shares of ``gpus`` GPUs of each of three types; the smaller ``even``, the fewer users have most."""
+    luck = np.random.default_rng(seed)
+    count = {"fixed": 1, "each round": 1001, "every 25": 41}[kind]
+    length = {"fixed": 10_000, "each round": 1, "every 25": 25}[kind]
+    table = luck.dirichlet(np.full(users, even), size=(count, 3)).transpose(0, 2, 1) * gpus
+    return lambda number: table[min(number // length, count - 1)]
+
+
+def longest_wait_allowed(gang: int, promised: Reals) -> Ints:
+    """[user] twice the largest gang over the user's share, and one."""
+    return np.ceil(2 * gang / promised.sum(axis=1)).astype(np.int64) + 1
+
+
+@ROUNDS
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_of_one_gpu_receive_their_share_within_one_gpu_round(kind: str, rounds: int) -> None:
+    promised = shares(1, 5, 8, kind)
+    seen = run("1x8 K80, 1x8 P100, 1x8 V100", {user: [1] * 24 for user in range(5)}, promised, rounds)
+    assert len(seen.ideal) == rounds
+    assert seen.deviation() < 1.0 + 1e-6
+    if kind == "fixed":
+        assert (seen.waits() <= longest_wait_allowed(1, promised(0))).all()
+
+
+@ROUNDS
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("own", [False, True], ids=["users with all sizes", "users with one size"])
+def test_gangs_receive_their_share_within_the_largest_gang(kind: str, rounds: int, own: bool) -> None:
+    promised = shares(2, 6, 16, kind, even=0.5)
+    sizes = {user: [2 ** (user % 4)] * (48 >> user % 4) if own else [1, 2, 4, 8] * 4 for user in range(6)}
+    seen = run(TYPES, sizes, promised, rounds)
+    assert seen.deviation() < 8.0
+    assert seen.mixed == 0
+    if kind == "fixed":
+        assert (seen.waits() <= longest_wait_allowed(8, promised(0))).all()
+
+
+@ROUNDS
+def test_no_user_starves_with_gangs_of_three_and_five(rounds: int) -> None:
+    promised = shares(5, 6, 16, "fixed")
+    seen = run(TYPES, {user: [3 + 2 * (user % 2)] * 14 for user in range(6)}, promised, rounds)
+    assert (seen.waits() <= longest_wait_allowed(5, promised(0))).all()
+
+
+def with_a_loss(rounds: int) -> tuple[Shares, list[tuple[float, Event]]]:
+    """A machine of V100s is lost for the middle third; shares of V100 are then half."""
+    first, last = rounds // 3, 2 * rounds // 3
+    full = shares(3, 5, 16, "fixed")(0)
+    less = full * [1.0, 1.0, 0.5]
+    events: list[tuple[float, Event]] = [
+        (first * ROUND, MachineLost(machine="m05")),
+        (last * ROUND, MachineBack(machine="m05")),
+    ]
+    return (lambda number: less if first <= number < last else full), events
+
+
+@ROUNDS
+@pytest.mark.parametrize("gang", [1, 8])
+def test_the_same_holds_after_a_lost_machine_and_a_killed_arbiter(gang: int, rounds: int) -> None:
+    promised, events = with_a_loss(rounds)
+    restarts = frozenset({rounds // 2, rounds // 2 + 1, rounds - 5})
+    sizes = {user: [gang] * (48 // gang) for user in range(5)}
+    seen = run(TYPES, sizes, promised, rounds, events=events, restarts=restarts)
+    assert len(seen.ideal) == rounds
+    assert seen.deviation() < max(1.0 + 1e-6, gang)
+
+
+def on_paper(gangs: list[int], gpus: int, promised: Iterator[Reals]) -> float:
+    """The largest deviation of users with gangs of one size, on one type, without jobs and machines."""
+    gang, owed, most = np.array(gangs)[:, None], np.zeros((len(gangs), 1)), 0.0
+    for row in promised:
+        behind = owed + row[:, None]
+        owed = behind - apportion(behind, gang, np.array([gpus]))
+        most = max(most, float(np.abs(owed).max()))
+    return most
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_in_a_thousand_rounds(seed: int) -> None:
+    luck = np.random.default_rng(seed)
+    users, gpus = int(luck.integers(2, 30)), int(luck.integers(1, 40))
+    even = float(luck.choice([0.1, 0.3, 1.0]))
+    drawn = (luck.dirichlet(np.full(users, even)) * gpus for _ in range(1000))
+    assert on_paper([1] * users, gpus, drawn) < 1.0 + 1e-6
+
+
+def test_types_ignored_mix_many_gangs_and_rounding_mixes_few() -> None:
+    """Gangs of 1 to 6 with shares of all types; printed: the part of job-rounds on GPUs of two types."""
+    promised = shares(4, 5, 16, "each round")
+    gangs = {user: [1 + (user + number) % 6 for number in range(20)] for user in range(5)}
+    apart, mixing = (run(TYPES, gangs, promised, 50, mixed=on) for on in (False, True))
+    assert apart.mixed == 0
+    assert mixing.mixed <= 0.02 * mixing.served
+    assert apart.ignoring >= 0.2 * apart.served
+    for seen in (apart, mixing):
+        print(f"{seen.served} job-rounds, mixed {seen.mixed}, {seen.ignoring} if types were ignored")
+
+
+def test_a_gang_that_fits_on_no_type_runs_on_two_if_it_may() -> None:
+    promised = np.array([[2.0, 2.0], [2.0, 2.0]])
+    gangs = {0: [6], 1: [1] * 8}
+    without, mixing = (run("1x4 K80, 1x4 V100", gangs, lambda _: promised, 24, mixed=on) for on in (False, True))
+    assert without.received[-1][0].sum() == 0.0
+    assert mixing.mixed > 0
+    assert mixing.received[-1][0].sum() >= 24 * 3.0
