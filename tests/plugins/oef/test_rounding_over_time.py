@@ -25,8 +25,8 @@ def shares(seed: int, users: int, gpus: int, kind: str, *, even: float = 1.0) ->
 
 
 def longest_wait_allowed(gang: int, promised: Reals) -> Ints:
-    """[user] twice the largest gang over the user's share, and one."""
-    return np.ceil(2 * gang / promised.sum(axis=1)).astype(np.int64) + 1
+    """[user] twice the largest gang over the user's share of the type of which it has most, and one."""
+    return np.floor(2 * gang / promised.max(axis=1)).astype(np.int64) + 1
 
 
 @ROUNDS
