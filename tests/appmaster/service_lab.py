@@ -101,6 +101,7 @@ class Launcher:
         self.started: dict[tuple[str, int], lpb.AppMasterOrder] = {}
         self.stopped: set[str] = set()
         self.fenced: dict[int, int] = {}
+        self.tuned: dict[int, int] = {}
         self.registration_id = ""
         self.response_id = 0
         self.version = 0
@@ -114,7 +115,12 @@ class Launcher:
 
     def states(self) -> list[lpb.SlotState]:
         return [
-            lpb.SlotState(slot=slot, closed_epoch=self.closed.get(slot, 0), busy=slot in self.busy)
+            lpb.SlotState(
+                slot=slot,
+                closed_epoch=self.closed.get(slot, 0),
+                busy=slot in self.busy,
+                tuned_epoch=self.tuned.get(slot, 0),
+            )
             for slot in range(self.slots)
         ]
 
@@ -151,6 +157,7 @@ class Launcher:
             timeout=PATIENCE_SECONDS,
         )
         self.response_id = answer.response_id
+        self.tuned |= {tune.slot: tune.epoch for tune in answer.tunes}
         for order in answer.revocations:
             self.revoked.append(order)
             self.closed[order.slot] = max(order.epoch, self.closed.get(order.slot, 0))

@@ -26,6 +26,7 @@ import structlog
 
 from eunomia_appmaster.launcher import shepherd
 from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container
+from eunomia_appmaster.launcher.cores import Cores, bind
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.news import News
@@ -73,6 +74,7 @@ class Containers:
         self._all: dict[str, Container] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cores = Cores()
 
     def __iter__(self) -> Iterator[Container]:
         return iter(self._all.values())
@@ -88,6 +90,24 @@ class Containers:
     def holder(self, slot: int) -> Container | None:
         """Returns the container that has a process on the slot, or is about to start one."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
+
+    def tune(self, slot: int, epoch: int, cpus: float) -> None:
+        """Bind the processes on a slot to as many cores as they have CPUs, and tell the worker; nothing is restarted."""
+        holder = self.holder(slot)
+        if not self._cores.set(slot, epoch, cpus):
+            return
+        self.news.tell()
+        if holder is not None:
+            self._bind(holder)
+
+    def _bind(self, container: Container) -> None:
+        cores = self._cores.of(container.status.slot, container.status.epoch)
+        if cores is None:
+            return
+        bind(members(container.mark, container.worker, container.shepherd), cores)
+        if container.orders is not None:
+            container.orders.send(_threads(cores))
+        log.info("container.bound", container=container.id, cores=sorted(cores))
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -163,6 +183,7 @@ class Containers:
 
     def _running(self, container: Container) -> None:
         self._changed(container, pb.RUNNING, unless=pb.STOPPING)
+        self._bind(container)
         if container.status.state == pb.STOPPING:
             self._order_suspension(container, container.seconds_left or 0.0)
 
@@ -299,6 +320,8 @@ class Containers:
 
         def joined() -> list[dict[str, Any]]:
             orders = [] if container.stop_at is None else [container.stop_at]
+            cores = self._cores.of(container.status.slot, container.status.epoch)
+            orders += [] if cores is None else [_threads(cores)]
             if container.status.state == pb.STOPPING:
                 orders.append({"order": "suspend", "deadline_seconds": container.seconds_left or 0.0})
             return orders
@@ -370,7 +393,13 @@ class Containers:
         for slot in self.node.machine.slots:
             epochs = self.node.epochs[slot.index]
             busy = self.holder(slot.index) is not None
-            state = pb.SlotState(slot=slot.index, highest_epoch=epochs.highest, closed_epoch=epochs.closed, busy=busy)
+            state = pb.SlotState(
+                slot=slot.index,
+                highest_epoch=epochs.highest,
+                closed_epoch=epochs.closed,
+                busy=busy,
+                tuned_epoch=self._cores.epoch(slot.index),
+            )
             states.append(state)
         return states
 
@@ -399,6 +428,11 @@ class Containers:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("launcher.fault", exc_info=error)
+
+
+def _threads(cores: frozenset[int]) -> dict[str, Any]:
+    """The order to a worker to use as many threads as it has cores."""
+    return {"order": "threads", "count": len(cores)}
 
 
 def _drop(link: Path) -> None:

@@ -2,7 +2,7 @@
 
 JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``; launcher to
 worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``,
-``{"order": "stop_at", "step": 192}``.
+``{"order": "stop_at", "step": 192}``, ``{"order": "threads", "count": 2}``.
 """
 
 import asyncio

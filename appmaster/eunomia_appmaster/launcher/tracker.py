@@ -216,6 +216,8 @@ class Tracker:
             self._fence(fence)
         for revocation in answer.revocations:
             self._revoke(revocation)
+        for tune in answer.tunes:
+            self._containers.tune(tune.slot, tune.epoch, tune.cpus)
         for stop in answer.stop_app_masters:
             self._app_masters.stop(stop)
         for order in answer.start_app_masters:

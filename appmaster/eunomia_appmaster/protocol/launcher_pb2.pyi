@@ -237,12 +237,15 @@ class SlotState(_message.Message):
     HIGHEST_EPOCH_FIELD_NUMBER: _builtins.int
     CLOSED_EPOCH_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
+    TUNED_EPOCH_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     highest_epoch: _builtins.int
     """of all containers started and all fences received; older starts are refused"""
     closed_epoch: _builtins.int
     """starts of this epoch and older ones are refused (revoked or fenced)"""
     busy: _builtins.bool
+    tuned_epoch: _builtins.int
+    """of the newest Tune that was carried out"""
     def __init__(
         self,
         *,
@@ -250,10 +253,11 @@ class SlotState(_message.Message):
         highest_epoch: _builtins.int = ...,
         closed_epoch: _builtins.int = ...,
         busy: _builtins.bool = ...,
+        tuned_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "slot", b"slot", "tuned_epoch", b"tuned_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -310,6 +314,7 @@ class NodeHeartbeatResponse(_message.Message):
     START_APP_MASTERS_FIELD_NUMBER: _builtins.int
     STOP_APP_MASTERS_FIELD_NUMBER: _builtins.int
     FENCES_FIELD_NUMBER: _builtins.int
+    TUNES_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     @_builtins.property
     def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Revocation]: ...
@@ -319,6 +324,8 @@ class NodeHeartbeatResponse(_message.Message):
     def stop_app_masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppMasterStop]: ...
     @_builtins.property
     def fences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fence]: ...
+    @_builtins.property
+    def tunes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tune]: ...
     def __init__(
         self,
         *,
@@ -327,10 +334,11 @@ class NodeHeartbeatResponse(_message.Message):
         start_app_masters: _abc.Iterable[Global___AppMasterOrder] | None = ...,
         stop_app_masters: _abc.Iterable[Global___AppMasterStop] | None = ...,
         fences: _abc.Iterable[Global___Fence] | None = ...,
+        tunes: _abc.Iterable[Global___Tune] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,6 +455,39 @@ class Fence(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Fence: _TypeAlias = Fence  # noqa: Y015
+
+@_typing.final
+class Tune(_message.Message):
+    """From now on the processes on the slot may use so many CPUs: the launcher binds all of them, also those that start later
+    under a lease of this epoch or an older one, to as many cores (at least one, rounded up), and the worker sets its number
+    of threads at its next batch. Nothing is restarted. An older epoch than the last one is ignored. Memory is not enforced.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    MEMORY_GIB_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    epoch: _builtins.int
+    cpus: _builtins.float
+    memory_gib: _builtins.float
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        cpus: _builtins.float = ...,
+        memory_gib: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "epoch", b"epoch", "memory_gib", b"memory_gib", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tune: _TypeAlias = Tune  # noqa: Y015
 
 @_typing.final
 class AppMasterOrder(_message.Message):

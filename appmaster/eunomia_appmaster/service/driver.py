@@ -32,7 +32,6 @@ from eunomia.journal.values import Note
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
-from eunomia_appmaster.service.tuned import tuned
 from eunomia_appmaster.service.watchdog import Watchdog
 from eunomia_appmaster.system import MACHINE, System
 
@@ -198,7 +197,7 @@ class Driver:
     async def _step(self) -> None:
         self._urgent, self._quiet_since = False, None
         waiters, self._waiters = self._waiters, []
-        events = [*self._take(), *tuned(self.arbiter.state)]
+        events = self._take()
         notes, self._notes = list(self._notes.values()), {}
         now = Seconds(max(self.clock.now(), self.arbiter.state.now))
         if 0.0 < float(self.wake_at) - now < 0.002:  # a timer that fired a little early
@@ -212,7 +211,6 @@ class Driver:
         self.wake_at = decision.wake_at
         self._note(decision)
         self._after(decision)
-        self._urgent |= bool(self.arbiter.state.amounts.tuning)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(decision)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 import structlog
 
-from eunomia.contract.events import MachineBack, MachineLost, Released
+from eunomia.contract.events import MachineBack, MachineLost, Released, Retuned
 from eunomia.model.leases import GpuState
 from eunomia.state.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.tuned import retuned, settings
 from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
@@ -185,8 +186,8 @@ class Nodes:
 
     # --- from launchers' reports to events -------------------------------------------------------------------------
 
-    def events(self, state: State) -> "list[Released | MachineLost | MachineBack]":
-        """Returns the events of the machines' last reports: slots given back, machines lost and back."""
+    def events(self, state: State) -> "list[Released | MachineLost | MachineBack | Retuned]":
+        """Returns the events of the machines' last reports: slots given back or retuned, machines lost and back."""
         if self.layout is None:
             return []
         layout = self.layout
@@ -196,6 +197,7 @@ class Nodes:
             *self._slots_lost(state, layout),
             *self._back(layout),
             *self._slots_back(layout),
+            *retuned(state, lambda gpu, epoch: self._is_tuned(layout, gpu, epoch)),
         ]
 
     def missing(self, node: Node) -> list[int]:
@@ -263,6 +265,12 @@ class Nodes:
             for machine, found in layout.by_machine(gpus).items():
                 yield MachineBack(machine=machine, gpus=found)
 
+    def _is_tuned(self, layout: Layout, gpu: int, epoch: int) -> bool:
+        place = layout.places[gpu]
+        node = self._nodes.get(place.node)
+        slot = None if node is None or not node.registered else node.slot_states.get(place.slot)
+        return slot is not None and slot.tuned_epoch >= epoch
+
     # --- from the arbiter's state to orders ------------------------------------------------------------------------
 
     def restore(self, state: State) -> None:
@@ -304,6 +312,17 @@ class Nodes:
                 seconds = max(0.0, at - self._system.monotonic())
                 orders.append(pb.Revocation(slot=place.slot, epoch=int(held.epoch[gpu]), deadline_seconds=seconds))
         return orders + list(self._strays(node, state, self.layout))
+
+    def tunes(self, node: Node, state: State) -> list[pb.Tune]:
+        """Returns the CPUs and memory that a node has to set on its slots."""
+        if self.layout is None:
+            return []
+        places = self.layout.places
+        return [
+            pb.Tune(slot=places[gpu].slot, epoch=each.epoch, cpus=each.cpus, memory_gib=each.memory_gib)
+            for gpu, each in sorted(settings(state).items())
+            if places[gpu].node == node.name
+        ]
 
     def _strays(self, node: Node, state: State, layout: Layout) -> Iterator[pb.Revocation]:
         """Containers of leases that the arbiter does not know, or that have ended."""

@@ -287,7 +287,11 @@ class Service:
                 launcher.AppMasterStop(app=app.name, deadline_seconds=STOP_SECONDS) for app in self._to_stop(node)
             ],
             fences=self.nodes.fences(node),
+            tunes=self._tunes(node),
         )
+
+    def _tunes(self, node: Node) -> list[launcher.Tune]:
+        return [] if self._driver is None else self.nodes.tunes(node, self.state)
 
     def _revocations(self, node: Node) -> list[launcher.Revocation]:
         if self._driver is None:
@@ -301,6 +305,7 @@ class Service:
         keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
+        keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
         return frozenset(keys)
 
     def _to_start(self, node: Node) -> list[tuple[App, int]]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from eunomia_appmaster.training.orders import OrderClient
 
@@ -79,6 +80,7 @@ class Commands:
         stop_at: the first rung, in optimizer steps.
         every_seconds: the most seconds of work that a kill may cost; None for no periodic checkpoints.
         clock: seconds that never go back.
+        set_threads: called with the number of threads, once an order says it.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Commands:
         stop_at: int | None,
         every_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
+        set_threads: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._client = client
+        self._set_threads = set_threads
         self._suspend = False
         self._checkpoint = False
         self._stop_at = stop_at
@@ -104,7 +108,7 @@ class Commands:
     def collect(self) -> Directive:
         """Return the directive as this worker knows it now."""
         for order in self._client.poll() if self._client is not None else []:
-            self._take(order.get("order"), order.get("step"))
+            self._take(order)
         due = self._due is not None and self._due.ask(self._clock())
         return Directive(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
 
@@ -124,13 +128,16 @@ class Commands:
         if self._due is not None and captured_at is not None:
             self._due.saved(captured_at, self._clock())
 
-    def _take(self, order: object, step: object) -> None:
+    def _take(self, message: dict[str, Any]) -> None:
+        order, step, count = message.get("order"), message.get("step"), message.get("count")
         if order == "suspend":
             self._suspend = True
         elif order == "checkpoint":
             self._checkpoint = True
         elif order == "stop_at":
             self._stop_at = step if isinstance(step, int) else None
+        elif order == "threads" and isinstance(count, int) and count > 0:
+            self._set_threads(count)
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._suspend = True

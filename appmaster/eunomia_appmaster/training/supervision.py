@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NoReturn
 
+import torch
+
 from eunomia.errors import InputError
 from eunomia.model.adaptations import is_batch_size
 from eunomia_appmaster.training.commands import Commands, Directive
@@ -51,7 +53,9 @@ class Supervision:
         self._saved_said: int | None = None
         alone = self._obeys and not environment.attached
         every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
-        self._commands = Commands(self._client, stop_at=environment.stop_at, every_seconds=every)
+        self._commands = Commands(
+            self._client, stop_at=environment.stop_at, every_seconds=every, set_threads=torch.set_num_threads
+        )
 
     def obey_sigterm(self) -> None:
         """Treat SIGTERM as a suspend order from now on, since there is state to save."""

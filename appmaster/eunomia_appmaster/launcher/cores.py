@@ -1,0 +1,86 @@
+"""Binds the processes of slots to as many cores as their leases have CPUs."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.launcher.processes import ProcessId
+
+log = structlog.get_logger()
+
+PASSES = 8
+"""Looks at the threads of a container, in case one starts another while they are bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSetting:
+    """The cores of one slot, set by the order of an epoch."""
+
+    epoch: int
+    cores: frozenset[int]
+
+
+@dataclass(slots=True)
+class Cores:
+    """The cores of this machine that the launcher may use, and those of each slot that has an order about its CPUs."""
+
+    every: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
+    _slots: dict[int, CoreSetting] = field(default_factory=dict)
+
+    def set(self, slot: int, epoch: int, cpus: float) -> bool:
+        """Choose cores for a slot; returns whether the order is newer than the last one, or its number differs."""
+        known = self._slots.get(slot)
+        count = min(len(self.every), max(1, math.ceil(cpus - 1e-6)))
+        if known is not None and (epoch < known.epoch or (epoch == known.epoch and len(known.cores) == count)):
+            return False
+        self._slots[slot] = CoreSetting(epoch, self._chosen(slot, count))
+        return True
+
+    def of(self, slot: int, epoch: int) -> frozenset[int] | None:
+        """The cores of a slot for a lease of that epoch; None: any, since the last order was about an older lease."""
+        known = self._slots.get(slot)
+        return known.cores if known is not None and known.epoch >= epoch else None
+
+    def epoch(self, slot: int) -> int:
+        """Epoch of the last order about a slot; 0: there was none."""
+        return self._slots[slot].epoch if slot in self._slots else 0
+
+    def _chosen(self, slot: int, count: int) -> frozenset[int]:
+        """So many cores: those that the slot has, then those that the fewest other slots have."""
+        mine = self._slots[slot].cores if slot in self._slots else frozenset[int]()
+        others = [core for number, known in self._slots.items() if number != slot for core in known.cores]
+        ranked = sorted(self.every, key=lambda core: (core not in mine, others.count(core), core))
+        return frozenset(ranked[:count])
+
+
+def bind(processes: Iterable[ProcessId], cores: frozenset[int]) -> None:
+    """Bind all threads of processes to these cores; one that ends meanwhile is passed over."""
+    pids = [process.pid for process in processes]
+    for _ in range(PASSES):
+        if not [thread for pid in pids for thread in _threads(pid) if _moved(thread, cores)]:
+            return
+
+
+def _threads(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    return []
+
+
+def _moved(thread: int, cores: frozenset[int]) -> bool:
+    """Bind a thread; returns whether it was bound to other cores before."""
+    try:
+        if os.sched_getaffinity(thread) == cores:
+            return False
+        os.sched_setaffinity(thread, cores)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        log.warning("thread.not_bound", thread=thread, error=str(error))
+        return False
+    return True
