@@ -92,7 +92,7 @@ class Containers:
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
     def tune(self, slot: int, epoch: int, cpus: float) -> None:
-        """Bind the processes on a slot to as many cores as they have CPUs, and tell the worker; nothing is restarted."""
+        """Bind the processes on a slot to as many cores as it has CPUs, and order its worker to use as many threads."""
         holder = self.holder(slot)
         if not self._cores.set(slot, epoch, cpus):
             return
