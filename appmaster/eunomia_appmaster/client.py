@@ -233,6 +233,22 @@ class Client:
         """Return to the chosen profile after a fallback."""
         return self._call(self._stub.Resume, pb.ResumeRequest())
 
+    def import_profile(self, path: Path | str) -> pb.SetProfileResponse:
+        """Replace the rates that the arbiter knows of a kind of job by those of the kind's file.
+
+        Raises:
+            InputError: the file has holes, or is another cluster's; nothing was changed.
+        """
+        return self._call(self._stub.SetProfile, pb.SetProfileRequest(file=_text(Path(path))))
+
+    def drop_profile(self, kind: str) -> pb.SetProfileResponse:
+        """Drop the rates that the arbiter knows of a kind of job.
+
+        Raises:
+            InputError: none are known.
+        """
+        return self._call(self._stub.SetProfile, pb.SetProfileRequest(drop=_utf8(kind, "a kind's name")), retry=False)
+
     def _call(self, method: Callable[..., A], request: object, *, retry: bool = True) -> A:
         """Call; the call is repeated for a while if the arbiter restarts.
 

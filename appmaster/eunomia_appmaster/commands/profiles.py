@@ -9,12 +9,16 @@ import typer
 from eunomia.errors import InputError
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.kind_profile_files import facts_of, load_profile, profile_text
-from eunomia_appmaster.commands.console import AsJson, table
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir, table
 from eunomia_appmaster.commands.journal import journal_of
 from eunomia_appmaster.dry_recovery import profiles_of
 
 profiles = typer.Typer(
-    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Rates by kind of job: list, show, export."
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Rates by kind of job: list, show, import, export, drop.",
 )
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, or a journal; the arbiter may run.")]
 Kind = Annotated[str, typer.Argument(metavar="KIND")]
@@ -22,7 +26,7 @@ Kind = Annotated[str, typer.Argument(metavar="KIND")]
 
 @profiles.callback()
 def _profiles() -> None:
-    """Rates by kind of job: list, show, export."""
+    """Rates by kind of job: list, show, import, export, drop."""
 
 
 @profiles.command("list")
@@ -65,6 +69,31 @@ def export(
         rule = "the file of an export must be new and writable"
         raise InputError(rule, value=error.strerror or str(error), place=str(file)) from error
     typer.echo(f"{kind}: written to {file}")
+
+
+@profiles.command("import")
+def import_kind(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A kind's file.")],
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Replace the rates that the arbiter knows of a kind by those of a file; jobs that run use them from then on."""
+    load_profile(file)  # all errors of the file, by its name, also without an arbiter
+    with Client(address, state_dir=state_dir) as client:
+        answer = client.import_profile(file)
+    typer.echo(f"{answer.kind}: {_points(answer.points)} known, {answer.before} before")
+
+
+@profiles.command("drop")
+def drop(kind: Kind, address: Address = None, state_dir: StateDir = None) -> None:
+    """Drop the rates that the arbiter knows of a kind."""
+    with Client(address, state_dir=state_dir) as client:
+        answer = client.drop_profile(kind)
+    typer.echo(f"{answer.kind}: {_points(answer.before)} dropped")
+
+
+def _points(count: int) -> str:
+    return "1 point" if count == 1 else f"{count} points"
 
 
 def _rates(folder: Path, kind: str) -> tuple[KnownRate, ...]:

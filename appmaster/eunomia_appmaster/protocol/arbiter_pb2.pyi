@@ -2745,6 +2745,59 @@ class ResumeAppResponse(_message.Message):
 Global___ResumeAppResponse: _TypeAlias = ResumeAppResponse  # noqa: Y015
 
 @_typing.final
+class SetProfileRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """the text of a kind's file, TOML; its rates replace those known of the kind"""
+    drop: _builtins.str
+    """the name of a kind"""
+    def __init__(
+        self,
+        *,
+        file: _builtins.str = ...,
+        drop: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "drop", b"drop", "file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "drop", b"drop", "file", b"file"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["file", "drop"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___SetProfileRequest: _TypeAlias = SetProfileRequest  # noqa: Y015
+
+@_typing.final
+class SetProfileResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    points: _builtins.int
+    """known of it from now on"""
+    before: _builtins.int
+    """known of it until now"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        points: _builtins.int = ...,
+        before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "kind", b"kind", "points", b"points"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetProfileResponse: _TypeAlias = SetProfileResponse  # noqa: Y015
+
+@_typing.final
 class ResumeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

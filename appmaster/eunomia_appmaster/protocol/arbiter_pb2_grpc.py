@@ -248,6 +248,11 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
                 _registered_method=True)
+        self.SetProfile = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/SetProfile',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.FromString,
+                _registered_method=True)
 
 
 class ClientProtocolServicer:
@@ -305,6 +310,14 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetProfile(self, request, context):
+        """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+        INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClientProtocolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -342,6 +355,11 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.ResumeApp,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.SerializeToString,
+            ),
+            'SetProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetProfile,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -536,6 +554,33 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/ResumeApp',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/SetProfile',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -167,6 +167,10 @@ class ClientProtocolStub:
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
     state is gone; nothing was changed.
     """
+    SetProfile: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]
+    """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+    INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
+    """
 
 @_typing.type_check_only
 class ClientProtocolAsyncStub(ClientProtocolStub):
@@ -191,6 +195,10 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
     state is gone; nothing was changed.
+    """
+    SetProfile: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]  # type: ignore[assignment]
+    """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+    INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
     """
 
 class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
@@ -255,6 +263,16 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
         Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
         state is gone; nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def SetProfile(
+        self,
+        request: _arbiter_pb2.SetProfileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.SetProfileResponse, _abc.Awaitable[_arbiter_pb2.SetProfileResponse]]:
+        """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+        INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
         """
 
 def add_ClientProtocolServicer_to_server(servicer: ClientProtocolServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,6 +22,7 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
+from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service, host
@@ -165,6 +166,17 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await _refuse(context, error)
             raise
         return pb.ResumeAppResponse(app=app.name, attempt=attempt, unfinished=unfinished)
+
+    async def SetProfile(  # noqa: N802
+        self, request: pb.SetProfileRequest, context: Context
+    ) -> pb.SetProfileResponse:
+        """Replace or drop the rates that are known of a kind of job."""
+        await self._ready(request, context)
+        try:
+            return await set_profile(self._service, request)
+        except InputError as error:
+            await _refuse(context, error)
+            raise
 
     # --- parts -----------------------------------------------------------------------------------------------------
 

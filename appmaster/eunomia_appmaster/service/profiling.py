@@ -1,0 +1,45 @@
+"""Replaces and drops rates by kind of job in the journal's store, as an operator orders it."""
+
+from eunomia.contract.events import KindProfiled
+from eunomia.errors import InputError
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.platform.kind_profile_files import parse_profile
+from eunomia.state.kind_profiles import check_rates
+from eunomia.state.state import State
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.service import Service
+
+FILE = "the profile"
+
+
+async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.SetProfileResponse:
+    """Carry out an order about a kind's rates, and wait until it is journaled.
+
+    Raises:
+        InputError: the file has holes, or is another cluster's, or the kind is not known; nothing was changed.
+    """
+    async with service.driver.lock:
+        state = service.state
+        kind, rates = _checked(state, request)
+        before = len(rates_of(state, kind))
+    await service.driver.fold([KindProfiled(kind=kind, rates=rates)])
+    return pb.SetProfileResponse(kind=kind, points=len(rates), before=before)
+
+
+def rates_of(state: State, kind: str) -> tuple[KnownRate, ...]:
+    """The rates known of a kind."""
+    return state.profiles.get(state.kinds.get(kind, -1), ())
+
+
+def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[KnownRate, ...]]:
+    if request.WhichOneof("change") == "file":
+        kind, rates = parse_profile(request.file, place=FILE)
+        check_rates(state, kind, rates)
+        return kind, rates
+    if not request.drop:
+        raise InputError("a change must be a file or a kind to drop", value="none", place="SetProfileRequest")
+    if not rates_of(state, request.drop):
+        known = sorted(name for name, number in state.kinds.items() if number in state.profiles)
+        rule = f"a kind must be one of {', '.join(known) or 'none'}"
+        raise InputError(rule, value=f'"{request.drop}"', place="profiles")
+    return request.drop, ()
