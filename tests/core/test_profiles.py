@@ -14,7 +14,7 @@ from eunomia.platform.profile_resolver import FALLBACK
 from eunomia.platform.registry import Registry
 from eunomia.units import Cause, Scope
 
-CLUSTER = Cluster.parse("2x4 V100")
+CLUSTER = Cluster.parse("2x4 V100 16cpu 64GiB")
 
 STRANGERS = '''
 from eunomia import *
@@ -298,7 +298,7 @@ def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> Non
     body = 'extends = "max_min_time"\nstages.elasticity = "range"'
     assert errors_of(write(tmp_path, body, "idle.toml")) == [
         'nothing chooses among the sizes of elasticity "range", for allocation "max_min_time" gives claims of jobs and '
-        'shares of time by GPU type at one size a job; take "fixed" (idle.toml, [stages])'
+        'shares of time by GPU type at one size a job; take "fixed" or "shockwave_forecast" (idle.toml, [stages])'
     ]
 
 

@@ -116,7 +116,7 @@ def test_a_lie_on_a_type_is_told_of_that_type_alone() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--know", "work,sises"], 'or a list of work, sizes, types, but got "sises"; did you mean "sizes"? (--know)'),
+        (["--know", "work,sises"], 'types, regimes, amounts, but got "sises"; did you mean "sizes"? (--know)'),
         (["--know", "oracle,work"], "declared, measured and oracle must stand alone"),
         (["--know", "work", "--error", "0.2"], "error must not be on what is known, but got work, with known work"),
         (["--know", "sizes", "--error", "slowdowns=0.1"], "error must not be on what is known"),

@@ -55,7 +55,7 @@ def test_names_that_are_no_field_are_refused() -> None:
     ("given", "message"),
     [
         ({"seeds": 3.5}, "seeds must be valid: it must be a list"),
-        ({"know": "all"}, r"or a list of work, sizes, types, but got \"all\" \(know\)"),
+        ({"know": "all"}, r"or a list of work, sizes, types, regimes, amounts, but got \"all\" \(know\)"),
         ({"options": SimulationOptions(), "know": "oracle"}, "options must not stand with a field that they replace"),
         ({"rules": "gavel", "cost": ["start=1s"]}, "must stand without --rules"),
     ],

@@ -44,7 +44,7 @@ SHOWN = 3
 """Findings shown of one rule."""
 IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
 """Features that a contract need not declare: whole GPUs and the unit of claims."""
-OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
+OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.RATES_BY_KIND, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
 """Features that a stage gives only where they are known, or where another stage needs them."""
 AUDITED: Mapping[Promise, Property] = {
     Promise.SHARING_INCENTIVE: Property.SHARING_INCENTIVE,

@@ -42,7 +42,7 @@ class NetworkPacking:
         machine = int(snapshot.cluster.machine_start[1])
         order = allocation.order
         jobs = allocation.claims.rows[order].tolist()
-        steps = Steps(menus, machine)
+        steps = PackedSizes(menus, machine)
         sizes = grants.gpus.copy()
         sizes[order] = packed_sizes(grants.gpus[order].tolist(), [steps.of(job) for job in jobs])
         largest_first = order[np.argsort(-sizes[order], kind="stable")]
@@ -55,7 +55,7 @@ class NetworkPacking:
         )
 
 
-class Steps:
+class PackedSizes:
     """The sizes of each job that network packing allows, read once per curve.
 
     Args:
