@@ -1,6 +1,7 @@
 """Options of plugins: typed, documented by their docstrings, and checked when a profile is loaded."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -73,11 +74,25 @@ def make_options(
     Raises:
         InputErrors: options are unknown, missing or out of bounds; all of them are listed.
     """
+    if bare := _without_unit(kind, given):
+        raise InputErrors(
+            [InputError(f"{name} {_DURATION_RULE}", value=shown(given[name]), place=place((name,))) for name in bare]
+        )
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
         names = list(kind.model_fields)
         raise InputErrors([_translated(item, kind, names, place) for item in error.errors()]) from error
+
+
+def _without_unit(kind: type[PluginOptions], given: Mapping[str, object]) -> list[str]:
+    """Return the durations that are given as a number, which is in seconds in code alone."""
+    return [
+        name
+        for name, field in kind.model_fields.items()
+        if isinstance(given.get(name), int | float)
+        and any(isinstance(each, BeforeValidator) and each.func is _duration for each in field.metadata)
+    ]
 
 
 def _translated(
@@ -140,6 +155,8 @@ def _bounds(kind: type[PluginOptions], item: ErrorDetails) -> str:
     if set(words) == {"ge", "le"}:
         return f"between {words['ge']:g} and {words['le']:g}"
     text = {"ge": "at least {:g}", "gt": "greater than {:g}", "le": "at most {:g}", "lt": "less than {:g}"}
+    if words.get("gt", -math.inf) >= words.get("ge", -math.inf):
+        words.pop("ge", None)
     return " and ".join(text[key].format(words[key]) for key in ("ge", "gt", "le", "lt") if key in words)
 
 

@@ -1,8 +1,9 @@
 """The plugin ``afs``: Algorithm 1 of AFS, with known lengths (AFS-L) or processor sharing (AFS-P)."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from eunomia import (
     NEVER,
@@ -45,7 +46,7 @@ class AfsOptions(PluginOptions):
 
     lengths: Literal["known", "unknown"] = "known"
     """``known``: AFS-L. ``unknown``: AFS-P: both ways of a comparison, and shares of time where jobs outnumber GPUs."""
-    unit: Duration = Seconds(7200.0)
+    unit: Annotated[Duration, Field(gt=0.0)] = Seconds(7200.0)
     """AFS-P: a job that runs where jobs outnumber GPUs keeps its GPU for this long (footnote 11: 2 hours)."""
     scan: Literal["shortest", "arrival"] = "shortest"
     """The order in which jobs are compared: fewest seconds left at their smallest size first, or by arrival. With

@@ -29,7 +29,7 @@ class ReproduceFlags(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    paper: Annotated[str, typer.Argument(help="The paper: themis.")]
+    paper: Annotated[str, typer.Argument(help="The paper, such as themis; a wrong name lists them.")]
     out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
     only: Annotated[Texts, typer.Option("--only", metavar="CLAIM", help="These claims alone, such as fig9.")] = ()
     seeds: Annotated[str, typer.Option(metavar="0-4", help="Seeds, such as 0-4 or 0,3.")] = "0-4"

@@ -1,0 +1,1 @@
+"""The claims of AFS (NSDI'21)."""

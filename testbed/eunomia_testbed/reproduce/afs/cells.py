@@ -1,0 +1,175 @@
+"""One simulation of the reproduction: cluster of the trace, policy and costs; and the figures that it comes to."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+from eunomia.units import Reals
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.metrics.frames import frames_of
+from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.performance import read_performance
+from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.results.counting import time_mean
+from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.workload import Workload
+
+VERSION = 1
+"""Of cells' figures: others are not used again."""
+QUARTERS = 4
+CLUSTER = "16x4 V100"
+"""§5.1: 64 GPUs, four a machine."""
+
+ASKED, ONE_UP, ASKED_UP = "asked", "one to most", "asked to most"
+"""Sizes of jobs: the GPUs of the trace; 1 to the model's most; from the GPUs of the trace to the model's most."""
+
+
+@value
+class Recipe:
+    """A policy of the paper as a profile of ours."""
+
+    preset: str
+    sizes: str
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+_ALTRUISTIC: Mapping[str, object] = {
+    "stages.elasticity": "throughput",
+    "stages.refiners": ["leftovers"],
+    "plugins.ordered.size": "smallest",
+}
+POLICIES: Mapping[str, Recipe] = {
+    "srtf": Recipe(preset="srtf", sizes=ASKED),
+    "srsf": Recipe(preset="srsf", sizes=ASKED),
+    "srtf_max": Recipe(preset="srtf", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
+    "srsf_max": Recipe(preset="srsf", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
+    "srtf_e": Recipe(preset="srtf", sizes=ASKED_UP, settings={**_ALTRUISTIC, "plugins.srtf.size": "smallest"}),
+    "srsf_e": Recipe(preset="srsf", sizes=ASKED_UP, settings={**_ALTRUISTIC, "plugins.srsf.size": "smallest"}),
+    "tiresias": Recipe(preset="tiresias", sizes=ASKED),
+    "max_min": Recipe(preset="max_min", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
+    "max_min_turns": Recipe(
+        preset="max_min",
+        sizes=ONE_UP,
+        settings={
+            "stages.elasticity": "throughput",
+            "plugins.max_min.when_short": "time_sharing",
+            "rounds.lease": "2h",
+        },
+    ),
+    "optimus": Recipe(preset="optimus", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
+    "themis": Recipe(preset="themis", sizes=ONE_UP, settings={"rounds.lease": "2h", "rounds.bid_deadline": "none"}),
+    "afs_l": Recipe(preset="afs", sizes=ONE_UP),
+    "afs_p": Recipe(preset="afs_p", sizes=ONE_UP),
+    "afs_s": Recipe(preset="afs_s", sizes=ONE_UP),
+}
+"""By the paper's names; ``_max`` are those of Figure 6, ``_e`` the altruistic ones of §5.5."""
+
+ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
+"""Those whose sizes ``network_packing`` can round: they grant sizes to jobs."""
+
+
+@value
+class AfsCell:
+    """One simulation."""
+
+    policy: str
+    seed: int
+    """0: the models that the authors drew; else a draw of models."""
+    cluster: str
+    trace: str
+    scaling: str
+    start_seconds: float = 0.0
+    """Of each start and restart."""
+    packing: bool = False
+    """Whether ``network_packing`` rounds the sizes of an elastic policy."""
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        bare = dataclasses.replace(self, trace="", scaling="")
+        return cell_key(bare, VERSION, self.policy, self.cluster, self.seed)
+
+
+@value
+class AfsFigures:
+    """What a simulation came to."""
+
+    mean_jct_seconds: float
+    p99_jct_seconds: float
+    makespan_seconds: float
+    restarts: int
+    jct_by_length_seconds: tuple[float, ...]
+    """Mean of each quarter of the jobs, from the shortest: by seconds of work on one GPU."""
+    queue: float
+    """QL: waiting jobs, on average over time."""
+    efficiency: float
+    """CE, on average over time."""
+    blocking: float
+    """BI, on average over time."""
+    cpu_seconds: float = 0.0
+
+
+@lru_cache(maxsize=4)
+def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str) -> Workload:
+    """The jobs of a virtual cluster of the trace.
+
+    Raises:
+        InputError: the trace or the curves are not where the grid says.
+    """
+    for name, path in (("trace", trace), ("scaling", scaling)):
+        if not Path(path).is_file():
+            rule = f"{name} must be a file of Philly's trace with models, or of their curves (--set {name}=FILE)"
+            raise InputError(rule, value=f'"{path}"', place="reproduce afs")
+    options = {"trace": trace, "cluster": cluster, "scaling": scaling, "told_models": seed == 0}
+    made = generate_workload("afs", {**options, "elastic": sizes != ASKED}, seed)
+    if sizes != ASKED_UP:
+        return made
+    asked = generate_workload("afs", {**options, "elastic": False}, seed).jobs.most
+    jobs = dataclasses.replace(made.jobs, least=asked, most=np.maximum(asked, made.jobs.most))
+    return dataclasses.replace(made, jobs=jobs)
+
+
+def run_cell(cell: AfsCell) -> AfsFigures:
+    """Simulate a cell."""
+    recipe = POLICIES[cell.policy]
+    workload = make_workload(cell.trace, cell.scaling, cell.cluster, cell.seed, recipe.sizes)
+    options = SimulationOptions(
+        reports=Reports(know=("sizes", "types")),
+        costs=Costs(start=cell.start_seconds),
+        keep=Keep(rounds=False, records=False, timings=False),
+    )
+    packing = {"stages.refiners": ["network_packing"]} if cell.packing else {}
+    profile = Profile.load(recipe.preset, settings={**recipe.settings, **packing})
+    began = time.process_time()
+    models, cluster = read_performance(cell.scaling), Cluster.parse(CLUSTER)
+    run = simulate_one(workload, cluster, profile, options=options, models=models, seed=cell.seed)
+    serial = serial_seconds(workload, cluster, models)
+    queue = frames_of(run, workload, cluster, serial_seconds=serial).tables["queue"]
+    length = workload.jobs.iterations if serial is None else serial
+    found = figures_of(run, workload, queue, length)
+    return dataclasses.replace(found, cpu_seconds=time.process_time() - began)
+
+
+def figures_of(run: SimulatedRun, workload: Workload, queue: pl.DataFrame, length: Reals) -> AfsFigures:
+    """What a run and its table ``queue`` came to; ``length`` orders the jobs."""
+    jct = run.finish_seconds - workload.jobs.arrival_seconds
+    by_length = np.array_split(jct[np.argsort(length, kind="stable")], QUARTERS)
+    return AfsFigures(
+        mean_jct_seconds=float(np.mean(jct)),
+        p99_jct_seconds=float(np.quantile(jct, 0.99)),
+        makespan_seconds=float(np.nanmax(run.finish_seconds, initial=0.0)),
+        restarts=int(run.restarts.sum()),
+        jct_by_length_seconds=tuple(float(np.mean(part)) for part in by_length),
+        queue=time_mean(queue, "waiting_jobs", run.end_seconds) or 0.0,
+        efficiency=time_mean(queue, "efficiency", run.end_seconds) or 0.0,
+        blocking=time_mean(queue, "blocking_index", run.end_seconds) or 0.0,
+    )
