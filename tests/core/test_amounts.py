@@ -51,3 +51,14 @@ def test_so_does_one_that_gets_more_once_its_machine_has_room() -> None:
     amounts.refresh(lease)
     assert (lease.state, lease.tuned) == (LeaseState.ORDERED, 7)
     assert amounts.given(lease)[0].tolist() == [1.0, 6.0]
+
+
+def test_a_newer_order_for_gpus_that_have_not_come_back_ends_the_wait_as_a_checkpoint_shows_it() -> None:
+    amounts, holdings, lease = _growing()
+    amounts.refresh(lease)
+    assert amounts.tight == amounts.waiting({1: lease}) == {1}
+    holdings.live.state[1] = GpuState.LEAVING
+    amounts.overtake(lease)
+    amounts.refresh(lease)
+    assert (amounts.tight, amounts.tuning, lease.tuned) == (set(), set(), -1)
+    assert amounts.waiting({1: lease}) == set()

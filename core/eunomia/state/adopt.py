@@ -213,20 +213,13 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         state.standing.uneven = not even
     if state.amounts.are_known:
         _set_ranges(state, order)
-        _forget_retune(state, lease)
+        state.amounts.overtake(lease)
     if all_free and not state.amounts.are_known:
         lease.state = _ORDERED
     else:
         state.amounts.refresh(lease)
     watch_end(state, lease)
     state.touch(job=lease.job, app=lease.app)
-
-
-def _forget_retune(state: State, lease: Lease) -> None:
-    """A newer order overtakes an order about CPUs and memory that was not confirmed."""
-    if lease.tuned != NONE:
-        lease.tuned = NONE
-        state.amounts.tuning.discard(lease.id)
 
 
 def _set_ranges(state: State, order: Transition) -> None:

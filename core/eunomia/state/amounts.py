@@ -102,6 +102,11 @@ class Amounts:
         self._raise(lease)
         self._hand_over(lease)
 
+    def overtake(self, lease: Lease) -> None:
+        """Forget what a lease waits for and an order that was not confirmed: a newer order says all."""
+        self._forget_order(lease)
+        self.tight.discard(lease.id)
+
     def confirm(self, lease: Lease, epoch: int) -> None:
         """Note that executors have set what they were last ordered; an older confirmation changes nothing."""
         if lease.tuned != epoch:
@@ -129,8 +134,13 @@ class Amounts:
     def rebuild(self, leases: dict[int, Lease]) -> None:
         """Find the leases that wait and those with an order under way, after the tables were restored."""
         self.tuning = {number for number, lease in leases.items() if lease.tuned != NONE}
-        if self.are_known:
-            self.tight = {number for number, lease in leases.items() if lease.gpus.size and self._waits(lease)}
+        self.tight = self.waiting(leases)
+
+    def waiting(self, leases: dict[int, Lease]) -> set[int]:
+        """The leases that wait for CPUs or memory, by the tables."""
+        if not self.are_known:
+            return set()
+        return {number for number, lease in leases.items() if lease.gpus.size and self._waits(lease)}
 
     def _waits(self, lease: Lease) -> bool:
         held = self._holdings.live
