@@ -58,12 +58,15 @@ def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() ->
     assert all(math.isnan(rate) for rate in rates_of(made, "c").values())
 
 
-def test_a_job_that_is_measured_itself_goes_by_its_own_rates() -> None:
+@pytest.mark.parametrize(("kind", "rates"), [("resnet", (7.0, 7.0)), (None, (3.0, 7.0))])
+def test_jobs_of_a_kind_go_by_the_last_rate_of_any_and_those_without_by_their_own(
+    kind: str | None, rates: tuple[float, float]
+) -> None:
     made = arbiter()
-    made.step(Seconds(0.0), [*arrival("a"), *arrival("b")])
+    made.step(Seconds(0.0), [*arrival("a", kind=kind), *arrival("b", kind=kind)])
     made.step(Seconds(1.0), [measured("a", 1, 3.0)])
     made.step(Seconds(2.0), [measured("b", 1, 7.0)])
-    assert (rates_of(made, "a")[1], rates_of(made, "b")[1]) == (3.0, 7.0)
+    assert (rates_of(made, "a")[1], rates_of(made, "b")[1]) == rates
 
 
 def test_rates_of_another_batch_size_are_not_those_of_the_job() -> None:

@@ -89,15 +89,15 @@ def _prefers(ladders: list[Ladder], steps: list[int], shorter: int, longer: int)
 
 
 def _gain_of_longer(ladder: Ladder, step: int) -> float:
-    """(p' - p) / p', with p in 1 / seconds, for each additional GPU."""
+    """(p' - p) / p', with p in 1 / seconds, for each additional GPU; 0: nothing is left to do, as was reported."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
-    return (now - then) / now / (ladder.sizes[step + 1] - ladder.sizes[step])
+    return (now - then) / now / (ladder.sizes[step + 1] - ladder.sizes[step]) if now > 0.0 else 0.0
 
 
 def _gain_of_shorter(ladder: Ladder, step: int) -> float:
-    """(p' - p) / p."""
+    """(p' - p) / p; 0: nothing is left to do."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
-    return (now - then) / then / (ladder.sizes[step + 1] - ladder.sizes[step])
+    return (now - then) / then / (ladder.sizes[step + 1] - ladder.sizes[step]) if then > 0.0 else 0.0
 
 
 class Raising:

@@ -1,36 +1,99 @@
 """Chooses the sizes at which running jobs are to be measured."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from eunomia import Probes, Snapshot
-from eunomia_plugins.elasticity.curves import Known
+from eunomia.units import NONE, Ints, Rows
+
+Choice = tuple[int, int]
+"""A job row and a number of GPUs."""
 
 
-def sizes_to_probe(snapshot: Snapshot, known: Known) -> Probes | None:
-    """Ask for the smallest size of each job that was not measured on the GPU type that it runs on, or asks for.
+def sizes_to_probe(snapshot: Snapshot) -> Probes | None:
+    """Ask for the smallest size that was not measured on the GPU type that a job runs on, or asks for.
+
+    Jobs whose kind has known rates, or has jobs of several apps, are measured for each other: one job is asked for a
+    size of its kind. All other jobs are each measured at their own sizes.
 
     Args:
         snapshot: the state of this moment.
-        known: rates by job.
 
     Returns:
-        At most one size a job, jobs by arrival; None: all are known.
+        At most one size a job, jobs by arrival; None: all sizes are known.
     """
-    jobs, held, cluster = snapshot.jobs, snapshot.holdings, snapshot.cluster
-    on, chosen = held.job[: cluster.gpus], []
-    for job in snapshot.active.tolist():
-        mine = np.flatnonzero(on == job)
-        kind = int(cluster.gpu_type[mine[0]]) if mine.size else max(0, int(jobs.gpu_type[job]))
-        seen = {point.gpus for point in known.get(job, ()) if point.gpu_type == cluster.gpu_types[kind]}
-        most = min(int(jobs.most[job]), int((cluster.gpu_type == kind).sum()))
-        seen.add(mine.size)  # its app master measures it there
-        left = [size for size in _sizes(int(jobs.least[job]), most) if size not in seen]
-        if left:
-            chosen.append((job, left[0]))
+    asking = _Asking(snapshot)
+    chosen = sorted([*asking.of_kinds(), *asking.of_others()])
     if not chosen:
         return None
     rows, gpus = np.array(chosen, np.int64).T
     return Probes(jobs=rows.astype(np.int32), gpus=gpus)
+
+
+class _Asking:
+    def __init__(self, snapshot: Snapshot) -> None:
+        cluster, jobs, active = snapshot.cluster, snapshot.jobs, snapshot.active
+        self._snapshot = snapshot
+        on = snapshot.holdings.job[: cluster.gpus]
+        running, first, count = np.unique(on[on != NONE], return_index=True, return_counts=True)
+        self._gpus = np.zeros(jobs.most.size, np.int64)
+        self._gpus[running] = count
+        self._type = np.maximum(jobs.gpu_type, 0)
+        self._type[running] = cluster.gpu_type[np.flatnonzero(on != NONE)[first]]
+        self._of_type = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types))
+        self._shared = self._shared_kinds()
+        self._shares = np.isin(jobs.job_kind[active], list(self._shared))
+
+    def _shared_kinds(self) -> set[int]:
+        """Kinds with known rates, or with jobs of several apps: a job without a declared kind has its app's."""
+        jobs, active = self._snapshot.jobs, self._snapshot.active
+        pairs = np.unique(np.column_stack([jobs.job_kind[active], jobs.app[active]]), axis=0)
+        kinds, apps = np.unique(pairs[:, 0], return_counts=True)
+        return set(kinds[apps > 1].tolist()) | set(self._snapshot.profiles)
+
+    def of_kinds(self) -> Iterator[Choice]:
+        jobs, active = self._snapshot.jobs, self._snapshot.active[self._shares]
+        kinds = jobs.job_kind[active]
+        for kind in np.unique(kinds).tolist():
+            yield from self._of_kind(kind, active[kinds == kind])
+
+    def _of_kind(self, kind: int, rows: Rows) -> Iterator[Choice]:
+        """One job for each size and type that no job of the kind was measured at; jobs that run first."""
+        known = {(rate.gpus, rate.gpu_type) for rate in self._snapshot.profiles.get(kind, ())}
+        names = self._snapshot.cluster.gpu_types
+        here = np.column_stack([self._gpus[rows], self._type[rows]])
+        known |= {(size, names[kind]) for size, kind in np.unique(here, axis=0).tolist()}
+        missing = {
+            (size, gpu_type)
+            for least, most, gpu_type in np.unique(self._ranges(rows), axis=0).tolist()
+            for size in _sizes(least, most)
+            if (size, names[gpu_type]) not in known
+        }
+        ordered = rows[np.argsort(self._gpus[rows] == 0, kind="stable")]
+        for job, (least, most, gpu_type) in zip(ordered.tolist(), self._ranges(ordered).tolist(), strict=True):
+            if not missing:
+                return
+            size = next((size for size in _sizes(least, most) if (size, gpu_type) in missing), None)
+            if size is not None:
+                missing.remove((size, gpu_type))
+                yield job, size
+
+    def of_others(self) -> Iterator[Choice]:
+        """The smallest size of each job that it was not measured at; its app master measures it where it runs."""
+        rows, names = self._snapshot.active[~self._shares], self._snapshot.cluster.gpu_types
+        for job, (least, most, kind) in zip(rows.tolist(), self._ranges(rows).tolist(), strict=True):
+            own = self._snapshot.measured.get(job, ())
+            seen = {point.gpus for point in own if point.gpu_type == names[kind]} | {int(self._gpus[job])}
+            left = [size for size in _sizes(least, most) if size not in seen]
+            if left:
+                yield job, left[0]
+
+    def _ranges(self, rows: Rows) -> Ints:
+        """Least, most and GPU type of each job; no more than the cluster has of the type."""
+        jobs, kind = self._snapshot.jobs, self._type[rows]
+        ranges: Ints = np.column_stack([jobs.least[rows], np.minimum(jobs.most[rows], self._of_type[kind]), kind])
+        return ranges
 
 
 def _sizes(least: int, most: int) -> list[int]:

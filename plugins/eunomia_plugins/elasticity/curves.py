@@ -14,17 +14,17 @@ Known = Mapping[int, tuple[Measured, ...]]
 
 
 def known_rates(snapshot: Snapshot) -> Known:
-    """Rates by active job: its own where it was measured, else those known of its kind at its batch size."""
+    """Rates by active job: those known of its kind at its batch size, its own measured ones included; else its own."""
     if not snapshot.profiles:
         return snapshot.measured
-    jobs, active = snapshot.jobs, snapshot.active
-    known = dict(snapshot.measured)
-    for job in active[np.isin(jobs.job_kind[active], list(snapshot.profiles))].tolist():
-        if job not in known:
-            rates = rates_of_kind(snapshot, job)
-            if rates:
-                known[job] = rates
-    return known
+    return {job: rates for job in snapshot.active.tolist() if (rates := rates_of(snapshot, job))}
+
+
+def rates_of(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
+    """The rates known of a job's kind at its batch size; else those that were measured of the job."""
+    if int(snapshot.jobs.job_kind[job]) in snapshot.profiles:
+        return rates_of_kind(snapshot, job)
+    return snapshot.measured.get(job, ())
 
 
 def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:

@@ -12,14 +12,15 @@ from eunomia.model.workload import JobState
 from eunomia.units import Rows, Version
 
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
-Key = tuple[int, int, int, float | None, float | None]
-"""Kind (-1: no rates known), least, most, batch size and declared seconds an iteration (None: not known)."""
+Key = tuple[int, int, int, float | None, float | None, int]
+"""Kind (-1: no rates known), least, most, batch size and declared seconds an iteration (None: not known); and the row
+of a job that was measured where its kind has no rates (-1: other jobs)."""
 Points = Callable[[Snapshot, Rows], CurvePoints]
 """The points of curves, given a job row of each curve's group, in the order of the curves."""
 
 
 def key_of(snapshot: Snapshot, job: int) -> Key | None:
-    """What decides a job's curve while it was not measured itself; None: the job is not active."""
+    """What decides a job's curve; None: the job is not active."""
     jobs = snapshot.jobs
     if jobs.state.item(job) in _INACTIVE:
         return None
@@ -32,11 +33,12 @@ def key_of(snapshot: Snapshot, job: int) -> Key | None:
         jobs.most.item(job),
         None if not known or math.isnan(batch) else batch,
         None if math.isnan(seconds) else seconds,
+        job if not known and job in snapshot.measured else -1,
     )
 
 
 class SharedCurves:
-    """The menus of jobs that were not measured themselves: one curve for each group of equal jobs.
+    """The menus of all jobs: one curve for each group of equal jobs.
 
     Curves are in the order of the groups' keys, so the menus are a function of the snapshot.
     """
@@ -46,17 +48,28 @@ class SharedCurves:
         self._profiles: Mapping[int, tuple[KnownRate, ...]] = {}
         self._keys: dict[int, Key] = {}
         self._curves: dict[Key, int] = {}
-        self._jobs_on: list[int] = []
+        self._jobs_on: list[dict[int, None]] = []
         self._menus: Menus | None = None
 
     def menus(self, snapshot: Snapshot, points: Points) -> Menus:
         """The menus of this snapshot; only rows that changed are looked at where the groups stay the same."""
         menus, changes = self._menus, snapshot.changed(self._version)
-        same = menus is not None and menus.curve.size == snapshot.jobs.most.size and self._profiles == snapshot.profiles
+        same = menus is not None and menus.curve.size == snapshot.jobs.most.size
+        same = same and self._profiles.keys() == snapshot.profiles.keys()
         if menus is None or not same or changes is None or not self._follow(snapshot, menus, set(changes.touched)):
             menus = self._menus = self._built(snapshot, points)
+        elif self._profiles != snapshot.profiles or any(self._is_own(job) for job in changes.touched):
+            menus = self._menus = Menus(curve=menus.curve, points=points(snapshot, self._one_of_each()))
         self._version, self._profiles = snapshot.version, dict(snapshot.profiles)
         return menus
+
+    def _is_own(self, job: int) -> bool:
+        """Whether the job has a curve of its own, which a new measurement changes."""
+        return job in self._keys and self._keys[job][-1] >= 0
+
+    def _one_of_each(self) -> Rows:
+        """A job of each group, by curve."""
+        return np.array([next(iter(jobs)) for jobs in self._jobs_on], np.int32)
 
     def _follow(self, snapshot: Snapshot, menus: Menus, touched: set[int]) -> bool:
         """Move changed jobs to their groups; False: a group comes or goes."""
@@ -67,24 +80,25 @@ class SharedCurves:
             if new is not None and new not in self._curves:
                 return False
             if old is not None:
-                self._jobs_on[self._curves[old]] -= 1
+                del self._jobs_on[self._curves[old]][job]
                 del self._keys[job]
             if new is not None:
-                self._jobs_on[self._curves[new]] += 1
+                self._jobs_on[self._curves[new]][job] = None
                 self._keys[job] = new
             menus.curve[job] = -1 if new is None else self._curves[new]
         return all(self._jobs_on)
 
     def _built(self, snapshot: Snapshot, points: Points) -> Menus:
-        keys = {job: key for job in snapshot.active.tolist() if (key := key_of(snapshot, job)) is not None}
-        first: dict[Key, int] = {}
-        for job, key in keys.items():
-            first.setdefault(key, job)
-        ordered = sorted(first, key=lambda key: tuple(math.inf if part is None else part for part in key))
-        self._keys, self._curves = keys, {key: curve for curve, key in enumerate(ordered)}
-        self._jobs_on = [0] * len(ordered)
+        self._keys = {job: key for job in snapshot.active.tolist() if (key := key_of(snapshot, job)) is not None}
+        ordered = sorted(set(self._keys.values()), key=_sortable)
+        self._curves = {key: curve for curve, key in enumerate(ordered)}
+        self._jobs_on = [{} for _ in ordered]
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
-        for job, key in keys.items():
+        for job, key in self._keys.items():
             curve[job] = self._curves[key]
-            self._jobs_on[self._curves[key]] += 1
-        return Menus(curve=curve, points=points(snapshot, np.array([first[key] for key in ordered], np.int32)))
+            self._jobs_on[self._curves[key]][job] = None
+        return Menus(curve=curve, points=points(snapshot, self._one_of_each()))
+
+
+def _sortable(key: Key) -> tuple[float, ...]:
+    return tuple(math.inf if part is None else part for part in key)

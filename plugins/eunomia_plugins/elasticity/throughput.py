@@ -13,7 +13,6 @@ from eunomia import (
     Locality,
     Menus,
     PluginOptions,
-    Probes,
     Share,
     Snapshot,
     Stage,
@@ -29,7 +28,7 @@ from eunomia_plugins.elasticity.curves import (
     kinds_of_curves,
     known_rates,
     one_gpu_rate,
-    rates_of_kind,
+    rates_of,
     sizes_between,
     with_measured,
     with_most_cpus,
@@ -58,9 +57,9 @@ class ThroughputOptions(PluginOptions):
 class Throughput:
     """Rates by the universal scalability law (Gunther, 2007): n / (1 + σ (n - 1) + κ n (n - 1)) times that of one GPU.
 
-    Measurements come first: the curve of a measured job is scaled to pass through the nearest measured size. Sizes at
-    which a job would be no faster are left out; its least size always stays. A job that was not measured itself starts
-    with the rates known of its kind.
+    Measurements come first: the curve is scaled to pass through the nearest measured size. Jobs of a kind have the
+    rates measured of any of them, or known before; a job without a kind has its own. Sizes at which a job would be no
+    faster are left out; its least size always stays.
     """
 
     name = "throughput"
@@ -77,14 +76,18 @@ class Throughput:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its group; a job that was measured has a curve of its own."""
-        if snapshot.measured or snapshot.live_index is None or self.options.probe:
-            return self._each(snapshot)
-        return self._shared.menus(snapshot, self._shared_points)
+        """Give each active job the curve of its group; a measured job without a kind has a curve of its own."""
+        plain = snapshot.live_index is None
+        menus = self._each(snapshot) if plain else self._shared.menus(snapshot, self._shared_points)
+        asked = sizes_to_probe(snapshot) if self.options.probe else None
+        if asked is None:
+            return menus
+        probe = dataclasses.replace(asked, iterations=self.options.probe_iterations, again=self.options.probe_every)
+        return dataclasses.replace(menus, probe=probe)
 
     def _shared_points(self, snapshot: Snapshot, jobs: Rows) -> CurvePoints:
-        """The points of one curve for each of these jobs, from the rates known of their kinds."""
-        known = {job: rates for job in jobs.tolist() if (rates := rates_of_kind(snapshot, job))}
+        """The points of one curve for each of these jobs, from the rates known of them."""
+        known = {job: rates for job in jobs.tolist() if (rates := rates_of(snapshot, job))}
         one_gpu = one_gpu_rate(snapshot, jobs, known)
         owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
@@ -96,10 +99,11 @@ class Throughput:
         owner, gpus, one_gpu = sizes
         speed = self._speed(gpus)
         rate = one_gpu * speed
+        machine = int(np.bincount(snapshot.cluster.machine).max(initial=0))
         for job in known:
             if job < curve.size and curve[job] >= 0:
                 own = owner == curve[job]
-                rate[own] = self._through_measured(known[job], gpus[own], rate[own])
+                rate[own] = self._through_measured(known[job], gpus[own], rate[own], machine)
         keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
         return with_measured(points, snapshot, curve, known) if known else points
@@ -111,19 +115,7 @@ class Throughput:
         one_gpu = one_gpu_rate(snapshot, active, known)
         curve, first = kinds_of_curves(snapshot, one_gpu, known)
         owner, gpus = sizes_between(jobs.least[active[first]], jobs.most[active[first]])
-        return Menus(
-            curve=curve,
-            points=self._points(snapshot, curve, (owner, gpus, one_gpu[first][owner]), known),
-            probe=self._asked(snapshot, known),
-        )
-
-    def _asked(self, snapshot: Snapshot, known: Known) -> Probes | None:
-        if not self.options.probe:
-            return None
-        asked = sizes_to_probe(snapshot, known)
-        if asked is None:
-            return None
-        return dataclasses.replace(asked, iterations=self.options.probe_iterations, again=self.options.probe_every)
+        return Menus(curve=curve, points=self._points(snapshot, curve, (owner, gpus, one_gpu[first][owner]), known))
 
     def _speed(self, gpus: Ints) -> Reals:
         """Speedup over one GPU."""
@@ -131,10 +123,11 @@ class Throughput:
         speed: Reals = n / (1.0 + self.options.contention * (n - 1.0) + self.options.coherency * n * (n - 1.0))
         return speed
 
-    def _through_measured(self, measured: tuple[Measured, ...], gpus: Ints, declared: Reals) -> Reals:
-        """Rates at these sizes: the law, scaled to the nearest size that was measured on one machine."""
+    def _through_measured(self, measured: tuple[Measured, ...], gpus: Ints, declared: Reals, machine: int) -> Reals:
+        """Rates at these sizes: the law, scaled to the nearest size measured on one machine, or larger than any."""
         points = [point for point in with_most_cpus(measured) if point.rate > 0.0]
-        near = [point for point in points if point.locality in (Locality.ISLAND, Locality.MACHINE)] or list(points)
+        near = [point for point in points if point.locality <= Locality.MACHINE or point.gpus > machine] or points
+        near = sorted(near, key=lambda point: -point.known)
         if not near:
             return declared
         at = np.array([point.gpus for point in near])

@@ -87,6 +87,14 @@ def test_unknown_lengths_are_compared_both_ways() -> None:
     assert sizes_of([long, short], 3, known=True) == [1, 2]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_job_that_reports_nothing_left_keeps_its_smallest_size(known: bool) -> None:
+    done, other = Ladder([1, 2], [0.0, 0.0]), Ladder([1, 2], [9.0, 6.0])
+    for ladders, sizes in (([done, other], [0, 1]), ([other, done], [1, 0])):
+        assert raised(ladders, [0, 0], 1, known=known) == sizes
+        assert Raising(ladders, [0, 0], 1, known=known).run() == sizes
+
+
 def test_sizes_that_do_not_fit_are_passed_over() -> None:
     wide, narrow = Ladder([1, 5], [100.0, 10.0]), ladder(1.0, 1.0, 1.1)
     assert sizes_of([narrow, wide], 4) == [2, 1]
