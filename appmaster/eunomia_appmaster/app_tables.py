@@ -23,7 +23,7 @@ OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|M
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
 MOST_NUMBER = 1e300
-"""Of a float's range: the difference of two such is a number, too."""
+"""Largest number accepted: the difference of two such numbers is finite, too."""
 MOST_STEPS = 2**53
 
 

@@ -68,7 +68,7 @@ class ZygoteClient:
 
     @property
     def pid(self) -> int | None:
-        """Of the zygote, once it is ready."""
+        """Process ID of the zygote, once it is ready."""
         return self._process.pid if self._process is not None and self._ready.is_set() else None
 
     def start(self) -> None:

@@ -69,7 +69,7 @@ class Job:
     state: JobState = JobState.WAITING
     gang: Gang | None = None
     incarnation: int = 0
-    """Of the last gang started; 0: none yet."""
+    """Number of the last gang started; 0: none yet."""
     step: int = 0
     """Iterations done, as far as is known."""
     saved_step: int = 0

@@ -63,7 +63,7 @@ class RateReport:
     cpus: float | None = None
     """CPUs that the job had for all its slots together; None: not known."""
     memory_gib: float | None = None
-    """Likewise, in GiB."""
+    """Memory in GiB for the same slots; None: not known."""
 
 
 @value

@@ -21,7 +21,7 @@ MOST_JOBS: Final = 10_000
 """Most jobs of an app, ended ones included: as many as a search may have trials."""
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
-"""Of one row."""
+"""Most parts of one row of a bid."""
 MOST_SECONDS: Final = 1e9
 LEAST_BATCH: Final = 1e-9
 MOST_BATCH: Final = 1e15

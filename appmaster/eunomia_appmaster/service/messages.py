@@ -36,7 +36,7 @@ from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_NUMBERS = 100_000
-"""Of one column of a bid."""
+"""Most numbers in one column of a bid."""
 KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 

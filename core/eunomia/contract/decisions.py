@@ -93,7 +93,7 @@ class ProbeOrder:
     cpus: float
     """CPUs for these GPUs together; NaN: those of the lease."""
     memory_gib: float
-    """Likewise, in GiB."""
+    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     iterations: int
     """Steps that the job makes there."""
     until: Seconds

@@ -164,7 +164,7 @@ class RateMeasured:
     cpus: float = math.nan
     """CPUs that the job had for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
-    """Likewise, in GiB."""
+    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     date: str = ""
     """The day of the measurement in UTC, as in "2026-11-23"; empty: not known."""
 

@@ -66,7 +66,7 @@ class Probes:
     cpus: Reals | None = None
     """For all GPUs of the row together; NaN, or no column: each GPU's share of its machine."""
     memory_gib: Reals | None = None
-    """Likewise, in GiB."""
+    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     iterations: int = 20
     """Steps that a job makes at a setting."""
     limit: Seconds = Seconds(600.0)

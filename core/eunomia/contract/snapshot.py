@@ -37,7 +37,7 @@ class Measured:
     cpus: float = math.nan
     """CPUs that the job had for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
-    """Likewise, in GiB."""
+    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     known: Basis = Basis.MEASURED
     """How the rate is known: a rate of the job's kind may be declared or estimated."""
 

@@ -41,12 +41,12 @@ def row_sum(*columns: object) -> int:
 
 
 def step_sum(row: Row) -> int:
-    """Of a row of ``steps``."""
+    """Return the checksum of a row of ``steps``."""
     return row_sum(row.id, row.now, row.at, row.events, row.decision, row.uptime)
 
 
 def old_step_sum(row: Row) -> int | None:
-    """Of a row of ``steps`` in version 2; None: a column has another type than was written."""
+    """Return the checksum of a row of ``steps`` in version 2; None: a column has another type than was written."""
     if not (isinstance(row.events, str) and isinstance(row.decision, str)):
         return None
     text = "\n".join((repr(row.now), repr(row.at), row.events, row.decision))
@@ -66,7 +66,7 @@ def is_archived_whole(row: Row) -> bool:
 
 
 def checkpoint_sum(after_step: int, at: float, state: bytes) -> int:
-    """Of a row of ``checkpoints``."""
+    """Return the checksum of a row of ``checkpoints``."""
     return zlib.crc32(state, row_sum(after_step, at))
 
 

@@ -58,7 +58,7 @@ class ComingRegime:
     """A stretch of a job's work after the present one, with a batch size and a speed of its own."""
 
     iterations: float
-    """Of the stretch, in the iterations in which the job's work is counted."""
+    """Iterations of the stretch, as the job's work counts them."""
     rate: float
     """Iterations a second at the job's largest size, in one island; 0: it does not run."""
     batch_size: float = math.nan

@@ -28,7 +28,7 @@ class KnownRate:
     cpus: float = math.nan
     """CPUs of the job for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
-    """Likewise, in GiB."""
+    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     machine: str = ""
     """The machine on which the rate was measured; empty: several machines, or not known."""
     date: str = ""

@@ -81,7 +81,7 @@ class Probing:
     home_cpus: Reals
     home_memory_gib: Reals
     protected_until: Seconds
-    """Of the lease, before."""
+    """When the lease's protection ended before the probe, in seconds since the start."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

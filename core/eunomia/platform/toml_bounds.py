@@ -28,9 +28,9 @@ class Bounds:
 
 
 SMALL: Final = Bounds(kibibytes=256, keys=2000)
-"""Of an app file, or a profile."""
+"""Bounds of an app file and of a profile."""
 LARGE: Final = Bounds(kibibytes=16 * 1024, keys=1_000_000)
-"""Of a cluster file, which may have a row a machine."""
+"""Bounds of a cluster file, which may have a row a machine."""
 
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}'

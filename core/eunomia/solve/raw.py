@@ -13,7 +13,7 @@ class UnavailableError(Exception):
 
 @builds
 class Answer:
-    """Of a minimisation whose objective is of order one."""
+    """The solution of a minimisation whose objective is of order one."""
 
     status: Status
     x: Reals | None

@@ -54,7 +54,7 @@ class AfsCurves:
 
 
 class AfsPeak:
-    """Of a curve, only the size at which the job is fastest is used; up to it, GPUs count as equally good (AFS-S).
+    """Values use only the size at which the job is fastest; up to it, GPUs count as equally good (AFS-S).
 
     Appendix D: without measured throughput AFS shares by max-min fairness, up to each job's best size.
     """

@@ -90,7 +90,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Totals":
-        """Of the whole cluster."""
+        """Return the totals of the whole cluster."""
         cluster = snapshot.cluster
         sums = np.array([cluster.gpus, cluster.machine_cpus.sum(), cluster.machine_memory_gib.sum()])
         return cls(np.where(np.isnan(sums), np.inf, sums))

@@ -167,7 +167,7 @@ def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[R
 
 
 def with_most_cpus(measured: Iterable[Measured]) -> list[Measured]:
-    """Of the rates measured at one size, GPU type and locality, the one with the most CPUs, then the most memory."""
+    """Return one rate a size, GPU type and locality: the one with the most CPUs, then the most memory."""
     best: dict[tuple[int, str, int], Measured] = {}
     for point in measured:
         where = point.gpus, point.gpu_type, int(point.locality)

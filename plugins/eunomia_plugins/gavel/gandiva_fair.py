@@ -26,7 +26,7 @@ class GandivaFairOptions(SharingOptions):
     trading: Literal["on", "off"] = "on"
     """Whether users trade GPUs of different types."""
     price: Price = "paper"
-    """Of a GPU with one buyer: as OEF's tables have it, or the second-highest speedup, which is then the seller's."""
+    """Price of a GPU with one buyer: as OEF's tables have it, or the second-highest speedup, which is the seller's."""
     among: Literal["users", "apps"] = "users"
     """Whether users or apps have tickets."""
 

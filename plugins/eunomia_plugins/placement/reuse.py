@@ -161,7 +161,7 @@ class _Plan:
         return counts
 
     def _best(self, machines: Ints, gpus: int, room: Ints, own: Ints) -> int:
-        """Of machines with room, the one where most jobs keep a GPU, then most GPUs are kept, then the fullest one."""
+        """Return the machine with room where most jobs keep a GPU, then most GPUs are kept, then the fullest one."""
         kept = np.minimum(own[machines], gpus)
         vacant = room[machines] - self.held[machines] - own[machines]
         lost = np.maximum(gpus - kept - np.maximum(vacant, 0), 0)

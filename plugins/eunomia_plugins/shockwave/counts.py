@@ -128,7 +128,7 @@ class _Limited(NamedTuple):
     """The continuous form where no job may have more than some time left."""
 
     value: float
-    """Of the objective, H being that time and the part of the mean; -inf: not possible."""
+    """Value of the objective at that time H and this part of the mean; -inf: not possible."""
     level: float
     price: float
     """Gain per GPU-round of the first step that does not fit."""

@@ -19,7 +19,7 @@ from eunomia_plugins.shockwave.forecast_record import ForecastRecord
 from eunomia_plugins.shockwave.forecast_words import explanation
 
 _NONE = Regimes(job=np.empty(0, np.int32), iterations=np.empty(0), rate=np.empty(0), batch_size=np.empty(0))
-"""Of jobs that are expected to stay at their present batch sizes."""
+"""The regimes of jobs that are expected to stay at their present batch sizes: none."""
 
 
 class ShockwaveForecast:

@@ -16,7 +16,7 @@ class Belief:
     batch_sizes: tuple[float, ...]
     """By regime, those finished included."""
     seconds_per_epoch: tuple[float, ...]
-    """Of the present regime and of each to come, at the job's largest size."""
+    """Seconds an epoch in the present regime and in each to come, at the job's largest size."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ class PlanRecord:
     jobs: int
     rounds: int
     objective: float
-    """Of equation (11)."""
+    """Value of the objective, equation (11)."""
     bound: float
     """No plan has a greater objective."""
     gap: float

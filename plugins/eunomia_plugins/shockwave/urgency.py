@@ -8,7 +8,7 @@ from eunomia_plugins.shockwave.outlook import Outlook
 CRITICAL, LATE, STAYS = 0.5, 2.0, 0.1
 """Weights of the critical path, of the time until ρ is 1 and of running already, over that of being short."""
 POWER = 4.0
-"""Of the critical path and of the time until ρ is 1: both terms rise late."""
+"""Exponent of the critical path and of the time until ρ is 1: both terms rise late."""
 
 
 def urgency(seen: Outlook, until: Reals, gpus: Ints, running: Bools, capacity: int) -> Reals:

@@ -37,7 +37,7 @@ class TetrisOptions(PluginOptions):
 
 
 class Tetris:
-    """Of all jobs that fit, the one comes next whose demand matches best what a machine has left, short jobs preferred.
+    """Among jobs that fit, the next is the one whose demand matches best what a machine has left; short jobs first.
 
     The order of the allocation is not used: claims on standby are equal to those served. A job that fits no machine
     alone, or one that is pinned, is placed after the others.

@@ -18,7 +18,7 @@ class Foretold:
     rank: float
     """Predicted probability of ending better than it did: uniform over 0 to 1 where the prediction is calibrated."""
     width: float
-    """Of the interval of 80 %."""
+    """Width of the interval of 80 %."""
 
     def within(self, nominal: float) -> bool:
         """Whether its end was within the central interval of a nominal coverage."""

@@ -22,7 +22,7 @@ class RecordedCurve:
     """As on its command line, without the dashes: ``lr=0.01 width=64``."""
     iterations: tuple[int, ...]
     accuracies: tuple[float, ...]
-    """Of the held-out fifth, 0 to 1."""
+    """Accuracies on the held-out fifth, 0 to 1."""
     losses: tuple[float, ...]
     """Cross entropy there; NaN and infinity as they came."""
 

@@ -40,7 +40,7 @@ class Trial:
     best: float | None
     lost: int
     why: str = ""
-    """Of one that failed: its last error."""
+    """The last error of a trial that failed."""
 
 
 def read_logs(run_dir: Path) -> LogFolder:

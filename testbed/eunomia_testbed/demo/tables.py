@@ -22,7 +22,7 @@ from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, w
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
 LOSS_STRIDE = 5
-"""Of the losses, which are logged every step, every fifth goes into the tables."""
+"""Losses are logged at every step; every fifth goes into the tables."""
 _TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "failed")
 _WORDS = {"paused": "paused at its rung", "failed": "failed", "suspended": "suspended", "stopped": "stopped early"}
 

@@ -149,7 +149,7 @@ def _seeds_to_decide(seeds: dict[str, pl.DataFrame], one: str, other: str, weigh
 
 
 def _differences(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> list[float]:
-    """Of a metric, seed by seed."""
+    """Return the differences of a metric, seed by seed."""
     pairs = seeds[one].select("seed", metric).join(seeds[other].select("seed", metric), on="seed").drop_nulls()
     return [float(each) for each in pairs[metric] - pairs[f"{metric}_right"]]
 

@@ -37,7 +37,7 @@ class Table:
     group: int | None = None
     folded: bool = False
     unit: str = ""
-    """Of all its times: ``s``, ``min``, ``h`` or ``d``; empty: the page chooses one."""
+    """Unit of all its times: ``s``, ``min``, ``h`` or ``d``; empty: the page chooses one."""
 
 
 @value

@@ -31,7 +31,7 @@ class View:
     seed: int
     summary: Summary
     waits: pl.DataFrame
-    """Of ``waits_with_apps``."""
+    """The table of ``waits_with_apps``."""
     share: float
     """The part of the page's limits on rows and points that this run may use."""
     choice: Choice | None = None
@@ -82,7 +82,7 @@ class Whole:
 
     @property
     def names(self) -> list[str]:
-        """Of each view: its policy, with its seed where several seeds are shown."""
+        """Name of each view: its policy, with its seed where several seeds are shown."""
         several = len({view.seed for view in self.views}) > 1
         return [f"{view.policy}, seed {view.seed}" if several else view.policy for view in self.views]
 

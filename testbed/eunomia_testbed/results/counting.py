@@ -132,7 +132,7 @@ def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
 
 
 def extension_share(rounds: pl.DataFrame) -> float | None:
-    """Of the chances for a job to keep its slots over a round, the share in which it kept exactly these."""
+    """Return the share of rounds in which a job could keep its slots and kept exactly these."""
     sums = [total(rounds[name]) for name in ("kept", *CHANGED)]
     chances = sum(each or 0 for each in sums)
     return (sums[0] or 0) / chances if chances and sums[0] is not None else None

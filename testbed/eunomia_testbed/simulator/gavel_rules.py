@@ -36,7 +36,7 @@ _LITTLE: Final = 0.5
 _ADAPTING: Final = frozenset({"accordion", "gns"})
 """Modes for which the peers' simulators have rules; other jobs keep their batch size."""
 _SMALL_PART: Final = 1e-9
-"""Of an epoch: less counts as none."""
+"""Part of an epoch: less counts as none."""
 _WHOLE: Final = 1e-9
 """Tolerance in steps: the rounding error of a rate that is given as its inverse."""
 
@@ -148,7 +148,7 @@ class _Adapting:
         self.family, self.first, self.mode = family, first, mode
         self.growth = growth_of(family, first, gpus)
         self.epoch_steps = steps_per_epoch(family, first)
-        """Of the present batch size."""
+        """Steps an epoch at the present batch size."""
         self.batch, self.total, self.run = first, total, 0
         self.asks = False
         """Whether a change waits for the end of its next round."""

@@ -28,7 +28,7 @@ class RoundJobs:
     """The jobs that run in a round, one row each, by job row."""
 
     number: int
-    """Of the round, from 0."""
+    """Number of the round, from 0."""
     began: float
     job: Ints
     """Row of the workload."""

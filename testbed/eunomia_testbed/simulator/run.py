@@ -81,7 +81,7 @@ class SimulatedRun:
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
     """By plugin: time, round, table."""
     faults: tuple[str, ...]
-    """Of plugins, each with its round."""
+    """Faults of plugins, each with its round."""
     fallback_round: int | None
     """The first round that the fallback decided; None: the profile decided all rounds."""
     dropped: tuple[Unfit, ...]

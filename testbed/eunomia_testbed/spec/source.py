@@ -32,7 +32,7 @@ class Request:
     throughputs: str | None = None
     speeds: str | None = None
     options: tuple[str, ...] = ()
-    """Of the reader or the generator, ``KEY=VALUE``."""
+    """Options of the reader or the generator, each ``KEY=VALUE``."""
     strict: bool = False
     by_rules: bool = False
     """Whether a peer's round rules hold, which know no placement."""

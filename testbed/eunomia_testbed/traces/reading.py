@@ -28,7 +28,7 @@ class ReadKeywords(TypedDict, total=False):
     drawn_models: bool
     """Whether to use the models that the authors of the file drew (Philly's ``afs_model``)."""
     seed: int
-    """Of that draw."""
+    """Seed of the draw of models."""
     by_group: bool
     """Whether groups (virtual clusters, queues) are the users."""
     users: Sequence[str]

@@ -24,7 +24,7 @@ from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, Simula
 from eunomia_testbed.workload import Workload
 
 VERSION = 1
-"""Of cells' figures: others are not used again."""
+"""Version of the stored figures: figures of other versions are not used again."""
 QUARTERS = 4
 CLUSTER = "16x4 V100"
 """§5.1: 64 GPUs, four a machine."""
@@ -88,7 +88,7 @@ class AfsCell:
     trace: str
     scaling: str
     start_seconds: float = 0.0
-    """Of each start and restart."""
+    """What each start and restart costs."""
     packing: bool = False
     """Whether ``network_packing`` rounds the sizes of an elastic policy."""
 

@@ -17,13 +17,13 @@ class AfsGrid:
 
     seeds: tuple[int, ...] = (0,)
     clusters: str = "2869ce,b436b2"
-    """Of Table 3: #9, of few jobs for its GPUs, and #3, of many. All eleven take hours."""
+    """Clusters of Table 3: #9 has few jobs for its GPUs, #3 has many. All eleven take hours."""
     trace: str = "philly_full_reconstructed.csv.gz"
     """Philly's trace with the models that the authors drew: not part of Eunomia."""
     scaling: str = "afs_scaling.csv"
     """The authors' seconds per step by GPUs: not part of Eunomia."""
     start_seconds: float = 30.0
-    """Of a restart, where restarts cost: Figure 1 shows tens of seconds."""
+    """What a restart costs, where restarts cost: Figure 1 shows tens of seconds."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from eunomia_testbed.simulator.options import Costs
 from eunomia_testbed.workload import Workload
 
 VERSION = 1
-"""Of cells' figures: others are not used again."""
+"""Version of the stored figures: figures of other versions are not used again."""
 POLICIES: Mapping[str, str] = {
     "noncooperative": "oef_noncooperative",
     "cooperative": "oef_cooperative",

@@ -26,11 +26,11 @@ class OefGrid:
     throughputs: str = ""
     """File of Gavel's measured rates; without one the claims on them are left out."""
     four_tenants: int = 4
-    """Of §6.2."""
+    """Tenants of §6.2."""
     twenty_tenants: int = 20
-    """Of §6.3.1."""
+    """Tenants of §6.3.1."""
     fifty_tenants: int = 50
-    """Of §6.3.2."""
+    """Tenants of §6.3.2."""
     hours: float = 8.0
     """Simulated time of jobs that do not end."""
 

@@ -21,7 +21,7 @@ from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_
 from eunomia_testbed.workload import Workload
 
 VERSION = 2
-"""Of cells' figures: others are not used again."""
+"""Version of the stored figures: figures of other versions are not used again."""
 UNFAIR = 1.0
 """ρ above which a job is treated unfairly (§8.2)."""
 
@@ -52,7 +52,7 @@ class ShockwaveCell:
     seed: int
     throughputs: str
     trace_seed: int
-    """Of their generator: 25 gives the trace of Figure 7."""
+    """Seed of their generator: 25 gives the trace of Figure 7."""
     jobs: int = 120
     gpus: int = 32
     interarrival_seconds: float = 40.0
@@ -62,9 +62,9 @@ class ShockwaveCell:
     know: str = "measured"
     """Knowledge of rates, as in ``--know``; ``regimes``: on top, the coming regimes of jobs that adapt."""
     error: float = 0.0
-    """Of reported work and rates."""
+    """Error of reported work and rates."""
     least_between_seconds: float = 1000.0
-    """Of policies that solve seldom; 0: at every event."""
+    """Least time between solutions of policies that solve seldom; 0: they solve at every event."""
     regularizer: float | None = None
     """λ of Shockwave; None: the preset's."""
     k: float | None = None

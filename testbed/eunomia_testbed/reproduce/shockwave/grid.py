@@ -15,7 +15,7 @@ FRESH = (
     *("themis_auction", "srtf", "index_rule"),
 )
 ERRORS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.99)
-"""Of Figure 13; an error of 100 % would make work nothing."""
+"""Errors of Figure 13; an error of 100 % would make work nothing."""
 MIXES = (1.0, 0.6, 0.0)
 """Parts of static jobs of Figure 10."""
 CONTENTIONS = (3.0, 2.0, 1.5)

@@ -23,7 +23,7 @@ Number = Callable[[ShockwaveFigures], float]
 Make = Callable[[str, int], ShockwaveCell]
 By = Mapping[str, Sequence[ShockwaveFigures]]
 PUBLISHED = (24197.0, 9958.0, 1.784, 0.05)
-"""Of the authors' simulator on the trace of Figure 7: makespan and mean JCT in seconds, worst ρ, part above 1.05."""
+"""What the authors' simulator gives on Figure 7's trace: makespan and mean JCT in seconds, worst ρ, part above 1.05."""
 
 
 def makespan(one: ShockwaveFigures) -> float:

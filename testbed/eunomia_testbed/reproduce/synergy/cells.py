@@ -20,7 +20,7 @@ from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 
 VERSION = 1
-"""Of cells' figures: others are not used again."""
+"""Version of the stored figures: figures of other versions are not used again."""
 STATIC = "static_100job_6_3_1100.0"
 """The authors' static trace of 100 jobs, in the folder of their profiles."""
 SERVER_GPUS = 8
@@ -73,7 +73,7 @@ class SynergyFigures:
     """What a simulation came to."""
 
     mean_jct_seconds: float
-    """Of the measured jobs."""
+    """Mean JCT of the measured jobs."""
     p99_jct_seconds: float
     makespan_seconds: float
     rounds: int

@@ -11,7 +11,7 @@ from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict, all_o
 Make = Callable[[SynergyRuns, str, int], SynergyCell]
 """The cell of a scheme with a seed."""
 CLOSE = 0.03
-"""Of the static trace: a makespan is that of the authors' simulator if it is off by at most this part."""
+"""On the static trace, a makespan is that of the authors' simulator if it is off by at most this part."""
 CLOSE_JCT = 0.05
 NO_WORSE = 1.02
 """Over proportional, a mean completion time up to this counts as no worse."""

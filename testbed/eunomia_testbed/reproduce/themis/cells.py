@@ -21,7 +21,7 @@ from eunomia_testbed.simulator.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 VERSION = 3
-"""Of cells' figures: others are not used again."""
+"""Version of the stored figures: figures of other versions are not used again."""
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
 FORECAST_SECONDS = 120.0
@@ -53,9 +53,9 @@ class Cell:
     slowdowns: str = "footnote"
     """What distance costs, of ``SLOWDOWNS``."""
     iterations_error: float = 0.05
-    """Of the reported iterations, drawn for each app: errors are on by default."""
+    """Error of the reported iterations, drawn for each app: errors are on by default."""
     slowdown_error: float = 0.05
-    """Of the reported S, drawn for each app."""
+    """Error of the reported S, drawn for each app."""
     lie: float = 0.0
     """By how much the last app overstates what distance costs it (the first ones win ties)."""
     fairness_knob: float = 0.8
@@ -146,7 +146,7 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 """Preset and settings by name. All have the same leases and may run a job on fewer GPUs than its most; those that the
 paper calls unaware of placement get GPUs at random."""
 ALONE = "alone"
-"""Of a cell in which each app has the cluster to itself."""
+"""The policy of a cell in which each app has the cluster to itself."""
 BASELINES = tuple(name for name in POLICIES if name != "themis")
 
 

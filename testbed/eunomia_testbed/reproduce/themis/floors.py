@@ -13,7 +13,7 @@ from eunomia_testbed.reproduce.themis.grid import ThemisRuns, alone_of
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 LARGEST_PART = 0.8
-"""Of the worst ρ: where the floor is higher, the claim is not measurable, since every policy has most of that ρ."""
+"""Part of the worst ρ above which a floor makes a claim not measurable: every policy has most of that ρ."""
 
 Bases = Callable[[int], Sequence[Cell]]
 """Themis' cells of a claim, with a seed."""

@@ -12,7 +12,7 @@ from eunomia_testbed.reproduce.themis.speeds import SLOWDOWNS
 CONTENTIONS = (1, 2, 4)
 NETWORK_PARTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 NETWORK_POLICIES = ("themis", "gandiva", "tiresias")
-"""Of Figures 15 and 16: beside Themis the ideals of efficiency and of fairness."""
+"""Policies of Figures 15 and 16: Themis, and one policy each for efficiency and for fairness."""
 ERRORS = (0.0, 0.1, 0.2)
 ERRED = ("iterations", "slowdown")
 """What an error is on."""
