@@ -200,9 +200,9 @@ class _Values:
         curves = self._menus.curve[self._jobs]
         has = np.zeros(int(curves.max(initial=-1)) + 2, bool)  # the last one: no curve
         numbers, firsts = np.unique(curves, return_index=True)
-        for curve, at in zip(numbers.tolist(), firsts.tolist(), strict=True):
-            (key,), length = self._curves.keys(self._jobs[at : at + 1])
-            has[curve] = bool(self._curves.values(int(key), length)[0].size)
+        keys, lengths = self._curves.keys(self._jobs[firsts])
+        for curve, key, at in zip(numbers.tolist(), keys.tolist(), range(firsts.size), strict=True):
+            has[curve] = bool(self._curves.values(key, lengths[at : at + 1])[0].size)
         return np.flatnonzero(has[curves])
 
     def ladders(self, jobs: Rows) -> list[Ladder]:
