@@ -1,0 +1,186 @@
+"""Rates by GPU type, measured once for each kind of job (OEF §4.1)."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Contract,
+    Duration,
+    Feature,
+    Menus,
+    PluginOptions,
+    Probes,
+    Reason,
+    Seconds,
+    Snapshot,
+    Stage,
+    hookimpl,
+)
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.menus import CurvePoints, curve_points
+from eunomia.contract.snapshot import Measured
+from eunomia.contract.verdicts import NO_VERDICTS, turned_down
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.units import NONE, Basis, Rows
+
+_UNKNOWN = -1.0
+"""The batch size of jobs whose batch size is not known."""
+
+
+class ProfiledTypesOptions(PluginOptions):
+    """Options of ``profiled_types``."""
+
+    until_profiled: Literal["wait", "assumed"] = "assumed"
+    """While a kind has types without a measured rate, one of its jobs runs and the others wait; or all of them run, and
+    a type without a rate counts as fast as declared, else as the fastest type that was measured."""
+    iterations: Annotated[int, Field(ge=1)] = 20
+    """Mini-batches that a job makes on each type."""
+    again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
+    """Seconds between two rounds while there are types to measure."""
+
+
+class Kind(NamedTuple):
+    """Jobs that are measured for each other: a kind of job at one size, batch size and GPU type asked for (-1: any)."""
+
+    kind: int
+    gpus: int
+    batch_size: float
+    """-1: not known."""
+    gpu_type: int
+
+
+class ProfiledTypes:
+    """Every job runs at its most GPUs, with the rate of its kind on each GPU type, as it was measured.
+
+    A kind is measured by one of its jobs, which runs a few mini-batches on each type in turn. Rates that are known
+    already, imported or of an earlier job, are not measured again.
+    """
+
+    name = "profiled_types"
+    api = 1
+    options_type = ProfiledTypesOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.RATES_BY_KIND, Feature.PROBES}))
+    }
+
+    def __init__(self, options: ProfiledTypesOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
+        """Give the jobs of a kind one curve, and ask for the types that the kind was not measured on."""
+        kinds = _Kinds(snapshot)
+        curve = np.full(snapshot.jobs.most.size, -1, np.int32)
+        waits: list[int] = []
+        asked: list[tuple[int, int, int]] = []
+        for number, (kind, jobs) in enumerate(kinds.jobs.items()):
+            curve[jobs] = number
+            first = kinds.first(jobs)
+            missing = [gpu_type for gpu_type in kinds.missing(kind) if gpu_type != kinds.on.get(first)]
+            if missing:
+                asked.append((first, kind.gpus, missing[0]))
+                waits += [job for job in jobs.tolist() if job != first]
+        if self.options.until_profiled == "assumed":
+            waits = []
+        curve[waits] = -1
+        return Menus(
+            curve=curve,
+            points=kinds.points(),
+            probe=self._probes(asked),
+            verdicts=turned_down(np.array(waits, np.int32), Reason.NOT_PROFILED) if waits else NO_VERDICTS,
+        )
+
+    def _probes(self, asked: list[tuple[int, int, int]]) -> Probes | None:
+        if not asked:
+            return None
+        jobs, gpus, types = np.array(sorted(asked), np.int64).T
+        return Probes(
+            jobs=jobs.astype(np.int32),
+            gpus=gpus,
+            gpu_type=types.astype(np.int32),
+            iterations=self.options.iterations,
+            again=self.options.again,
+        )
+
+
+class _Kinds:
+    """The active jobs by kind, and the rates of each kind.
+
+    Attributes:
+        jobs: by kind, its rows, in the order of the kinds.
+        on: by job that has GPUs, their type.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        jobs, rows, cluster = snapshot.jobs, snapshot.active, snapshot.cluster
+        batch = np.nan_to_num(jobs.batch_size[rows], nan=_UNKNOWN)
+        keys = np.column_stack([jobs.job_kind[rows], jobs.most[rows], batch, jobs.gpu_type[rows]])
+        found, owner = np.unique(keys, axis=0, return_inverse=True)
+        order = np.argsort(owner.ravel(), kind="stable")
+        parts = np.split(rows[order], np.cumsum(np.bincount(owner.ravel(), minlength=len(found)))[:-1])
+        made = [Kind(int(kind), int(gpus), size, int(wanted)) for kind, gpus, size, wanted in found.tolist()]
+        self.jobs: dict[Kind, Rows] = dict(zip(made, parts, strict=True)) if rows.size else {}
+        held = snapshot.holdings.job[: cluster.gpus]
+        running, first = np.unique(held, return_index=True)
+        self.on = dict(zip(running.tolist(), cluster.gpu_type[first].tolist(), strict=True))
+        self._of_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self._rates = {kind: self._known(kind, rows) for kind, rows in self.jobs.items()}
+
+    def first(self, jobs: Rows) -> int:
+        """The job that is measured for its kind: of those that run, else of all, the one that arrived first."""
+        rows: list[int] = jobs.tolist()
+        arrived = self._snapshot.jobs.arrived
+        return min([job for job in rows if job in self.on] or rows, key=lambda job: (float(arrived[job]), job))
+
+    def missing(self, kind: Kind) -> list[int]:
+        """The types that jobs of the kind can have and on which none of them was measured."""
+        return [gpu_type for gpu_type in self._types(kind) if gpu_type not in self._rates[kind]]
+
+    def points(self) -> CurvePoints:
+        """A curve a kind, with a point for each type that its jobs can have."""
+        rows = [(number, *point) for number, kind in enumerate(self.jobs) for point in self._points(kind)]
+        curve, gpus, gpu_type, rate, basis = np.array(rows, float).reshape(-1, 5).T
+        return curve_points(
+            curve.astype(np.int32),
+            gpus.astype(np.int64),
+            rate=rate,
+            gpu_type=gpu_type.astype(np.int32),
+            basis=basis.astype(np.int32),
+        )
+
+    def _types(self, kind: Kind) -> list[int]:
+        wanted = range(len(self._of_type)) if kind.gpu_type == NONE else (kind.gpu_type,)
+        return [gpu_type for gpu_type in wanted if self._of_type[gpu_type] >= kind.gpus]
+
+    def _points(self, kind: Kind) -> Iterator[tuple[int, int, float, int]]:
+        """GPUs, type, rate and how it is known, by type; a type without a measured rate has the assumed one."""
+        rates = self._rates[kind]
+        seconds = float(self._snapshot.jobs.seconds_per_iteration[self.jobs[kind][0]])
+        declared = kind.gpus / seconds if seconds > 0.0 else math.nan
+        assumed, how = (
+            (declared, Basis.DECLARED)
+            if declared == declared
+            else (max(rates.values(), default=math.nan), Basis.ASSUMED)
+        )
+        for gpu_type in self._types(kind) or [NONE]:
+            rate, basis = (rates[gpu_type], Basis.MEASURED) if gpu_type in rates else (assumed, how)
+            yield kind.gpus, gpu_type, rate, int(basis)
+
+    def _known(self, kind: Kind, jobs: Rows) -> dict[int, float]:
+        """By type, the rate known of the kind at its size, else measured of one of its jobs, of the nearest GPUs."""
+        snapshot = self._snapshot
+        known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
+        if kind.kind not in snapshot.profiles and snapshot.measured:
+            known = [rate for job in jobs.tolist() for rate in snapshot.measured.get(job, ())]
+        types = {name: number for number, name in enumerate(snapshot.cluster.gpu_types)}
+        found: dict[int, float] = {}
+        for rate in sorted(known, key=lambda rate: -int(rate.locality)):
+            same = rate.batch_size != rate.batch_size or kind.batch_size in (_UNKNOWN, rate.batch_size)
+            if rate.gpus == kind.gpus and same and rate.gpu_type in types:
+                found[types[rate.gpu_type]] = rate.rate
+        return found
