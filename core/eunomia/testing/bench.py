@@ -15,7 +15,7 @@ import numpy as np
 from eunomia.contract.allocations import Allocation, DeviceShares, Grants, TimeShares
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.contracts import Contract, Feature, Promise
-from eunomia.contract.decisions import Decision
+from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
@@ -347,10 +347,12 @@ class _Watch:
             if order.kind.effect.starts and order.job is not None:
                 self.run.started.add(order.job)
             row = -1 if order.job is None else state.job_row(order.job)
-            if row < 0 or order.kind.effect.ends:
+            if row < 0 or order.kind.effect.ends or (order.kind is TransitionKind.PROBE and order.probe is None):
                 continue
-            if not jobs.least[row] <= order.gpus.size <= jobs.most[row]:
-                what = f"{order.job} on {order.gpus.size} GPUs, with {jobs.least[row]} to {jobs.most[row]} asked"
+            # While a job is measured, its lease also has the GPUs that it goes back to.
+            size = order.gpus.size if order.probe is None else order.probe.gpus.size
+            if not jobs.least[row] <= size <= jobs.most[row]:
+                what = f"{order.job} on {size} GPUs, with {jobs.least[row]} to {jobs.most[row]} asked"
                 self.run.found(Rule.GANGS, what)
         ordered = [gpu for order in decision.transitions for gpu in order.gpus.tolist()]
         if len(set(ordered)) != len(ordered):
