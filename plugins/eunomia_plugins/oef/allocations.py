@@ -31,7 +31,7 @@ from eunomia.units import Reals
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.cooperative import solve_cooperative
 from eunomia_plugins.oef.efficient import solve_efficient
-from eunomia_plugins.oef.groups import Groups, divided, merged
+from eunomia_plugins.oef.groups import Groups, check, divided, merged
 from eunomia_plugins.oef.noncooperative import solve_noncooperative
 from eunomia_plugins.oef.solutions import LastSolution, SolutionRecord, version_of
 from eunomia_plugins.oef.specification import state_cooperative, state_efficient, state_noncooperative
@@ -79,6 +79,7 @@ class _Oef:
         claims = valuations.claims
         groups = groups_of(claims, valuations.form(ByType).speedup, offer)
         names = names_of(snapshot, claims)
+        check(groups, names, snapshot.cluster.gpu_types)
         inputs = version_of(groups, names)
         last = snapshot.memos.of(self.name, Stage.ALLOCATION)
         order = np.arange(claims.rows.size, dtype=np.int32)
@@ -101,8 +102,14 @@ class _Oef:
         )
 
     def _solve(self, groups: Groups) -> Answer:
-        if groups.weight.size == 0:
+        able = np.flatnonzero(groups.speedup.max(axis=1, initial=0.0) > 0.0)
+        if able.size == 0:
             return Answer(gpus=np.zeros(groups.speedup.shape), objective=0.0, bound=0.0, path="no claims")
+        if able.size < groups.weight.size:  # a claim that is fast on no type has no share
+            part = Groups(speedup=groups.speedup[able], weight=groups.weight[able], gpus=groups.gpus)
+            answer, gpus = self._solve(part), np.zeros(groups.speedup.shape)
+            gpus[able] = answer.gpus
+            return dataclasses.replace(answer, gpus=gpus)
         if self.options.solver == "reference":
             return self.programme.stated(groups)
         whole, index = merged(groups)

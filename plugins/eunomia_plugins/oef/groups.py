@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from eunomia.errors import PluginError
 from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 
@@ -20,6 +21,30 @@ class Groups:
     speedup: Reals
     weight: Reals
     gpus: Reals
+
+
+def check(groups: Groups, names: list[str], types: tuple[str, ...]) -> None:
+    """Refuse what no programme can be made of.
+
+    Args:
+        groups: the claims.
+        names: by claim.
+        types: names of the GPU types.
+
+    Raises:
+        PluginError: a speedup is negative or no number, or a weight is not positive.
+    """
+    wrong = np.argwhere(~(np.isfinite(groups.speedup) & (groups.speedup >= 0.0)))
+    if wrong.size:
+        claim, kind = wrong[0].tolist()
+        place = f"{names[claim]} on {types[kind]}"
+        raise PluginError(
+            "a speedup must be a number of 0 or more", value=str(groups.speedup[claim, kind]), place=place
+        )
+    light = np.flatnonzero(~(np.isfinite(groups.weight) & (groups.weight > 0.0)))
+    if light.size:
+        claim = int(light[0])
+        raise PluginError("a weight must be a number above 0", value=str(groups.weight[claim]), place=names[claim])
 
 
 def merged(groups: Groups) -> tuple[Groups, Ints]:
