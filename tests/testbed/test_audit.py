@@ -19,7 +19,7 @@ from eunomia.testing.audit.auditing import Audit, audit, judged_again
 from eunomia.testing.audit.generators import GENERATORS, instances
 from eunomia.testing.audit.instances import AuditInstance
 from eunomia.testing.audit.lies import Lie
-from eunomia.testing.audit.policy import AuditedPolicy
+from eunomia.testing.audit.policy import SMALLEST, AuditedPolicy
 from eunomia.testing.audit.programmes import dominating, optimum
 from eunomia.testing.audit.properties import JUDGES
 from eunomia.testing.audit.violations import Property, Violation
@@ -305,6 +305,12 @@ def test_bad_input_is_an_error_that_names_the_rule(
     assert run(["audit", *words, "--out", str(tmp_path / "out")]) == 2
     assert rule in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_with_regular_rounds_alone_is_judged_by_its_first_round() -> None:
+    received = AuditedPolicy(Profile.load("synergy"), seed=SEED).outcome(SMALLEST)
+    assert received.whole
+    assert received.gpus.sum() == 4.0
 
 
 def test_a_policy_that_a_cluster_of_several_types_does_not_suit() -> None:

@@ -1,6 +1,7 @@
 """Runs a profile on an instance, one-shot: the arbiter makes one round, and the GPUs of each user are read."""
 
 import dataclasses
+import math
 from typing import Final
 
 import numpy as np
@@ -70,6 +71,8 @@ class AuditedPolicy:
         watch = _Watch(stages.allocation)
         arbiter = Arbiter(cluster, dataclasses.replace(stages, allocation=watch), fallback, seed=self.seed)
         decision = arbiter.step(Seconds(0.0), events_of(instance, reports or instance.speedup))
+        if not decision.causes and math.isfinite(decision.wake_at):  # arrivals wait for the next regular round
+            decision = arbiter.step(decision.wake_at, [])
         self.rounds += 1
         _check(decision, self.profile.name)
         if watch.shares is not None:
