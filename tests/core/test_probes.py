@@ -244,6 +244,13 @@ def test_explain_says_where_the_job_is_measured() -> None:
     assert measuring(Run(Asking(2)).until(3.0).arbiter.state, 0, Seconds(3.0)) == ""
 
 
+def test_a_job_that_has_ended_is_refused_and_the_others_keep_their_places() -> None:
+    run = Run(Asking(2), jobs=((1, 2), (1, 2))).until(12.0, (2.0, JobFinished(job=JobId("a0/0"))))
+    assert "a probe must be of a job that has not ended, but got row 0" in run.faults[0]
+    leases = run.arbiter.state.leases
+    assert [(lease.gpus.tolist(), lease.probe) for lease in leases.values()] == [([2, 3], None)]
+
+
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"gpus": 5}, "a probe must be of a size that the job can have, 1 to 4 GPUs", "5 (a0/0)"),
     ({"gpus": 0}, "a probe must be of a size that the job can have, 1 to 4 GPUs", "0 (a0/0)"),

@@ -11,13 +11,13 @@ import pytest
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.contract.claims import Claims
-from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.contract.events import AppArrived, Event, JobAdded, JobFinished, Retuned
 from eunomia.contract.placements import Retunes
 from eunomia.model.cluster import Cluster
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
-from eunomia.units import AppId, Cause, JobId, Rest, Unit, UserId
+from eunomia.units import AppId, Cause, Epoch, JobId, LeaseId, Rest, Unit, UserId
 
 _spec = importlib.util.spec_from_file_location("retuning", Path(__file__).parent / "retuning.py")
 assert _spec is not None
@@ -58,8 +58,11 @@ class Retuning:
     name = "retuning"
     api = 1
 
-    def __init__(self, jobs: list[int], cpus: list[float], *, gives: bool = True) -> None:
-        self.retunes = Retunes(jobs=np.array(jobs, np.int32), cpus=np.array(cpus, float))
+    def __init__(
+        self, jobs: list[int], cpus: list[float], *, memory_gib: float | None = None, gives: bool = True
+    ) -> None:
+        memory = None if memory_gib is None else np.full(len(jobs), memory_gib)
+        self.retunes = Retunes(jobs=np.array(jobs, np.int32), cpus=np.array(cpus, float), memory_gib=memory)
         given = frozenset({Feature.RETUNES} if gives else ())
         self.contracts: dict[Stage, Contract] = {Stage.PLACEMENT: Contract(gives=given)}
 
@@ -75,7 +78,7 @@ class Retuning:
         )
 
 
-def run(placement: Any, rest: Rest = Rest.KEEP) -> tuple[Drive, list[str]]:
+def run(placement: Any, rest: Rest = Rest.KEEP, *events: tuple[float, Event]) -> tuple[Drive, list[str]]:
     def stages(chosen: Any) -> Any:
         return assemble(
             elasticity=lab.made("fixed"), valuation=lab.made("fifo"), allocation=Waiting(rest), placement=chosen
@@ -83,7 +86,7 @@ def run(placement: Any, rest: Rest = Rest.KEEP) -> tuple[Drive, list[str]]:
 
     arbiter = Arbiter(Cluster.parse("1x4 V100 24cpu 48GB"), stages(placement), stages(lab.made("packed")))
     arbiter.strict = False
-    script: list[tuple[float, Event]] = []
+    script = list(events)
     for time, name in ((0.0, "ana"), (10.0, "ben")):
         script.append((time, AppArrived(app=AppId(name), user=UserId(name), divides=False)))
         script.append((time, JobAdded(job=JobId(f"{name}/0"), app=AppId(name), least=1, most=1)))
@@ -120,6 +123,39 @@ def test_a_retune_of_a_job_that_leaves_in_the_same_round() -> None:
     _, faults = run(Retuning([0], [6.0]), Rest.RELEASE)
     assert "must not be placed in the same round, nor lose GPUs in it" in faults[0]
     assert "ana/0" in faults[0]
+
+
+def test_a_retune_beyond_the_memory_of_a_machine() -> None:
+    drive, faults = run(Retuning([0], [4.0], memory_gib=40.0))
+    assert len(faults) == 1
+    assert "memory of a machine must not be overcommitted, but got 51.1759 of 44.7035 (m01)" in faults[0]
+    held = drive.arbiter.state.holdings.live
+    assert held.memory_gib.tolist() == held.memory_gib_in_use.tolist()
+    assert held.memory_gib[:2].tolist() == pytest.approx([11.1759, 0.0], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (1, "a retune must name a job that is in use, but got [1]"),
+        (2, "a job that is retuned must run on a lease of its own, but got waiting (ben/0)"),  # ben has its row
+    ],
+)
+def test_a_retune_of_a_job_that_has_ended(row: int, fault: str) -> None:
+    added = [JobAdded(job=JobId(f"cid/{number}"), app=AppId("cid"), least=1, most=1) for number in range(2)]
+    arrived = AppArrived(app=AppId("cid"), user=UserId("cid"), divides=False)
+    ended = [JobFinished(job=job.job) for job in added]
+    script = [(0.0, event) for event in (arrived, *added)] + [(7.0, event) for event in ended]
+    drive, faults = run(Retuning([row], [6.0]), Rest.KEEP, *script)
+    assert faults == [fault]
+    assert drive.arbiter.state.holdings.live.cpus[:4].sum() == 4.0  # ana's
+
+
+def test_a_confirmation_of_a_lease_that_is_not_there_changes_nothing() -> None:
+    stray = Retuned(lease=LeaseId(9), epoch=Epoch(9), gpus=(0,), cpus=(24.0,), memory_gib=(48.0,))
+    drive, faults = run(Retuning([0], [6.0]), Rest.KEEP, (7.0, stray))
+    assert not faults
+    assert drive.arbiter.state.holdings.live.cpus_in_use.tolist() == [6.0, 4.0, 0.0, 0.0]
 
 
 def test_a_retune_needs_the_contract() -> None:

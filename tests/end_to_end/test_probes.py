@@ -56,6 +56,12 @@ def ran(folder: Path) -> dict[int, set[int]]:
     return seen
 
 
+def rates_of(steps: list[Any], job: str) -> dict[int, float]:
+    """By number of slots: the last rate of a job in the journal, in iterations a second."""
+    events = [event for step in steps for event in step.events if isinstance(event, RateMeasured)]
+    return {event.gpus: event.rate for event in events if event.job == job}
+
+
 def finished(client: Any, name: str) -> bool:
     return any(app.app == name and app.state == "finished" for app in client.list().apps)
 
@@ -71,6 +77,12 @@ def test_a_job_is_measured_and_the_next_of_its_kind_need_not_be(tmp_path: Path, 
         lab.eventually(lambda: finished(client, "one"), "one is done", 240.0)
         client.submit(tmp_path / "two.toml", text=APP.replace("NAME", "two"))
         lab.eventually(lambda: finished(client, "two"), "two is done", 240.0)
+        for slots in (1, 2):  # the same script, measured apart: a kind and a size of its own
+            text = APP.replace("NAME", f"apart{slots}").replace('"steady"', f'"apart{slots}"')
+            client.submit(
+                tmp_path / f"apart{slots}.toml", text=text.replace("min = 1, max = 2", f"min = {slots}, max = {slots}")
+            )
+            lab.eventually(lambda slots=slots: finished(client, f"apart{slots}"), f"apart{slots} is done", 240.0)
     steps = list(read_journal(tmp_path / "state" / "journal.sqlite").steps())
     orders = [order for step in steps for order in (*step.decision.transitions, *step.decision.orders)]
     there, back = [order for order in orders if order.kind is TransitionKind.PROBE]
@@ -80,6 +92,11 @@ def test_a_job_is_measured_and_the_next_of_its_kind_need_not_be(tmp_path: Path, 
     assert there.gpus.tolist() == back.gpus.tolist() == [0, 1]
     rates = {event.gpus for step in steps for event in step.events if isinstance(event, RateMeasured)}
     assert rates == {1, 2}
+    probed = rates_of(steps, "one/1")
+    apart = {slots: rates_of(steps, f"apart{slots}/1")[slots] for slots in (1, 2)}
+    for slots in (1, 2):
+        off = probed[slots] / apart[slots] - 1.0
+        print(f"{slots} slots: {probed[slots]:.3f} iterations/s when probed, {apart[slots]:.3f} apart: {off:+.1%}")
     assert "It measures its rate over 30 iterations on 1 slot of cpu" in " ".join(said)
     one, two = (ran(tmp_path / "state" / "apps" / name / "1") for name in ("one", "two"))
     assert one == two

@@ -1,13 +1,20 @@
 """``reproduce synergy``: the authors' static trace where it is, Tables 2 and 3, and that claims can be measured."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from real_data import shared_data
 
 from eunomia.cli import run
+from eunomia.contract.decisions import Decision, TransitionKind
+from eunomia.contract.events import Event
 from eunomia.errors import InputError
+from eunomia.round.arbiter import Arbiter
+from eunomia.round.invariants import check_state
+from eunomia.units import Seconds
 from eunomia_testbed.reproduce.paper import Runs, cells_of
 from eunomia_testbed.reproduce.synergy.cells import (
     SCHEMES,
@@ -34,6 +41,34 @@ def grid() -> SynergyGrid:
 @pytest.mark.parametrize(("scheme", "hours"), [("proportional", 15.25), ("greedy", 12.33), ("tune", 11.0)])
 def test_the_makespan_of_the_static_trace_is_that_of_the_authors_simulator(scheme: str, hours: float) -> None:
     assert run_cell(grid().static(scheme, "fifo", 0)).makespan_hours == pytest.approx(hours, rel=CLOSE)
+
+
+@pytest.mark.parametrize("scheme", ["proportional", "tune"])
+def test_no_machine_of_the_static_trace_is_overcommitted_and_tune_retunes(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, retuned = Arbiter.step, 0
+
+    def watched(arbiter: Arbiter, now: Seconds, events: Iterable[Event] = ()) -> Decision:
+        nonlocal retuned
+        decision = step(arbiter, now, events)
+        assert decision.faults == ()
+        retuned += sum(order.kind is TransitionKind.RETUNE for order in decision.transitions)
+        check_state(arbiter.state)
+        cluster, held = arbiter.state.cluster, arbiter.state.holdings.live
+        for amounts, whole in (
+            (held.cpus, cluster.machine_cpus),
+            (held.cpus_in_use, cluster.machine_cpus),
+            (held.memory_gib, cluster.machine_memory_gib),
+            (held.memory_gib_in_use, cluster.machine_memory_gib),
+        ):
+            of_machines = np.bincount(cluster.machine, weights=amounts[: cluster.gpus], minlength=whole.size)
+            assert np.all(of_machines <= whole * (1.0 + 1e-9))
+        return decision
+
+    monkeypatch.setattr(Arbiter, "step", watched)
+    run_cell(grid().static(scheme, "fifo", 0))
+    assert (retuned > 0) == (scheme == "tune")
 
 
 @pytest.mark.parametrize(("scheme", "hours"), [("proportional", 4.41), ("tune", 4.11)])
