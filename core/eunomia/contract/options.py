@@ -62,7 +62,11 @@ class NoOptions(PluginOptions):
 
 
 def make_options(
-    kind: type[PluginOptions], given: Mapping[str, object], *, place: Callable[[tuple[str, ...]], str]
+    kind: type[PluginOptions],
+    given: Mapping[str, object],
+    *,
+    place: Callable[[tuple[str, ...]], str],
+    numbers_are_seconds: bool = False,
 ) -> PluginOptions:
     """Check the options that a profile gives to a plugin.
 
@@ -70,11 +74,13 @@ def make_options(
         kind: the type of the plugin's options.
         given: option to value, as read from TOML.
         place: file and key of an option, by its path within the options.
+        numbers_are_seconds: whether a duration may be a number of seconds, as in code; else it needs a unit.
 
     Raises:
         InputErrors: options are unknown, missing or out of bounds; all of them are listed.
     """
-    if bare := _without_unit(kind, given):
+    bare = [] if numbers_are_seconds else _without_unit(kind, given)
+    if bare:
         raise InputErrors(
             [InputError(f"{name} {_DURATION_RULE}", value=shown(given[name]), place=place((name,))) for name in bare]
         )

@@ -120,7 +120,9 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
     """
     kind = generator_named(name).options_type
     try:
-        options = make_options(kind, settings or {}, place=lambda path: f"--set {'.'.join((name, *path))}")
+        options = make_options(
+            kind, settings or {}, place=lambda path: f"--set {'.'.join((name, *path))}", numbers_are_seconds=True
+        )
     except InputErrors as found:
         raise InputErrors([_of_generator(error) for error in found.errors]) from found
     if not isinstance(options, GeneratorOptions):
