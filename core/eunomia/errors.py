@@ -20,10 +20,20 @@ class EunomiaError(Exception):
         self.place = place
         super().__init__(rule, value, place)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let an error of a worker process reach the process that shows it, whatever its class is made from."""
+        return _again, (type(self), self.args, vars(self).copy())
+
     def __str__(self) -> str:
         got = "" if self.value is None else f", but got {self.value}"
         where = "" if self.place is None else f" ({self.place})"
         return f"{self.rule}{got}{where}"
+
+
+def _again(kind: type[EunomiaError], args: tuple[object, ...], fields: dict[str, object]) -> EunomiaError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class InputError(EunomiaError):
