@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FLOORS = {
     "core/eunomia": {"solvers", "testing"},
-    "plugins/eunomia_plugins": {"solvers"},
+    "plugins/eunomia_plugins": {"fast", "solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
     "hpo_adapters/eunomia_hpo_adapters": {"optuna"},
     "testbed/eunomia_testbed": {"live", "solvers"},

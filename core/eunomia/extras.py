@@ -21,6 +21,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
         "torch",
     ),
     "solvers": ("clarabel", "cvxpy", "gurobipy"),
+    "fast": ("numba",),
     "optuna": ("optuna",),
     "testing": ("hypothesis", "pytest"),
 }

@@ -33,8 +33,9 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import owners, usable
 from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia.units import NONE, Ints, Reals, Rows
+from eunomia_plugins.afs.compiled import fast_raised
 from eunomia_plugins.afs.queueing import FirstSeconds
-from eunomia_plugins.afs.shares import Ladder, Raising, as_ladders, first_sizes, raised
+from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
 _TIE = 1e-6
@@ -104,26 +105,28 @@ class Afs:
             verdicts=turned_down(over, Reason.NO_SIZE_FITS) if over.size else NO_VERDICTS,
         )
 
-    def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: list[Ladder], gpus: int) -> Ints:
+    def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: Ladders, gpus: int) -> Ints:
         """Sizes after both stages, by job; 0: the job's smallest useful size does not fit."""
-        scan, known = self._scan(snapshot, jobs), self.options.lengths == "known"
-        steps = first_sizes(ladders, gpus)
-        left = gpus - sum(ladder.sizes[0] for ladder, step in zip(ladders, steps, strict=True) if step == 0)
-        scanned, firsts = [ladders[at] for at in scan], [steps[at] for at in scan]
+        smallest, known = ladders.smallest(), self.options.lengths == "known"
+        steps = first_sizes(smallest, gpus)
+        left = gpus - sum(size for size, step in zip(smallest, steps, strict=True) if step == 0)
+        scan = self._scan(snapshot, jobs)
+        scanned, firsts = ladders.take(scan), [steps[at] for at in scan.tolist()]
         if snapshot.live_index is None:
-            found = raised(scanned, firsts, left, known=known)
+            found = raised(scanned.each(), firsts, left, known=known)
         else:
-            found = Raising(scanned, firsts, left, known=known).run()
+            found = fast_raised(scanned, firsts, left, known=known)
         sizes = np.zeros(jobs.size, np.int64)
-        sizes[scan] = [ladder.sizes[step] if step >= 0 else 0 for ladder, step in zip(scanned, found, strict=True)]
+        served = np.array(found, np.int64)
+        has = served >= 0
+        sizes[scan[has]] = scanned.sizes[scanned.start[:-1][has] + served[has]]
         return sizes
 
-    def _scan(self, snapshot: Snapshot, jobs: Rows) -> list[int]:
+    def _scan(self, snapshot: Snapshot, jobs: Rows) -> Ints:
         """Indices of jobs, which stand in order of service, in the order of the scan."""
         if self.options.lengths == "known" and self.options.scan == "shortest":
-            return list(range(jobs.size))
-        scan: list[int] = np.lexsort((jobs, _arrivals(snapshot, jobs))).tolist()
-        return scan
+            return np.arange(jobs.size)
+        return np.lexsort((jobs, _arrivals(snapshot, jobs)))
 
     def _order(self, snapshot: Snapshot, jobs: Rows, values: "_Values", least: Ints, gpus: int) -> tuple[Ints, Seconds]:
         """Indices of candidates in order of stage one, at least as many as can be served, and the next wake-up."""
@@ -205,19 +208,20 @@ class _Values:
             has[curve] = bool(self._curves.values(key, lengths[at : at + 1])[0].size)
         return np.flatnonzero(has[curves])
 
-    def ladders(self, jobs: Rows) -> list[Ladder]:
+    def ladders(self, jobs: Rows) -> Ladders:
         """The ladders of some jobs, in their order."""
         if self._curves is not None:
             form = ByCurve(jobs=jobs, keys=self._curves.keys, values=self._curves.values, unit=self._curves.unit)
             table = form.of(np.arange(jobs.size, dtype=np.int32))
-            return as_ladders(table.claim, table.gpus, -table.value, np.arange(jobs.size, dtype=np.int32))
+            start = np.searchsorted(table.claim, np.arange(jobs.size + 1))
+            return Ladders(start, table.gpus.astype(np.int64), -table.value)
         ladders: dict[int, Ladder] = {int(job): Ladder([], []) for job in jobs.tolist()}
         for claim, gpus, value in self._rows():
             job = int(self._jobs[claim])
             if gpus > 0 and job in ladders:
                 ladders[job].sizes.append(gpus)
                 ladders[job].seconds.append(-value)
-        return [ladders[job] for job in jobs.tolist()]
+        return Ladders.of([ladders[job] for job in jobs.tolist()])
 
     def _rows(self) -> list[tuple[int, int, float]]:
         """Claim, GPUs and value, sizes ascending."""

@@ -2,11 +2,15 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eunomia_plugins.afs.shares import Ladder, Raising, first_sizes, raised
+from eunomia_plugins.afs import compiled
+from eunomia_plugins.afs.compiled import fast_raised
+from eunomia_plugins.afs.prefixes import Raising
+from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
 
 HOUR = 3600.0
 
@@ -18,7 +22,7 @@ def ladder(work: float, *speeds: float) -> Ladder:
 
 def sizes_of(ladders: list[Ladder], gpus: int, *, known: bool = True, whole: bool = True) -> list[int]:
     """Both stages."""
-    steps = first_sizes(ladders, gpus)
+    steps = first_sizes([each.sizes[0] if each.sizes else 0 for each in ladders], gpus)
     left = gpus - sum(each.sizes[0] for each, step in zip(ladders, steps, strict=True) if step == 0)
     found = raised(ladders, steps, left, known=known) if whole else Raising(ladders, steps, left, known=known).run()
     return [each.sizes[step] if step >= 0 else 0 for each, step in zip(ladders, found, strict=True)]
@@ -46,6 +50,41 @@ def test_the_best_of_prefixes_gives_the_sizes_of_the_whole_scan(made: list[Ladde
     sizes = sizes_of(ladders, gpus, known=known)
     assert sizes_of(ladders, gpus, known=known, whole=False) == sizes
     assert sum(sizes) <= gpus
+
+
+def random_ladders(luck: np.random.Generator) -> list[Ladder]:
+    """Up to 40 jobs with up to 12 sizes; speeds and lengths from few values, so that ties are frequent."""
+    made = []
+    for _ in range(int(luck.integers(0, 40))):
+        sizes = np.cumsum(luck.choice([1, 1, 1, 2, 4], int(luck.integers(1, 12))))
+        speeds = 1.0 + np.cumsum(luck.choice([0.1, 0.5, 1.0], sizes.size))
+        made.append(
+            Ladder(sizes.tolist(), (luck.choice([0.0, 1.0, 8.0, 100.0, luck.uniform(0.1, 9)]) / speeds).tolist())
+        )
+    return made
+
+
+def test_compiled_code_gives_the_sizes_of_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1000 random instances, with and without known lengths."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(compiled, "MANY", 0)
+    luck = np.random.default_rng(4)
+    assert compiled.compiled() is not None
+    for number in range(1000):
+        ladders, gpus, known = random_ladders(luck), int(luck.integers(0, 300)), number % 2 == 0
+        steps = first_sizes([each.sizes[0] for each in ladders], gpus)
+        left = gpus - sum(each.sizes[0] for each, step in zip(ladders, steps, strict=True) if step == 0)
+        expected = raised(ladders, steps, left, known=known)
+        assert fast_raised(Ladders.of(ladders), steps, left, known=known) == expected
+        assert Raising(ladders, steps, left, known=known).run() == expected
+
+
+def test_columns_of_ladders_keep_their_rows() -> None:
+    made = [ladder(2.0, 1.0, 1.5), Ladder([], []), Ladder([4], [1.0])]
+    columns = Ladders.of(made)
+    assert columns.each() == made
+    assert columns.smallest() == [1, 0, 4]
+    assert columns.take(np.array([2, 1, 0])).each() == made[::-1]
 
 
 @pytest.mark.parametrize("known", [True, False])

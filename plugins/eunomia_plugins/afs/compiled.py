@@ -1,0 +1,51 @@
+"""Stage two of Algorithm 1 by the fastest way that is installed: numba comes with the extra ``fast``."""
+
+import functools
+from collections.abc import Callable
+from typing import Final, cast
+
+import numpy as np
+
+from eunomia.extras import is_installed
+from eunomia.units import Ints, Reals
+from eunomia_plugins.afs.prefixes import Raising
+from eunomia_plugins.afs.shares import Ladders
+
+MANY: Final = 256
+"""Jobs and GPUs to share, added, from which compiled code pays: importing numba and loading the
+code take some tenths of a second."""
+
+Loop = Callable[[Ints, Ints, Reals, Ints, int, bool], None]
+"""Takes each job's first row, sizes, seconds, steps (changed in place), GPUs, and whether lengths are known."""
+
+
+def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool) -> list[int]:
+    """The sizes that ``shares.raised`` gives.
+
+    Args:
+        ladders: in order of the scan.
+        steps: by job, the index of its size, or -1: it stays without.
+        gpus: to share in this stage.
+        known: whether lengths may be compared.
+
+    Returns:
+        By job, the index of its size.
+    """
+    loop = compiled() if len(steps) + gpus >= MANY else None
+    if loop is None:
+        return Raising(ladders.each(), steps, gpus, known=known).run()
+    found = np.array(steps, np.int64)
+    loop(ladders.start, ladders.sizes, ladders.seconds, found, gpus, known)
+    return cast("list[int]", found.tolist())
+
+
+@functools.cache
+def compiled() -> Loop | None:
+    """The compiled loop; None: numba is not installed, or finds no folder in which to keep its code."""
+    if not is_installed("numba"):
+        return None
+    try:
+        from eunomia_plugins.afs.loops import raise_sizes
+    except RuntimeError:
+        return None
+    return cast("Loop", raise_sizes)

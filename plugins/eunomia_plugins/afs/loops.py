@@ -1,0 +1,97 @@
+"""The loop of ``prefixes.Raising`` over columns, compiled by numba when it is first called.
+
+The divisions are those of ``shares``, in the same order, so that every comparison has the same outcome.
+"""
+
+import numpy as np
+from numba import njit
+
+from eunomia.units import Ints, Reals
+
+
+@njit(cache=True)
+def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int, known: bool) -> None:
+    """Raise steps until no job that can grow fits.
+
+    Args:
+        start: [job + 1] first row of each job.
+        sizes: [row] GPUs.
+        seconds: [row] left at that size.
+        steps: [job] index of its size, or -1; changed in place.
+        gpus: to share.
+        known: whether lengths may be compared.
+    """
+    jobs = steps.size
+    longer, shorter, left = np.empty(jobs), np.empty(jobs), np.empty(jobs)
+    needs, found = np.empty(jobs, np.int64), np.empty(jobs, np.int64)
+    for job in range(jobs):
+        _look(start, sizes, seconds, steps, job, longer, shorter, left, needs)
+    widest = max(1, np.diff(sizes).max()) if sizes.size > 1 else 1
+    count, begin = 0, 0
+    while True:
+        count = _extend(longer, shorter, left, needs, found, count, begin, gpus, known)
+        if count == 0:
+            return
+        best = found[count - 1]
+        steps[best] += 1
+        gpus -= needs[best]
+        _look(start, sizes, seconds, steps, best, longer, shorter, left, needs)
+        # A job that fits no longer leaves every prefix.
+        begin = best if gpus >= widest else 0
+        while count and found[count - 1] >= begin:
+            count -= 1
+
+
+@njit(cache=True)
+def _look(
+    start: Ints,
+    sizes: Ints,
+    seconds: Reals,
+    steps: Ints,
+    job: int,
+    longer: Reals,
+    shorter: Reals,
+    left: Reals,
+    needs: Ints,
+) -> None:
+    """Write the gains of a job's next size, and how many more GPUs it needs."""
+    row = start[job] + steps[job]
+    if steps[job] < 0 or row + 1 >= start[job + 1]:
+        longer[job] = shorter[job] = -np.inf
+        left[job], needs[job] = 0.0, np.iinfo(np.int64).max
+        return
+    more = sizes[row + 1] - sizes[row]
+    now, then = seconds[row], seconds[row + 1]
+    longer[job] = (now - then) / now / more if now > 0.0 else 0.0
+    shorter[job] = (now - then) / then / more if then > 0.0 else 0.0
+    left[job], needs[job] = now, more
+
+
+@njit(cache=True)
+def _extend(
+    longer: Reals,
+    shorter: Reals,
+    left: Reals,
+    needs: Ints,
+    found: Ints,
+    count: int,
+    begin: int,
+    gpus: int,
+    known: bool,
+) -> int:
+    """Add the jobs from ``begin`` on that are the best of a prefix; returns how many there are."""
+    for job in range(begin, needs.size):
+        if needs[job] > gpus:
+            continue
+        if count == 0:
+            takes = True
+        else:
+            best = found[count - 1]
+            if known and left[best] >= left[job]:
+                takes = not longer[best] > shorter[job]
+            else:
+                takes = longer[job] > shorter[best]
+        if takes:
+            found[count] = job
+            count += 1
+    return count
