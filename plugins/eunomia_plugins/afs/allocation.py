@@ -34,7 +34,7 @@ from eunomia.contract.pools import owners, usable
 from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.afs.compiled import fast_raised
-from eunomia_plugins.afs.queueing import FirstSeconds
+from eunomia_plugins.afs.queueing import CurvesWithSizes, FirstSeconds
 from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
@@ -75,7 +75,7 @@ class Afs:
 
     def __init__(self, options: AfsOptions) -> None:
         self.options = options
-        self._first = FirstSeconds()
+        self._first, self._sized = FirstSeconds(), CurvesWithSizes()
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
@@ -87,7 +87,7 @@ class Afs:
         """Name the jobs whose size changes; the others keep what they have."""
         candidates = valuations.claims.rows
         gpus = int(usable(snapshot, offer, valuations.claims).size)
-        values = _Values(snapshot, menus, valuations, self._first)
+        values = _Values(snapshot, menus, valuations, self._first, self._sized)
         least = menus.span(candidates)[0]
         order, wake_at = self._order(snapshot, candidates, values, least, gpus)
         first = _that_fit(order, least, gpus)
@@ -179,8 +179,15 @@ class _Turns:
 class _Values:
     """Values of candidates by size, computed for the jobs that are asked for where the valuation answers by curve."""
 
-    def __init__(self, snapshot: Snapshot, menus: Menus, valuations: Valuations, first: FirstSeconds) -> None:
-        self._snapshot, self._menus, self._first = snapshot, menus, first
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        menus: Menus,
+        valuations: Valuations,
+        first: FirstSeconds,
+        sized: CurvesWithSizes,
+    ) -> None:
+        self._snapshot, self._menus, self._first, self._sized = snapshot, menus, first, sized
         self._jobs = valuations.claims.rows
         curves = next((form for form in valuations.forms if isinstance(form, ByCurve)), None)
         self._curves = None if snapshot.live_index is None else curves
@@ -200,13 +207,7 @@ class _Values:
         """Indices, ascending, of the candidates that have a size."""
         if self._curves is None:
             return np.flatnonzero(np.isfinite(self.first()))
-        curves = self._menus.curve[self._jobs]
-        has = np.zeros(int(curves.max(initial=-1)) + 2, bool)  # the last one: no curve
-        numbers, firsts = np.unique(curves, return_index=True)
-        keys, lengths = self._curves.keys(self._jobs[firsts])
-        for curve, key, at in zip(numbers.tolist(), keys.tolist(), range(firsts.size), strict=True):
-            has[curve] = bool(self._curves.values(key, lengths[at : at + 1])[0].size)
-        return np.flatnonzero(has[curves])
+        return self._sized.able(self._menus, self._curves, self._jobs)
 
     def ladders(self, jobs: Rows) -> Ladders:
         """The ladders of some jobs, in their order."""

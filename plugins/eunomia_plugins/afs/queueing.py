@@ -1,10 +1,14 @@
-"""The seconds that each candidate takes at its smallest size, computed again only for jobs whose values changed."""
+"""What stage one asks of each candidate, computed again only where it can have changed."""
+
+from typing import Final
 
 import numpy as np
 
 from eunomia import ByCurve, Menus, Snapshot
 from eunomia.contract.menus import CurvePoints
-from eunomia.units import Reals, Rows, Version
+from eunomia.units import Ints, Reals, Rows, Version
+
+_UNKNOWN: Final = -1
 
 
 class FirstSeconds:
@@ -40,3 +44,25 @@ class FirstSeconds:
             at = np.flatnonzero(curves == curve)
             sizes, values = form.values(curve, lengths[at])
             self._known[jobs[at]] = -values[:, 0] if sizes.size else np.inf
+
+
+class CurvesWithSizes:
+    """Whether each curve has a size. A function of the menus' points: what it keeps saves work only."""
+
+    def __init__(self) -> None:
+        self._points: CurvePoints | None = None
+        self._has = np.full(1, _UNKNOWN, np.int8)  # by curve; the last entry stands for jobs without a curve
+
+    def able(self, menus: Menus, form: ByCurve, candidates: Rows) -> Ints:
+        """Indices, ascending, of the candidates that have a size."""
+        curves = menus.curve[candidates]
+        if self._points is not menus.points or curves.max(initial=-1) + 2 > self._has.size:
+            self._points = menus.points
+            self._has = np.full(int(curves.max(initial=-1)) + 2, _UNKNOWN, np.int8)
+        has = self._has[curves]
+        while (unknown := np.flatnonzero(has == _UNKNOWN)).size:
+            first = unknown[:1]
+            keys, lengths = form.keys(candidates[first])
+            self._has[curves[first]] = form.values(int(keys[0]), lengths)[0].size > 0
+            has = self._has[curves]
+        return np.flatnonzero(has)
