@@ -11,13 +11,13 @@ MODEL = "Inception4Model256"
 POINTS = tuple[tuple[int, object], ...]
 
 
-def simulate(folder: Path, points: POINTS, *more: str) -> int:
-    """Twelve jobs of 1, 2 and 4 GPUs under AFS-L, with these seconds per step by GPUs."""
+def simulate(folder: Path, points: POINTS, *more: str, batch: object = 256) -> int:
+    """Twelve jobs of 1, 2 and 4 GPUs under AFS-L, with these seconds per step by GPUs and this global batch."""
     header = "job_id,submit_s,submit_local,duration_s,num_gpus,vc,status,afs_model\n"
     rows = [f"j{row},{row * 60},x,{600 + 300 * row},{(1, 2, 4)[row % 3]},2869ce,Pass,{MODEL}\n" for row in range(12)]
     trace, curve = folder / "philly.csv", folder / "curve.csv"
     trace.write_text(header + "".join(rows))
-    steps = "".join(f"{MODEL},256,{gpus},{seconds}\n" for gpus, seconds in points)
+    steps = "".join(f"{MODEL},{batch},{gpus},{seconds}\n" for gpus, seconds in points)
     curve.write_text("model,global_batch,num_gpus,step_time_s\n" + steps)
     given = {"trace": trace, "cluster": "2869ce", "told_models": "true", "scaling": curve}
     command = [
@@ -50,6 +50,13 @@ def test_every_job_ends_under_any_curve(tmp_path: Path, points: POINTS) -> None:
     assert simulate(tmp_path, points) == 0
     jobs = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("jobs.parquet")])
     assert jobs.height == 12
+    assert jobs["finish_seconds"].null_count() == 0
+
+
+def test_a_batch_that_the_gpus_do_not_divide_runs(tmp_path: Path) -> None:
+    """A batch of 3 on 2 and on 4 GPUs: workers take uneven parts of it, and the curve says how long a step takes."""
+    assert simulate(tmp_path, ((1, 2.0), (2, 1.3), (4, 1.1)), "--set", "afs.elastic=true", batch=3) == 0
+    jobs = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("jobs.parquet")])
     assert jobs["finish_seconds"].null_count() == 0
 
 
