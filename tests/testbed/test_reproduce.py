@@ -288,6 +288,19 @@ def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
     assert reproduced("--resume", "--strict", "-q") == 1
 
 
+def test_a_run_refused_at_its_first_cell_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(cell: object) -> Figures:
+        raise InputError("trace must be a file", value="philly.csv", place="--set trace")
+
+    out = tmp_path / "run"
+    command = ["reproduce", "themis", "--seeds", "0", "-j", "1", "--out", str(out), "--no-progress"]
+    monkeypatch.setattr(themis, "PAPER", fake_paper(run=refused))
+    assert run(command) == 2
+    assert not out.exists()
+    monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))
+    assert run(command) == 0
+
+
 def test_only_runs_the_cells_of_its_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eunomia_testbed.reproduce.running import Store
 
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
+FIXED = "fixed.json"
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), FlagType(list[str] | None)]
 
 
@@ -75,6 +76,9 @@ def reproduce(flags: ReproduceFlags) -> int:
         run_cells(paper, cells, store, processes=processes, seconds=seconds, done_one=done_one)
     except KeyboardInterrupt:
         interrupted = True
+    except InputError:
+        store.withdraw([folder / FIXED])
+        raise
     runs: Runs[Any, Any, Any] = Runs(grid=grid, done=store.load(cells))
     outcome = _Outcome(flags=flags, paper=paper, runs=runs, cells=len(cells), fixed=fixed, folder=folder)
     rows = [(claim, claim.measure(runs)) for claim in claims]
@@ -139,7 +143,7 @@ def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "t
     from eunomia_testbed.results.folder import new_folder_name
 
     folder = flags.out or Path("eunomia-out") / new_folder_name("reproduce", datetime.now(UTC))
-    fixed = folder / "fixed.json"
+    fixed = folder / FIXED
     wanted = json.dumps({"paper": flags.paper, **plain_grid(grid)}, indent=2) + "\n"
     if folder.exists() and any(folder.iterdir()):
         if not flags.resume:

@@ -1,5 +1,6 @@
 """Runs the cells of a paper, and keeps their figures: a run that was stopped goes on."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -45,6 +46,20 @@ class Store(Generic[C, F]):
         part = path.with_suffix(".part")
         part.write_text(json.dumps(made) + "\n")
         part.replace(path)
+
+    def withdraw(self, others: Iterable[Path]) -> None:
+        """Remove the folder again where no cell was run, so that a corrected command may name it.
+
+        Args:
+            others: files that were written into the run's folder before the first cell.
+        """
+        if any(self.folder.iterdir()):
+            return
+        for path in others:
+            path.unlink(missing_ok=True)
+        self.folder.rmdir()
+        with contextlib.suppress(OSError):  # it holds files of others
+            self.folder.parent.rmdir()
 
     def _read(self, path: Path) -> F:
         try:
