@@ -1,13 +1,12 @@
 """What a stage of a plugin needs, gives and promises; an undeclared feature is neither needed nor given."""
 
 from collections.abc import Mapping
-from enum import Enum
 
 from eunomia.model.shapes import value
-from eunomia.units import ZERO, Cause, Seconds, SizeUnit, Stage
+from eunomia.units import ZERO, Cause, Named, Seconds, SizeUnit, Stage
 
 
-class Feature(Enum):
+class Feature(Named):
     """What a stage can need from the stages before it, or give to the stages after it."""
 
     MANY_SIZES = "rates or sizes at many numbers of GPUs"
@@ -39,7 +38,7 @@ CLUSTER_FEATURES = frozenset({Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES, Feat
 """Features that the cluster gives rather than a stage."""
 
 
-class Promise(Enum):
+class Promise(Named):
     """Properties that a stage guarantees; the conformance suite audits them."""
 
     WORK_CONSERVING = "no claim with a feasible placement in what is left was left out"

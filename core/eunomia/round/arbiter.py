@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eunomia.contract.contracts import Feature, Triggers
+from eunomia.contract.contracts import Triggers
 from eunomia.contract.decisions import Decision, Fault, MemoChange
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
@@ -13,7 +13,7 @@ from eunomia.errors import EunomiaError
 from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
-from eunomia.round.round import Observer, Round, as_fault, lease_of, renewals, retunes
+from eunomia.round.round import Observer, Round, as_fault, lease_of, renewals
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
@@ -169,11 +169,11 @@ class Arbiter:
         A placement that retunes is asked as long as a lease holds GPUs, since it divides their CPUs and memory.
         If the triggers are not known yet, the round asks the allocation for them, and a failure is its fault.
         """
-        if Feature.PROBES in self._serving.contract(Stage.ELASTICITY).gives:
+        if self.timing.probes:
             return False  # jobs are measured while GPUs are free
         state = self.state
         standing = state.standing
-        if state.leases and retunes(self._serving):
+        if self.timing.retunes and state.leases:
             return False
         free = causes.isdisjoint(triggers.all_on)
         if (free or not triggers.when_served) and not standing.waiting and not standing.short:

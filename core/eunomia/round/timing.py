@@ -2,7 +2,7 @@
 
 import math
 
-from eunomia.contract.contracts import Triggers
+from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.round.answers import StageFaultError, ask
 from eunomia.state.lease_times import next_end, next_guard, take_unguarded
@@ -19,12 +19,16 @@ class Timing:
         stages: the stages in use.
     """
 
-    __slots__ = ("known", "stages")
+    __slots__ = ("known", "probes", "retunes", "stages")
 
     def __init__(self, stages: Stages) -> None:
         self.stages = stages
         self.known: Triggers | None = None
         """The triggers; None: the allocation has not been asked yet."""
+        self.probes = Feature.PROBES in stages.contract(Stage.ELASTICITY).gives
+        """Whether the elasticity asks for measurements."""
+        self.retunes = Feature.RETUNES in stages.contract(Stage.PLACEMENT).gives
+        """Whether the placement changes the CPUs and memory of running jobs."""
 
     def declared(self, state: State) -> Triggers:
         """The triggers that the allocation declares, overridden by the profile's settings.
