@@ -22,20 +22,19 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
         known: whether lengths may be compared.
     """
     jobs = steps.size
-    longer, shorter, left = np.empty(jobs), np.empty(jobs), np.empty(jobs)
-    needs, found = np.empty(jobs, np.int64), np.empty(jobs, np.int64)
+    gains, needs, found = np.empty((3, jobs)), np.empty(jobs, np.int64), np.empty(jobs, np.int64)
     for job in range(jobs):
-        _look(start, sizes, seconds, steps, job, longer, shorter, left, needs)
+        _look(start, sizes, seconds, steps, job, gains, needs)
     widest = max(1, np.diff(sizes).max()) if sizes.size > 1 else 1
     count, begin = 0, 0
     while True:
-        count = _extend(longer, shorter, left, needs, found, count, begin, gpus, known)
+        count = _extend(gains, needs, found, count, begin, gpus, known)
         if count == 0:
             return
         best = found[count - 1]
         steps[best] += 1
         gpus -= needs[best]
-        _look(start, sizes, seconds, steps, best, longer, shorter, left, needs)
+        _look(start, sizes, seconds, steps, best, gains, needs)
         # A job that fits no longer leaves every prefix.
         begin = best if gpus >= widest else 0
         while count and found[count - 1] >= begin:
@@ -43,43 +42,24 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
 
 
 @njit(cache=True)
-def _look(
-    start: Ints,
-    sizes: Ints,
-    seconds: Reals,
-    steps: Ints,
-    job: int,
-    longer: Reals,
-    shorter: Reals,
-    left: Reals,
-    needs: Ints,
-) -> None:
-    """Write the gains of a job's next size, and how many more GPUs it needs."""
+def _look(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, job: int, gains: Reals, needs: Ints) -> None:
+    """Write how many more GPUs a job's next size needs, its gain as the longer and as the shorter job, its seconds."""
     row = start[job] + steps[job]
     if steps[job] < 0 or row + 1 >= start[job + 1]:
-        longer[job] = shorter[job] = -np.inf
-        left[job], needs[job] = 0.0, np.iinfo(np.int64).max
+        gains[0, job] = gains[1, job] = -np.inf
+        gains[2, job], needs[job] = 0.0, np.iinfo(np.int64).max
         return
     more = sizes[row + 1] - sizes[row]
     now, then = seconds[row], seconds[row + 1]
-    longer[job] = (now - then) / now / more if now > 0.0 else 0.0
-    shorter[job] = (now - then) / then / more if then > 0.0 else 0.0
-    left[job], needs[job] = now, more
+    gains[0, job] = (now - then) / now / more if now > 0.0 else 0.0
+    gains[1, job] = (now - then) / then / more if then > 0.0 else 0.0
+    gains[2, job], needs[job] = now, more
 
 
 @njit(cache=True)
-def _extend(
-    longer: Reals,
-    shorter: Reals,
-    left: Reals,
-    needs: Ints,
-    found: Ints,
-    count: int,
-    begin: int,
-    gpus: int,
-    known: bool,
-) -> int:
+def _extend(gains: Reals, needs: Ints, found: Ints, count: int, begin: int, gpus: int, known: bool) -> int:
     """Add the jobs from ``begin`` on that are the best of a prefix; returns how many there are."""
+    longer, shorter, left = gains
     for job in range(begin, needs.size):
         if needs[job] > gpus:
             continue
