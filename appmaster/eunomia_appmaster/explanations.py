@@ -1,8 +1,9 @@
-"""Explanations as messages: a job's state and history, and why it waits."""
+"""Explanations as messages: a job's state and history, why it waits, and what is forecast of it."""
 
 import math
 from collections.abc import Sequence
 
+from eunomia.contract.explanations import Explanation
 from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Way
@@ -14,6 +15,8 @@ from eunomia_appmaster.service.layout import Layout
 
 WAITING = ("waiting", "paused", "starting")
 """States that have a reason."""
+EXPLAINED = (*WAITING, "running")
+"""States of which a plugin has something to say."""
 
 
 def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
@@ -56,10 +59,22 @@ def iterations_done(state: State, row: int, now: float) -> float:
 
 
 def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout: Layout | None) -> None:
-    """Add to each waiting job its reason and its remedies; this takes a while, and needs no lock."""
+    """Add to each waiting job its reason and its remedies, to each running one what is forecast of it.
+
+    This takes a while, and needs no lock.
+    """
     for message in messages:
         if message.state in WAITING:
             add_why(message, explainer.explain(JobId(message.job)), layout)
+        elif message.state == "running":
+            add_forecast(message, explainer.forecast(JobId(message.job)))
+
+
+def add_forecast(message: pb.Explanation, said: Explanation | None) -> None:
+    """Add to a running job the elasticity's words on it."""
+    if said is not None:
+        message.text = " ".join(filter(None, (message.text, said.text)))
+        message.numbers.update({name: float(number) for name, number in said.numbers.items()})
 
 
 def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:

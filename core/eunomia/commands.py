@@ -82,7 +82,7 @@ BUILT_IN: Final = (
     Command(
         name="serve",
         help="Run the arbiter and this machine's launcher.",
-        target="eunomia_appmaster.commands.serve:serve",
+        target="eunomia_testbed.commands.serve:serve",
         needs=(*_CLIENT, "prometheus_client"),
     ),
     Command(

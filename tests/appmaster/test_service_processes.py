@@ -218,6 +218,19 @@ def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
+def test_serve_that_is_refused_leaves_no_folder_of_results(tmp_path: Path, run: Callable[..., str]) -> None:
+    out = ("--out", "out", "--state-dir", "state")
+    said = run("serve", "--journal-keep", "drop", *out, check=2)
+    assert "--out must have a journal with all its steps, but got --journal-keep drop" in said
+    assert "a policy must be a preset" in run("serve", "--policy", "thems", *out, check=2)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("")
+    said = run("serve", "--cpu-only", "--address", "127.0.0.1:0", *out, check=2)
+    assert "must" in said
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
         client.list()

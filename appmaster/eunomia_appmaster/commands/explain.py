@@ -108,7 +108,8 @@ def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
     groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
     for one in found:
         of_app = "" if one.job != one.app else one.job
-        groups.setdefault((one.state, one.reason, one.plugin, of_app), []).append(one)
+        own = one.text if one.state == "running" else ""  # what is forecast of this job alone
+        groups.setdefault((one.state, one.reason, one.plugin, of_app, own), []).append(one)
     blocks = [
         _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app)) for group in groups.values()
     ]

@@ -1,4 +1,4 @@
-"""``eunomia serve``: the arbiter and this machine's launcher, until Ctrl-C or SIGTERM."""
+"""Serving: the arbiter and this machine's launcher, until Ctrl-C or SIGTERM."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eunomia.flags import with_flags
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import missing, missing_facts
 from eunomia_appmaster.commands.serve_flags import ServeFlags
@@ -24,14 +23,13 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@with_flags(ServeFlags)
 def serve(flags: ServeFlags) -> int:
-    """Run the arbiter and this machine's launcher."""
+    """Run the arbiter and this machine's launcher; returns the exit code once all processes have ended."""
     from eunomia_appmaster import local_machine
     from eunomia_appmaster.supervisor import Supervisor
 
     configure_logs()
-    serving = _checked(flags)
+    serving = checked(flags)
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only)
     stop = _Stop(reloads=serving.certificates is not None)
     supervisor = Supervisor(flags.home, serving)
@@ -46,7 +44,7 @@ def serve(flags: ServeFlags) -> int:
     return stop.exit_code
 
 
-def _checked(flags: ServeFlags) -> "Serving":
+def checked(flags: ServeFlags) -> "Serving":
     """Returns what is to be started; everything that can be wrong with it is said before anything starts."""
     from eunomia.platform.profiles import Profile
     from eunomia_appmaster.service.certificates import Certificates

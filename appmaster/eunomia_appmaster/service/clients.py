@@ -14,7 +14,7 @@ from eunomia.contract.events import AppArrived, ProfileChanged
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.leases import GpuState
 from eunomia.units import AppId, UserId
-from eunomia_appmaster.explanations import WAITING, add_reasons
+from eunomia_appmaster.explanations import EXPLAINED, add_reasons
 from eunomia_appmaster.names import in_order as by_number
 from eunomia_appmaster.names import no_such_app, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -83,9 +83,9 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         if app is not None:
             async with self._service.driver.lock:
                 found = self._views.explanations(app, job)
-                waits = any(one.state in WAITING for one in found)
-                explainer = self._views.explainer() if waits else None
-                missing = self._views.missing_slots() if waits else []
+                said = any(one.state in EXPLAINED for one in found)
+                explainer = self._views.explainer() if said else None
+                missing = self._views.missing_slots() if said else []
             if explainer is not None:
                 await asyncio.to_thread(add_reasons, explainer, found, self._service.nodes.layout)
                 for one in found:

@@ -123,10 +123,19 @@ class Explainer:
         self.now = now
         self.rounds = tuple(rounds)
         self.trials = Trials(saved, cluster, stages, fallback, now)
+        self._forecasts = stages.names.get(Stage.ELASTICITY, "") in stages.explain
 
     def explain(self, job: JobId) -> Why:
         """Explain one job; see ``explain``."""
         return _Case(self, job).why()
+
+    def forecast(self, job: JobId) -> Explanation | None:
+        """Return the elasticity's words on a job, which runs or waits; None: the elasticity explains nothing.
+
+        Raises:
+            KeyError: the arbiter has no such job.
+        """
+        return _Case(self, job).forecast() if self._forecasts and self.rounds else None
 
 
 class _Case:
@@ -175,6 +184,10 @@ class _Case:
             basis=basis,
         )
 
+    def forecast(self) -> Explanation | None:
+        """The elasticity's words."""
+        return self._asked(self.arbiter.serving.names.get(Stage.ELASTICITY, ""), self.rounds[-1])
+
     # --- what is so ------------------------------------------------------------------------------------------------
 
     def _reason(self) -> Reason | None:
@@ -209,7 +222,7 @@ class _Case:
         if self.reason is Reason.OUTRANKED and facts.place is not None:
             asked.append(names.get(Stage.VALUATION, ""))
         asked.append(names.get(Stage.ELASTICITY, ""))
-        answers = [said for name in dict.fromkeys(asked) if (said := self._asked(name)) is not None]
+        answers = [said for name in dict.fromkeys(asked) if (said := self._asked(name, self._decision())) is not None]
         if not answers:
             return None
         return Explanation(
@@ -219,8 +232,8 @@ class _Case:
             starts_in=next((said.starts_in for said in answers if said.starts_in is not None), None),
         )
 
-    def _asked(self, plugin: str) -> Explanation | None:
-        call, decision = self.arbiter.serving.explain.get(plugin), self._decision()
+    def _asked(self, plugin: str, decision: Decision | None) -> Explanation | None:
+        call = self.arbiter.serving.explain.get(plugin)
         if call is None or decision is None:
             return None
         try:
@@ -233,8 +246,6 @@ class _Case:
     def _numbers(self, facts: Facts, said: Explanation | None) -> dict[str, float]:
         own = {} if said is None else {name: float(number) for name, number in said.numbers.items()}
         return facts.numbers() | own
-
-    # --- when ------------------------------------------------------------------------------------------------------
 
     # --- when ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from eunomia_plugins.shockwave.forecast_jobs import Forecast, Forecasts, forecas
 from eunomia_plugins.shockwave.forecast_memo import Beliefs
 from eunomia_plugins.shockwave.forecast_menus import gang_menus
 from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecast_rates import KnownRates
 from eunomia_plugins.shockwave.forecast_record import ForecastRecord
 from eunomia_plugins.shockwave.forecast_words import explanation
 
@@ -43,8 +44,9 @@ class ShockwaveForecast:
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each active job its most GPUs, and the mean trajectory of its posterior as coming regimes."""
-        menus = gang_menus(snapshot)
-        found = self._forecasts.of(snapshot, menus)
+        known = KnownRates(snapshot, self.options.gain)
+        menus = gang_menus(snapshot, known)
+        found = self._forecasts.of(snapshot, menus, known)
         coming = {job: one.coming for job, one in found.items() if one.coming} | dict(snapshot.coming_regimes)
         if found or coming:
             menus = dataclasses.replace(menus, regimes=announced(coming) or _NONE, one_size=False)

@@ -76,12 +76,11 @@ class Forecasts:
         self._options = options
         self._last: dict[str, Forecast] = {}
 
-    def of(self, snapshot: Snapshot, menus: Menus) -> dict[int, Forecast]:
+    def of(self, snapshot: Snapshot, menus: Menus, known: KnownRates) -> dict[int, Forecast]:
         """Return the forecasts by job row of all jobs that can be forecast."""
         rows = forecast_rows(snapshot)
         whole, left = snapshot.jobs.iterations[rows], snapshot.iterations_left(rows)
         rates = menus.full_rate(rows)
-        known = KnownRates(snapshot, self._options.gain)
         found: dict[int, Forecast] = {}
         columns = (rows, whole, left, rates, snapshot.jobs.id[rows])
         last, self._last = self._last, {}

@@ -6,13 +6,19 @@ from eunomia import Menus, Snapshot
 from eunomia.contract.menus import curve_points
 from eunomia.contract.snapshot import Measured
 from eunomia.units import Basis, Ints, Reals, Rows
+from eunomia_plugins.shockwave.forecast_rates import KnownRates
 
 
-def gang_menus(snapshot: Snapshot) -> Menus:
+def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:
     """Return menus of one size per job, its most GPUs.
 
     A rate is as measured at the present batch size; else as declared; else in proportion to the rate at the nearest
-    size that was measured. Where a rate is known by GPU type or locality, the menu has a point for each.
+    size that was measured; else as the rate at another batch size suggests, of the job or of its kind. Where a rate is
+    known by GPU type or locality, the menu has a point for each.
+
+    Args:
+        snapshot: the current state.
+        known: what is known of rates by batch size.
     """
     jobs, active = snapshot.jobs, snapshot.active
     curve = np.full(jobs.most.size, -1, np.int32)
@@ -32,6 +38,9 @@ def gang_menus(snapshot: Snapshot) -> Menus:
         ]
         if np.isnan(rate[at]):
             rate[at] = _scaled(measured, most)
+    if snapshot.measured_at_others or snapshot.profiles:
+        for at in np.flatnonzero(np.isnan(rate)).tolist():
+            rate[at] = known.now(int(active[at]))
     return _with_points(curve, jobs.most[active], rate, basis, extra)
 
 

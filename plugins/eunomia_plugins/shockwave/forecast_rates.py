@@ -48,6 +48,22 @@ class KnownRates:
         found: float = rate * (batch / present) ** (gain - 1.0)
         return found
 
+    def now(self, job: int) -> float:
+        """Return iterations a second at the present batch size of a job that was not measured at it; NaN: not known.
+
+        The job's own rates count first, then those of its kind; of these the one at the nearest batch size, in
+        proportion to GPUs.
+        """
+        jobs = self._snapshot.jobs
+        batch, most = float(jobs.batch_size[job]), int(jobs.most[job])
+        points = [point for point in self.points(job) if point.batch_size > 0.0 and point.rate > 0.0]
+        if not (points and batch > 0.0):
+            return math.nan
+        nearest = min(
+            points, key=lambda point: (abs(math.log(point.batch_size / batch)), abs(point.gpus - most), point.locality)
+        )
+        return self.at(job, batch, nearest.batch_size, nearest.rate * most / nearest.gpus)
+
     def largest(self, job: int) -> float:
         """Return the largest batch size seen of the job's kind; 0: none."""
         return max((point.batch_size for point in self.points(job) if point.batch_size > 0.0), default=0.0)

@@ -1,5 +1,6 @@
 """The table of forecasts: a row for each regime of a job whose forecast has changed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -22,13 +23,16 @@ class ForecastRecord:
     options: ShockwaveForecastOptions
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Job, number of the regime, its batch size and expected epochs, and the job's time left with its bounds."""
+        """Job, number of the regime, its batch size and expected epochs, and the job's time left with its bounds.
+
+        Times are None until a rate of the job is known.
+        """
         rows = [row for given in zip(self.jobs, self.beliefs, self.pasts, strict=True) for row in self._rows(*given)]
         columns = [list(column) for column in zip(*rows, strict=True)]
         return dict(zip(_COLUMNS, columns, strict=True))
 
     def _rows(self, job: str, belief: Belief, past: Past) -> list[tuple[object, ...]]:
-        times = times_left(belief, past, self.options)
+        times = [None if math.isnan(each) else each for each in times_left(belief, past, self.options)]
         present, epochs = belief.posterior.present, (*past.finished, *belief.posterior.left(past))
         return [
             (job, regime, regime < present, batch, each + (past.present if regime == present else 0.0), *times)

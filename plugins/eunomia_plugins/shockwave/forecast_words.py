@@ -1,5 +1,6 @@
 """A job's forecast in words and numbers, for ``eunomia explain``."""
 
+import math
 from typing import NamedTuple
 
 from eunomia import Explanation
@@ -9,7 +10,7 @@ from eunomia_plugins.shockwave.forecast_posterior import Past, seconds_between
 
 
 class Times(NamedTuple):
-    """Seconds that a job still runs at its largest size."""
+    """Seconds that a job still runs at its largest size; NaN: no rate of it is known."""
 
     left: float
     low: float
@@ -20,6 +21,8 @@ def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) ->
     """Return the expected time left, and bounds of it."""
     epochs = belief.posterior.left(past)
     paces = belief.seconds_per_epoch
+    if not all(map(math.isfinite, paces)):
+        return Times(math.nan, math.nan, math.nan)
     left = sum(each * pace for each, pace in zip(epochs, paces, strict=True) if each > 0.0)
     low, high = seconds_between(sum(epochs), paces, options.concentration, options.chance)
     return Times(left, low, high)
@@ -39,16 +42,16 @@ def explanation(belief: Belief, past: Past, ran: float, options: ShockwaveForeca
         f"{each:.1f} epochs at batch size {batch:g}"
         for each, batch in zip(epochs, belief.batch_sizes[present:], strict=True)
     ]
-    times = times_left(belief, past, options)
-    text = (
-        f"Its forecast is {', then '.join(parts)}: {times.left:.0f} s of running left, with a chance of "
-        f"{options.chance:.0%} between {times.low:.0f} s and {times.high:.0f} s."
-    )
+    times, coming = times_left(belief, past, options), {"forecast_regimes_to_come": float(len(epochs) - 1)}
+    regimes = f"Its forecast is {', then '.join(parts)}"
+    if math.isnan(times.left):
+        return Explanation(text=f"{regimes}; how long that takes is not known until a rate is.", numbers=coming)
+    bounds = f", with a chance of {options.chance:.0%} between {times.low:.0f} s and {times.high:.0f} s"
+    text = f"{regimes}: {times.left:.0f} s of running left{bounds if times.high > times.low else ''}."
     numbers = {
         "forecast_left_seconds": times.left,
         "forecast_low_seconds": times.low,
         "forecast_high_seconds": times.high,
         "forecast_total_seconds": ran + times.left,
-        "forecast_regimes_to_come": float(len(epochs) - 1),
     }
-    return Explanation(text=text, numbers=numbers)
+    return Explanation(text=text, numbers=numbers | coming)

@@ -1,10 +1,11 @@
 """A live run as it can be read from its folder at any moment: journal, activity logs, notes; also while it goes on."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
-from eunomia.contract.events import AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
+from eunomia.contract.events import NOW, Adapted, AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
 from eunomia.journal.journal import JournalReader, Step, read_journal
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast
@@ -50,6 +51,8 @@ class LiveRecord:
         self.lines: list[Line] = []
         self.waits = Waits()
         self.rounds = Rounds()
+        self.adapted: dict[Adapted, float] = {}
+        """Adaptations of jobs, in order, and the Unix time of each; a restarted app master reports some again."""
         self.refused: list[str] = []
         """Events that the arbiter did not believe."""
         self.last_at = 0.0
@@ -136,6 +139,10 @@ class LiveRecord:
         self.last_at = max(self.last_at, step.at)
         for event in step.events:
             self._fold(event, step.at)
+            if isinstance(event, Adapted):
+                since = 0.0 if math.isnan(event.at) else max(0.0, float(step.now - event.at))
+                again = dataclasses.replace(event, at=NOW)
+                self.adapted.setdefault(again, step.at - since)
         busy, waiting, running = len(self.holdings.current), self.waits.waiting, self.waits.running
         self.rounds.take(step, running=running, waiting=waiting, busy=busy)
         self.holdings.take(step)

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import structlog
 
+from eunomia.contract.events import Adapted
 from eunomia.errors import EunomiaError
 from eunomia.platform.registry import Registry, default_registry
 from eunomia_testbed.demo.activity import Line
@@ -178,11 +179,18 @@ class Tables:
             for line in self._record.lines
             if line.event in _TOLD
         ]
+        rows += [self._adaptation(event, at) for event, at in self._record.adapted.items()]
         for app, life in self._record.apps.items():
             rows.append(self._app_event(app, "arrived", life.arrived_at))
             if life.ended_at is not None:
                 rows.append(self._app_event(app, life.state, life.ended_at))
         yield from sorted(rows, key=lambda row: row.time_seconds)
+
+    def _adaptation(self, event: Adapted, at: float) -> t.EventRow:
+        app, name = str(event.job).rpartition("/")[0], self._live.name(str(event.job))
+        done = "" if math.isnan(event.iterations_done) else f" at {event.iterations_done:g}"
+        text = f"{name} goes on with batch size {event.batch_size:g}{done}"
+        return t.EventRow(time_seconds=self._live.since(at), kind="job.adapted", app=app, job=name, text=text)
 
     def _app_event(self, app: str, what: str, at: float) -> t.EventRow:
         return t.EventRow(time_seconds=self._live.since(at), kind=f"app.{what}", app=app, text=f"{app} {what}")

@@ -1,5 +1,6 @@
 """The elasticity ``shockwave_forecast``: coming regimes from declarations, histories and measured rates."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from eunomia import ComingRegime, Menus, Profile, Stage
 from eunomia.errors import InputErrors
 from eunomia.model.adaptations import Adapts
+from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.registry import Registry
 from eunomia.testing.builders import World
-from eunomia.units import JobId
+from eunomia.units import JobId, Locality
 from eunomia_plugins.shockwave.forecast import ShockwaveForecast
 from eunomia_plugins.shockwave.forecast_memo import Beliefs
 from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
@@ -26,8 +28,14 @@ SAMPLES = 320.0
 
 def town(mode: Adapts = Adapts.GNS, *, iterations: float = 1000.0, **columns: float) -> World:
     """A job of 100 epochs at batch size 32, with an iteration a second as declared."""
-    declared = {"batch_size": 32.0, "epochs": 100.0, "samples_per_epoch": SAMPLES, "adapts": int(mode)}
-    return World("1x4 V100").job(JOB, iterations=iterations, seconds_per_iteration=1.0, **{**declared, **columns})
+    declared = {
+        "seconds_per_iteration": 1.0,
+        "batch_size": 32.0,
+        "epochs": 100.0,
+        "samples_per_epoch": SAMPLES,
+        "adapts": int(mode),
+    }
+    return World("1x4 V100").job(JOB, iterations=iterations, **{**declared, **columns})
 
 
 def forecast(**options: object) -> ShockwaveForecast:
@@ -72,6 +80,38 @@ def test_a_rate_that_was_measured_counts_before_the_gain() -> None:
     world = town().measures(JOB, 1, 0.25, batch_size=64.0)
     menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(world.snapshot())
     assert coming(menus, 0) == [(64.0, pytest.approx(500.0), pytest.approx(50 * 5 / 0.25))]
+
+
+def test_a_rate_at_a_new_batch_size_follows_from_those_at_others() -> None:
+    """A live job declares no rate, and right after its adaptation none is measured: it is not a job without a rate."""
+    unknown = town(seconds_per_iteration=np.nan).measures(JOB, 1, 2.0, batch_size=32.0)
+    world = unknown.adapts(JOB, 64.0, iterations_done=200.0)
+    menus = forecast(growth=4.0).eunomia_elasticity(world.snapshot())  # as many samples a second
+    assert menus.full_rate(np.array([0]))[0] == pytest.approx(1.0)
+    assert coming(menus, 0) == [(128.0, pytest.approx(1000.0 - 40 * 5), pytest.approx(40 * 3 / 0.5))]
+    faster = forecast(growth=4.0, gain=1.0).eunomia_elasticity(world.snapshot())  # as many iterations a second
+    assert faster.full_rate(np.array([0]))[0] == pytest.approx(2.0)
+
+
+def test_a_job_of_a_kind_begins_with_the_rates_of_the_kind() -> None:
+    seen = town(seconds_per_iteration=np.nan, batch_size=64.0).snapshot()
+    rate = KnownRate(gpus=1, gpu_type="V100", locality=Locality.ISLAND, rate=2.0, batch_size=32.0)
+    known = dataclasses.replace(seen, profiles={int(seen.jobs.job_kind[0]): (rate,)})
+    assert forecast().eunomia_elasticity(known).full_rate(np.array([0]))[0] == pytest.approx(1.0)
+
+
+def test_a_job_whose_rate_is_not_known_has_no_times() -> None:
+    world = town(seconds_per_iteration=np.nan)
+    plugin = forecast(growth=2.0)
+    menus = plugin.eunomia_elasticity(world.snapshot())
+    assert isinstance(menus.memo, Beliefs)
+    assert menus.record is not None
+    columns = menus.record.columns()
+    assert columns["left_seconds"] == columns["low_seconds"] == columns["high_seconds"] == [None, None]
+    said = plugin.eunomia_explain(world.remembers(plugin.name, Stage.ELASTICITY, menus.memo).snapshot(), JobId(JOB))
+    assert said is not None
+    assert said.text.endswith("at batch size 64; how long that takes is not known until a rate is.")
+    assert said.numbers == {"forecast_regimes_to_come": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""``eunomia serve``: the arbiter and this machine's launcher; at the end, tables and a page of what was served."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eunomia.errors import InputError
+from eunomia.flags import with_flags
+from eunomia.journal.files import Keep
+from eunomia_appmaster.commands import serve as serving
+from eunomia_appmaster.commands.serve_flags import ServeFlags
+
+
+class ServeAndReportFlags(ServeFlags):
+    """What was given on the command line."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="At the end, leave tables and a page there: all that was served."),
+    ] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False
+
+
+@with_flags(ServeAndReportFlags)
+def serve(flags: ServeAndReportFlags) -> int:
+    """Run the arbiter and this machine's launcher."""
+    if flags.out is None:
+        return serving.serve(flags)
+    from eunomia_testbed.results import ResultFolder
+
+    if flags.journal_keep is Keep.DROP:
+        rule = "--out must have a journal with all its steps"
+        raise InputError(rule, value=f"--journal-keep {flags.journal_keep.value}", place="serve")
+    serving.checked(flags)  # what is refused leaves no folder
+    folder = ResultFolder.create(flags.out, overwrite=flags.overwrite)
+    begun = _utc()
+    code = serving.serve(flags)
+    _leave(flags, folder.path, begun)
+    return code
+
+
+def _leave(flags: ServeAndReportFlags, out: Path, begun: str) -> None:
+    """Write tables and page, and print where the page is."""
+    from eunomia_testbed.demo.leaving import leave_served
+    from eunomia_testbed.results import ResultFolder
+
+    report = leave_served(flags.home, ResultFolder(path=out), tuple(sys.argv), begun, _utc())
+    line = f"nothing was served: no page in {out}" if report is None else f"tables and page: {report}"
+    facts = {"schema": "eunomia/served@1", "out": str(out), "report": None if report is None else str(report)}
+    typer.echo(json.dumps(facts) if flags.as_json else line)
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

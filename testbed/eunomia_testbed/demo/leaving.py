@@ -1,0 +1,53 @@
+"""Tables and page of what an arbiter has served, from its state folder."""
+
+from pathlib import Path
+
+from eunomia.platform.cluster_file import ClusterFile, cluster_toml
+from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.tables import Tables
+from eunomia_testbed.report import write_report
+from eunomia_testbed.results import ResultFolder, RunFacts
+from eunomia_testbed.results.facts import versions_of
+
+_PACKAGES = ("eunomia", "numpy", "grpcio", "polars")
+
+
+def leave_served(
+    state: Path, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str
+) -> Path | None:
+    """Write facts, tables and page of all that a state folder's journal holds.
+
+    Args:
+        state: the arbiter's state folder.
+        folder: for the results.
+        command: the words of the command.
+        started_at: of this run of the arbiter, UTC; earlier ones of the same state folder are in the tables too.
+        ended_at: likewise.
+
+    Returns:
+        The page; None where no app has come yet.
+    """
+    record = LiveRecord(state)
+    record.poll()
+    try:
+        if record.cluster is None or not record.apps:
+            return None
+        policy, seed = str(record.meta("policy") or "profile"), int(record.meta("seed") or 0)
+        folder.write_facts(
+            RunFacts(
+                kind="serve",
+                command=("eunomia", *command[1:]),
+                seeds=(seed,),
+                profiles={policy: str(record.meta("profile") or "")},
+                cluster=cluster_toml(ClusterFile(cluster=record.cluster, bandwidth_gib={})),
+                slots=record.slots,
+                versions=versions_of(*_PACKAGES),
+                started_at=started_at,
+                ended_at=ended_at,
+                ended="finished",
+            )
+        )
+        Tables(record).write(folder, policy=policy, seed=seed)
+        return write_report(folder.path)
+    finally:
+        record.close()
