@@ -101,13 +101,12 @@ def test_forecasts_and_plans_follow_announcements(tmp_path: Path, serving: Any) 
         lab.eventually(lambda: is_explained(client, "steady", "at batch size 32, then 8.0.* s of running left"))
         lab.eventually(lambda: is_explained(client, "steady", "forecast is [0-9.]+ epochs at batch size 64, then 8.0"))
         lab.eventually(lambda: ended(client, "steady", "quick"), "both are done")
-    steps = journal_of(tmp_path)
-    assert [(event.job, event.batch_size, event.iterations_done) for event in adapted(steps)] == [
-        ("steady/1", 64.0, 256.0),
-        ("steady/1", 128.0, 384.0),
-        ("quick/1", 64.0, 128.0),
-        ("quick/1", 128.0, 144.0),
-    ]
+    seen = adapted(journal_of(tmp_path))
+    for job, wanted in {
+        "steady/1": [(64.0, 256.0), (128.0, 384.0)],
+        "quick/1": [(64.0, 128.0), (128.0, 144.0)],
+    }.items():
+        assert [(event.batch_size, event.iterations_done) for event in seen if event.job == job] == wanted
     check_page(tmp_path)
 
 
@@ -128,8 +127,8 @@ def check_page(folder: Path) -> None:
     waits = pl.read_parquet(results.path / "waits.parquet")
     assert ("quick", "planned_later", "shockwave") in waits.select("job", "reason", "plugin").rows()
     events = pl.read_parquet(results.path / "events.parquet")
-    texts = events.filter(pl.col("kind") == "job.adapted")["text"].to_list()
-    assert texts[:2] == ["steady goes on with batch size 64 at 256", "steady goes on with batch size 128 at 384"]
+    texts = events.filter(pl.col("kind") == "job.adapted", pl.col("app") == "steady")["text"].to_list()
+    assert texts == ["steady goes on with batch size 64 at 256", "steady goes on with batch size 128 at 384"]
 
 
 def test_two_adaptations_between_two_rounds_are_both_seen(tmp_path: Path) -> None:
