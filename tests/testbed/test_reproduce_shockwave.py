@@ -12,7 +12,7 @@ from eunomia_testbed.reproduce.paper import Runs, cells_of
 from eunomia_testbed.reproduce.shockwave.cells import ShockwaveCell, ShockwaveFigures, make_rates, run_cell
 from eunomia_testbed.reproduce.shockwave.claims import NOT_DONE
 from eunomia_testbed.reproduce.shockwave.grid import CANONICAL_SEED, SETTINGS, ShockwaveGrid
-from eunomia_testbed.reproduce.shockwave.measures import GOALS, PUBLISHED, four_figures
+from eunomia_testbed.reproduce.shockwave.measures import GOALS, PUBLISHED, above_one, four_figures
 from eunomia_testbed.reproduce.shockwave.paper import PAPER
 from eunomia_testbed.reproduce.verdicts import Verdict
 
@@ -46,6 +46,16 @@ def figures(
         plans=len(gaps),
         gaps=gaps,
     )
+
+
+def test_the_part_of_unfair_jobs_is_counted_above_the_limit_that_the_claim_names() -> None:
+    one = figures(rho=1.04)  # and 0.5
+    assert (above_one(one), four_figures(one)[3]) == (0.5, 0.0)
+    assert four_figures(figures(rho=1.06))[3] == 0.5
+    assert four_figures(figures(rho=1.05))[3] == 0.0
+    texts = [claim.text for claim in PAPER.claims(ShockwaveGrid())]
+    assert not [text for text in texts if "unfair" in text]
+    assert all("> 1" in text for text in texts if text.startswith(("part of jobs", "jobs with")))
 
 
 def test_claims_without_runs_are_not_measured_and_those_not_done_say_what_they_need() -> None:
