@@ -119,6 +119,11 @@ def test_what_is_not_known_is_not_declared(tmp_path: Path) -> None:
         ("a,0,1,100,1,10,10,100,gnss", "", "adaptation must be one of static, accordion, gns, other"),
         ('a,0,1,100,1,10,9,100,gns,"[[50,10,1],[25,20,1]]"', ",regimes", "regimes must have at most the job's epochs"),
         ('a,0,1,100,1,10,9,100,gns,"[[50,0,1],[25,20,1]]"', ",regimes", "regimes must be JSON as the reference says"),
+        ('a,0,1,100,1,10,9,100,gns,"[[50,10,1],[-5,20,1]]"', ",regimes", "regimes must be JSON as the reference says"),
+        ('a,0,1,100,1,10,9,100,gns,"[[50,10,1],[25,20,0]]"', ",regimes", "regimes must be JSON as the reference says"),
+        ('a,0,1,100,1,10,9,100,gns,"[[50,10,1],[25,20,-1]]"', ",regimes", "regimes must be JSON as the reference says"),
+        ('a,0,1,60,1,10,9,100,gns,"[[50,10,1],[25,20,1]]"', ",regimes", 'the job\'s iterations, but got "75 of 60"'),
+        ('a,0,1,75,1,10,9,100,gns,"[[50,20,1],[25,40,1]]"', ",regimes", "the job's batch_size, but got \"20 where the"),
     ],
 )
 def test_a_trace_with_impossible_regimes_is_refused(tmp_path: Path, row: str, more: str, rule: str) -> None:

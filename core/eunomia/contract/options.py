@@ -138,6 +138,10 @@ def _rule(item: ErrorDetails, kind: type[PluginOptions]) -> str:
     context: dict[str, Any] = item.get("ctx") or {}
     if item["type"] in _TYPES:
         return _TYPES[item["type"]]
+    if item["type"] == "too_short":
+        return f"must have at least {context['min_length']} items"
+    if item["type"] == "too_long":
+        return f"must have at most {context['max_length']} items"
     if item["type"] == "literal_error":
         return f"must be {context['expected'].replace(chr(39), chr(34))}"
     if item["type"] == "value_error":

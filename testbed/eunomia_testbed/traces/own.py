@@ -4,6 +4,7 @@ The schema is in ``docs/reference/traces.md``; ``writing`` writes such traces, a
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -86,8 +87,23 @@ class _Own:
         self.modes = self.texts("adaptation", "")
         unknown = np.array([bool(mode) and mode not in MODES for mode in self.modes], dtype=bool)
         rows.refuse(unknown, f"adaptation must be one of {', '.join(MODES)}", self.modes.__getitem__)
+        self._check_regimes()
         self._check_epochs()
         self.searches = self.parsed("search", _search)
+
+    def _check_regimes(self) -> None:
+        """Drop jobs whose regimes are more work than the job, or begin at another batch size than the job does."""
+        whole, batch = self.iterations, self.numbers.get("batch_size")
+        made, first = np.zeros(self.rows.size), np.full(self.rows.size, np.nan)
+        for row, life in self.regimes.items():
+            made[row], first[row] = math.fsum(part.iterations for part in life), life[0].batch_size
+        rule = "regimes must have at most the job's iterations"
+        more = made > whole * (1.0 + ROUNDING)
+        self.rows.refuse(more, rule, lambda row: f"{made[row]:.10g} of {whole[row]:.10g}")
+        if batch is not None:
+            rule = "regimes must begin with the job's batch_size"
+            other = np.isfinite(first) & np.isfinite(batch) & (first != batch)
+            self.rows.refuse(other, rule, lambda row: f"{first[row]:g} where the job has {batch[row]:g}")
 
     def _check_epochs(self) -> None:
         """Drop jobs whose regimes have more epochs than the job."""
@@ -254,6 +270,8 @@ def _regimes(tree: Any) -> tuple[Regime, ...]:
     )
     if not life or not all(part.iterations > 0.0 and part.batch_size > 0.0 for part in life):
         raise ValueError("regimes")
+    if any(part.seconds_per_iteration <= 0.0 for part in life):
+        raise ValueError("seconds of an iteration")
     return life
 
 
