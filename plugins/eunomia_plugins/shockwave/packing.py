@@ -78,6 +78,25 @@ def repair(plan: Bools, counts: Ints, gpus: Ints, capacity: int) -> Bools:
     return plan
 
 
+def filled(plan: Bools, useful: Ints, gpus: Ints, key: Reals, capacity: int) -> Bools:
+    """Give idle GPUs to jobs that have more work, where other jobs can move to make room.
+
+    Args:
+        plan: [job, round] whether the job runs.
+        useful: by job, rounds in which it has work.
+        gpus: by job, its gang.
+        key: by job, lower first.
+        capacity: GPUs.
+    """
+    plan = plan.copy()
+    free = capacity - gpus @ plan
+    for job in np.argsort(key, kind="stable").tolist():
+        for _ in range(int(useful[job] - plan[job].sum())):
+            if gpus[job] > free.sum() or not _insert(plan, free, gpus, job):
+                break
+    return plan
+
+
 def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
     """Give a job one more round, if other jobs can leave it room; the round with the most idle GPUs is tried first."""
     for turn in np.argsort(-free, kind="stable").tolist():

@@ -8,13 +8,14 @@ from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.shockwave.counts import count_rounds
 from eunomia_plugins.shockwave.improve import improve
 from eunomia_plugins.shockwave.instance import Instance
-from eunomia_plugins.shockwave.packing import pack, pack_by_width, repair, sorted_rounds
+from eunomia_plugins.shockwave.packing import filled, pack, pack_by_width, repair, sorted_rounds
 from eunomia_plugins.shockwave.record import PlanRecord
 
 FEW = 128
 """Up to so many jobs, a plan is improved where gangs do not fit as counted: of more, gangs of all sizes fill rounds."""
 TINY = 256
-"""Up to so many jobs times rounds, a plan is improved from several others, and the best is taken."""
+"""Up to so many jobs times rounds, a plan is improved where GPUs stay idle for which jobs have work, and from several
+others, of which the best is taken."""
 GAP = 0.05
 """Relative gap above which a plan is improved round by round."""
 STAY = 1.5
@@ -37,17 +38,29 @@ def plan_window(instance: Instance, running: Bools) -> Planned:
         running: by job, whether it runs before the window.
     """
     granted = count_rounds(instance)
-    key = start_order(instance, granted.counts, running)
-    rounds = pack(
-        granted.counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds
-    )
-    if instance.jobs <= FEW and (rounds.sum(axis=1) < granted.counts).any():
-        rounds = repair(rounds, granted.counts, instance.gpus, instance.capacity)
+    rounds = _packed(instance, granted.counts, running)
     made = record_of(instance, rounds, running, granted.bound)
-    if instance.jobs <= FEW and made.gap > GAP:
+    if (instance.jobs <= FEW and made.gap > GAP) or (rounds.size <= TINY and _idles(instance, rounds)):
         rounds = _improved(instance, rounds, granted.counts, running)
         made = record_of(instance, rounds, running, granted.bound)
     return Planned(rounds, made)
+
+
+def _packed(instance: Instance, counts: Ints, running: Bools) -> Bools:
+    """A plan with these rounds by job, as far as gangs fit."""
+    key = start_order(instance, counts, running)
+    rounds = pack(counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
+    if instance.jobs <= FEW and (rounds.sum(axis=1) < counts).any():
+        rounds = repair(rounds, counts, instance.gpus, instance.capacity)
+    if rounds.size <= TINY and _idles(instance, rounds):
+        rounds = filled(rounds, instance.useful, instance.gpus, key, instance.capacity)
+    return rounds
+
+
+def _idles(instance: Instance, rounds: Bools) -> bool:
+    """Whether GPU-rounds are idle for which jobs have work."""
+    needed = int(instance.gpus @ instance.useful)
+    return int(instance.gpus @ rounds.sum(axis=1)) < min(instance.capacity * instance.rounds, needed)
 
 
 def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -> Bools:

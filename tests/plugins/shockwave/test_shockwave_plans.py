@@ -1,6 +1,7 @@
 """The planner: against the integer programme, against brute force, and on instances worked by hand."""
 
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -86,27 +87,36 @@ def test_the_fast_path_is_the_integer_programme_within_its_gap(seed: int) -> Non
 
 @pytest.mark.slow
 def test_the_fast_path_is_the_integer_programme_within_its_gap_on_all_of_them() -> None:
-    equal, lost, starts, fewest = 0, 0, 0, 0.0
+    equal, binding, lost, starts, fewest, exact_starts = 0, 0, 0, 0, 0.0, 0
     for seed in ALL:
         of, rounds, exact = check_against_programme(seed)
-        counts = rounds.sum(axis=1)
-        equal += of.objective(counts) >= of.objective(exact) - 1e-9 * abs(of.objective(exact))
-        lost += used(of, counts) < used(of, exact)
-        running = before(of, seed)
+        counts, best, running = rounds.sum(axis=1), exact.sum(axis=1), before(of, seed)
+        equal += of.objective(counts) >= of.objective(best) - 1e-9 * abs(of.objective(best))
+        binding += of.regularizer > 0.0 and operator.lt(*of.terms(best))
+        lost += used(of, counts) < used(of, best)
         starts += starts_of(rounds, running)
         fewest += solve_linear(programme._starts(of, counts, running), limits=EXACT).objective
-    print(f"equal in {equal} of {len(ALL)}, GPU-rounds lost in {lost}, starts {starts} for at least {fewest:g}")
-    assert equal >= 0.85 * len(ALL)
-    assert lost <= 0.02 * len(ALL)
+        exact_starts += starts_of(exact, running)
+    print(f"equal in {equal} of {len(ALL)}, the longest job sets H in {binding}; in {lost} a GPU-round is lost")
+    print(f"starts {starts}, at least {fewest:g} with the same rounds by job; the programme's plan has {exact_starts}")
+    assert equal >= 0.9 * len(ALL)
+    assert lost == 0
     assert starts <= 1.2 * fewest
 
 
-def check_against_programme(seed: int) -> tuple[Instance, Bools, Ints]:
+@pytest.mark.parametrize("seed", [134, 136, 174])
+def test_gpu_rounds_left_idle_between_gangs_go_to_jobs_with_more_work(seed: int) -> None:
+    of = drawn(seed)
+    found = plan_window(of, before(of, seed)).rounds.sum(axis=1)
+    assert used(of, found) == of.capacity * of.rounds
+
+
+def check_against_programme(seed: int) -> tuple[Instance, Bools, Bools]:
     of = drawn(seed)
     running = before(of, seed)
     found = plan_window(of, running)
-    exact = solve_programme(of, running, EXACT).rounds.sum(axis=1)
-    optimum, own = of.objective(exact), of.objective(found.rounds.sum(axis=1))
+    exact = solve_programme(of, running, EXACT).rounds
+    optimum, own = of.objective(exact.sum(axis=1)), of.objective(found.rounds.sum(axis=1))
     small = 1e-6 * max(1.0, abs(optimum))
     assert (of.gpus @ found.rounds).max(initial=0) <= of.capacity
     assert own <= optimum + small
