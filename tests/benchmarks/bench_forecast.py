@@ -6,7 +6,8 @@ tables of epochs. Each job is asked about at 19 points, 5 % to 95 % of its epoch
 
 - *duration error*: mean over regimes of the difference between expected and true epochs, over the job's epochs;
 - *run time*: 1 less the error of the whole run time (time run, and expected time left) over the true one;
-- *inside*: how often the true time left is within the interval, of the points where it has a width.
+- *inside*: how often the true time left is within the interval, of the points where it has a width;
+- *width*: mean over the same points of the interval's width, over the true time left.
 
 Rates at other batch sizes are either known, as where kinds of jobs have profiles, or only those that the job has shown.
 The data lie in ``../shared/data``; without them nothing is run.
@@ -69,6 +70,8 @@ class Score(NamedTuple):
     accuracy: float
     inside: float
     """1 or 0; NaN: the interval has no width."""
+    width: float
+    """Of the interval, over the true time left."""
 
 
 def trajectories(workload: Workload) -> Iterator[Trajectory]:
@@ -141,7 +144,8 @@ def score(job: Trajectory, part: float, settings: dict[str, object], *, profiled
     wide = times.high - times.low > 1e-9 * true_total
     slack = 1e-9 * true_total
     inside = float(times.low - slack <= truth <= times.high + slack) if wide else math.nan
-    return Score(statistics.fmean(errors), 1.0 - abs(ran + times.left - true_total) / true_total, inside)
+    accuracy = 1.0 - abs(ran + times.left - true_total) / true_total
+    return Score(statistics.fmean(errors), accuracy, inside, (times.high - times.low) / max(truth, slack))
 
 
 def _seconds_of(job: Trajectory, epochs: float) -> float:
@@ -157,20 +161,20 @@ def table(name: str, jobs: Sequence[Trajectory]) -> None:
     """Print one line a setting."""
     modes = ", ".join(f"{sum(job.mode == mode for job in jobs)} {mode}" for mode in ("accordion", "gns"))
     print(f"\n{name}: {len(jobs)} jobs that change their batch size ({modes}), {len(POINTS)} points each")
-    print(
-        f"{'rule':38} {'rates':9} {'duration error %':>17} {'run time %':>11} {'at 25, 50, 75 %':>17} {'inside %':>9}"
-    )
+    head = f"{'rule':38} {'rates':9} {'duration error %':>17} {'run time %':>11} {'at 25, 50, 75 %':>17}"
+    print(f"{head} {'inside %':>9} {'width %':>8}")
     for profiled in (True, False):
         for words, settings in SETTINGS:
             scores = [[score(job, part, settings, profiled=profiled) for job in jobs] for part in POINTS]
             each = [one for row in scores for one in row]
-            inside = [one.inside for one in each if not math.isnan(one.inside)]
+            wide = [one for one in each if not math.isnan(one.inside)]
+            inside, width = ([getattr(one, name) for one in wide] or [math.nan] for name in ("inside", "width"))
             at = " ".join(f"{100 * statistics.fmean(one.accuracy for one in scores[turn]):5.1f}" for turn in (4, 9, 14))
             print(
                 f"{words:38} {'known' if profiled else 'as shown':9} "
                 f"{100 * statistics.fmean(one.duration_error for one in each):17.1f} "
                 f"{100 * statistics.fmean(one.accuracy for one in each):11.1f} {at:>17} "
-                f"{100 * statistics.fmean(inside) if inside else math.nan:9.1f}"
+                f"{100 * statistics.fmean(inside):9.1f} {100 * statistics.fmean(width):8.0f}"
             )
 
 

@@ -13,7 +13,7 @@ from eunomia_plugins.shockwave.forecast_memo import Belief
 from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
 from eunomia_plugins.shockwave.forecast_patterns import coming_batch_sizes
 from eunomia_plugins.shockwave.forecast_posterior import Past, posterior
-from eunomia_plugins.shockwave.forecast_rates import KnownRates
+from eunomia_plugins.shockwave.forecast_rates import KnownRates, RateAt
 
 _ADAPTING: Final = (int(Adapts.ACCORDION), int(Adapts.GNS))
 
@@ -107,9 +107,9 @@ class Forecasts:
         whole_epochs = Past(seen.past.finished, float(math.floor(seen.past.present)))
         belief = posterior(options.rule, epochs, len(seen.batch_sizes) + len(later), whole_epochs)
         batches = (seen.batch_sizes[-1], *later)
-        paces = [rate, *(known.at(job, batch, batches[0], rate) for batch in later)]
+        ahead = [RateAt(rate, known=True), *known.at(job, later, batches[0], rate)]
         steps = [steps_of(samples, batch) for batch in batches]
-        seconds = tuple(step / pace if pace > 0.0 else math.inf for step, pace in zip(steps, paces, strict=True))
+        seconds = tuple(step / at.rate if at.rate > 0.0 else math.inf for step, at in zip(steps, ahead, strict=True))
         ends = max(belief.mean()[belief.present], whole_epochs.present + 1.0)
         if options.rule == "bayesian":
             ends = whole_epochs.present + 1.0
@@ -118,7 +118,12 @@ class Forecasts:
             coming=_coming(
                 float(snapshot.jobs.iterations[job]) - done, belief.left(seen.past), batches, steps, seconds
             ),
-            belief=Belief(posterior=belief, batch_sizes=(*seen.batch_sizes, *later), seconds_per_epoch=seconds),
+            belief=Belief(
+                posterior=belief,
+                batch_sizes=(*seen.batch_sizes, *later),
+                seconds_per_epoch=seconds,
+                known=tuple(at.known for at in ahead),
+            ),
             until=seen.start + ends * steps[0] if later else math.inf,
         )
 

@@ -17,13 +17,15 @@ class Belief:
     """By regime, those finished included."""
     seconds_per_epoch: tuple[float, ...]
     """Seconds an epoch in the present regime and in each to come, at the job's largest size."""
+    known: tuple[bool, ...]
+    """Likewise, whether the rate at that batch size is known, of the job or of its kind; of the present one it is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
     """Beliefs by id of job."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     by_job: dict[str, Belief]
 
     def to_bytes(self) -> bytes:
@@ -35,6 +37,7 @@ class Beliefs:
                 one.posterior.present,
                 one.batch_sizes,
                 one.seconds_per_epoch,
+                one.known,
             ]
             for job, one in self.by_job.items()
         }
@@ -42,14 +45,15 @@ class Beliefs:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Decode; version 1 does not state which rates are known."""
         return cls(
             by_job={
                 job: Belief(
                     posterior=Posterior(epochs=epochs, parameters=tuple(parameters), present=present),
                     batch_sizes=tuple(batches),
                     seconds_per_epoch=tuple(paces),
+                    known=tuple(known[0]) if known else (True,) * len(paces),
                 )
-                for job, (epochs, parameters, present, batches, paces) in json.loads(data).items()
+                for job, (epochs, parameters, present, batches, paces, *known) in json.loads(data).items()
             }
         )

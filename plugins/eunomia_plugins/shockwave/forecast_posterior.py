@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from eunomia.model.shapes import value
+from eunomia_plugins.shockwave.beta import beta_quantile
 
 Rule = Literal["restatement", "bayesian", "last"]
 """How a posterior follows from the epochs that a job has done; ``last`` expects no further regime."""
@@ -85,30 +86,38 @@ _LEAST = 1e-9
 
 
 def seconds_between(
-    left: float, seconds_per_epoch: Sequence[float], counts: float, chance: float
+    left: float, paces: Sequence[float], ratios: Sequence[float], counts: float, chance: float
 ) -> tuple[float, float]:
     """Return bounds of the time that the epochs left take, such that it is between them with this chance.
 
-    The epochs left are divided among regimes by a symmetric Dirichlet distribution; the time, a weighted sum of its
-    parts, is taken as a Beta distribution of the same mean and variance between its least and its most.
+    The epochs left are divided among regimes by a symmetric Dirichlet distribution. Where the rate at a batch size is
+    not known, samples a second grow with a power of it, from 0 to 1, all of them equally likely and the same for all
+    regimes. The time is taken as a Beta distribution of the same mean and variance between its least and its most.
 
     Args:
         left: epochs left.
-        seconds_per_epoch: of the present regime and of each to come.
+        paces: seconds an epoch in the present regime and in each to come; where the rate is not known, as at present.
+        ratios: by regime, its batch size over the present one where the rate is not known; else 1.
         counts: the distribution's parameter of each regime; 1: all divisions are equally likely.
         chance: above 0 and below 1.
     """
-    paces = list(seconds_per_epoch)
-    least, most = min(paces), max(paces)
+    ends = [pace / ratio**power for power in (0.0, 1.0) for pace, ratio in zip(paces, ratios, strict=True)]
+    least, most = min(ends), max(ends)
     if len(paces) == 1 or not most > least or left <= 0.0:
         return left * least, left * least
-    from scipy.special import betaincinv  # takes long to import, and only explanations and records need it
-
-    size = len(paces)
-    at = [(pace - least) / (most - least) for pace in paces]
-    mean = sum(at) / size
-    variance = (sum(each * each for each in at) / size - mean * mean) / (counts * size + 1.0)
-    strength = mean * (1.0 - mean) / variance - 1.0
-    one, other = mean * strength, (1.0 - mean) * strength
-    low, high = (float(betaincinv(one, other, (1.0 + side * chance) / 2.0)) for side in (-1.0, 1.0))
+    powers = _POWERS if any(ratio != 1.0 for ratio in ratios) else (0.0,)
+    means, squares, size = 0.0, 0.0, len(paces)
+    for power in powers:
+        at = [(pace / ratio**power - least) / (most - least) for pace, ratio in zip(paces, ratios, strict=True)]
+        mean = sum(at) / size
+        spread = (sum(each * each for each in at) / size - mean * mean) / (counts * size + 1.0)
+        means += mean / len(powers)
+        squares += (spread + mean * mean) / len(powers)
+    strength = means * (1.0 - means) / (squares - means * means) - 1.0
+    one, other = means * strength, (1.0 - means) * strength
+    low, high = (beta_quantile(one, other, (1.0 + side * chance) / 2.0) for side in (-1.0, 1.0))
     return left * (least + low * (most - least)), left * (least + high * (most - least))
+
+
+_POWERS = tuple((place + 0.5) / 8.0 for place in range(8))
+"""Powers that stand for all from 0 to 1."""

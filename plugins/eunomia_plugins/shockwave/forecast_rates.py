@@ -1,7 +1,8 @@
 """Rates of jobs at batch sizes that they may come to: as known, else from the gain of larger batches seen so far."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.model.kind_profiles import KnownRate
@@ -9,6 +10,15 @@ from eunomia.model.kind_profiles import KnownRate
 Point = Measured | KnownRate
 Gains = dict[tuple[int, str, int], dict[float, float]]
 """Rates by batch size, by GPUs, GPU type and locality."""
+
+
+class RateAt(NamedTuple):
+    """A job's rate at a batch size."""
+
+    rate: float
+    """Iterations a second."""
+    known: bool
+    """Whether it was measured of the job, or of its kind; else it follows from the gain of larger batches."""
 
 
 class KnownRates:
@@ -29,23 +39,29 @@ class KnownRates:
         own = (*seen.measured.get(job, ()), *seen.measured_at_others.get(job, ()))
         return [*own, *seen.profiles.get(int(jobs.job_kind[job]), ())]
 
-    def at(self, job: int, batch: float, present: float, rate: float) -> float:
-        """Return iterations a second at a batch size and the job's largest size.
+    def at(self, job: int, batches: Sequence[float], present: float, rate: float) -> list[RateAt]:
+        """Return the job's rate at each of these batch sizes and its largest size.
 
         Args:
             job: its row.
-            batch: a batch size.
+            batches: batch sizes.
             present: the job's present batch size.
             rate: its iterations a second at that.
         """
+        if not batches:
+            return []
         points, most = self.points(job), int(self._snapshot.jobs.most[job])
-        exact = [point for point in points if point.batch_size == batch and point.gpus == most and point.rate > 0.0]
-        if exact:
-            return min(exact, key=lambda point: point.locality).rate
-        gain = exponent(points)
-        if math.isnan(gain):
-            gain = self._over_all()
-        found: float = rate * (batch / present) ** (gain - 1.0)
+        gain: float | None = None
+        found: list[RateAt] = []
+        for batch in batches:
+            exact = [point for point in points if point.batch_size == batch and point.gpus == most and point.rate > 0.0]
+            if exact:
+                found.append(RateAt(min(exact, key=lambda point: point.locality).rate, known=True))
+                continue
+            if gain is None:
+                gain = exponent(points)
+                gain = self._over_all() if math.isnan(gain) else gain
+            found.append(RateAt(rate * (batch / present) ** (gain - 1.0), known=False))
         return found
 
     def now(self, job: int) -> float:
@@ -62,7 +78,7 @@ class KnownRates:
         nearest = min(
             points, key=lambda point: (abs(math.log(point.batch_size / batch)), abs(point.gpus - most), point.locality)
         )
-        return self.at(job, batch, nearest.batch_size, nearest.rate * most / nearest.gpus)
+        return self.at(job, (batch,), nearest.batch_size, nearest.rate * most / nearest.gpus)[0].rate
 
     def largest(self, job: int) -> float:
         """Return the largest batch size seen of the job's kind; 0: none."""

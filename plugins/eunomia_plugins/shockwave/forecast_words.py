@@ -18,14 +18,18 @@ class Times(NamedTuple):
 
 
 def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) -> Times:
-    """Return the expected time left, and bounds of it."""
+    """Return the expected time left, and bounds of it; a job that stays at its present batch size is within them."""
     epochs = belief.posterior.left(past)
     paces = belief.seconds_per_epoch
     if not all(map(math.isfinite, paces)):
         return Times(math.nan, math.nan, math.nan)
     left = sum(each * pace for each, pace in zip(epochs, paces, strict=True) if each > 0.0)
-    low, high = seconds_between(sum(epochs), paces, options.concentration, options.chance)
-    return Times(left, low, high)
+    sizes = belief.batch_sizes[belief.posterior.present :]
+    ratios = [1.0 if known else size / sizes[0] for size, known in zip(sizes, belief.known, strict=True)]
+    surest = [pace if known else paces[0] for pace, known in zip(paces, belief.known, strict=True)]
+    low, high = seconds_between(sum(epochs), surest, ratios, options.concentration, options.chance)
+    stays = sum(epochs) * paces[0]
+    return Times(left, min(low, left, stays), max(high, left, stays))
 
 
 def explanation(belief: Belief, past: Past, ran: float, options: ShockwaveForecastOptions) -> Explanation:

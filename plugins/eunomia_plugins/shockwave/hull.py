@@ -24,26 +24,19 @@ def hull_slopes(value: Reals) -> Reals:
 
 
 def _pooled(value: Reals) -> Reals:
-    """Pool adjacent steps whose slopes rise, for all functions together: a stack of hull points for each."""
+    """From one corner of the hull to the next, for all functions together: the steepest way on, as far as it goes."""
     rows, points = value.shape
-    every = np.arange(rows)
-    stack, top = np.zeros((rows, points), np.int64), np.zeros(rows, np.int64)
-    for point in range(1, points):
-        pops = every[top > 0]
-        while pops.size:
-            last, before = stack[pops, top[pops]], stack[pops, top[pops] - 1]
-            rise = (value[pops, last] - value[pops, before]) * (point - last)
-            falls = (value[pops, point] - value[pops, last]) * (last - before)
-            pops = pops[falls >= rise]
-            top[pops] -= 1
-            pops = pops[top[pops] > 0]
-        top += 1
-        stack[every, top] = point
     slopes = np.empty((rows, points - 1))
-    for at in range(1, int(top.max()) + 1):
-        own = every[top >= at]
-        start, end = stack[own, at - 1], stack[own, at]
-        slope = (value[own, end] - value[own, start]) / (end - start)
-        spans = (np.arange(points - 1) >= start[:, None]) & (np.arange(points - 1) < end[:, None])
-        slopes[own] = np.where(spans, slope[:, None], slopes[own])
+    every, start = np.arange(rows), np.zeros(rows, np.int64)
+    steps = np.arange(points)
+    while every.size:
+        ahead = steps - start[:, None]
+        rise = value[every] - value[every, start][:, None]
+        slope = np.where(ahead > 0, rise / np.maximum(ahead, 1), -np.inf)
+        end = points - 1 - slope[:, ::-1].argmax(axis=1)
+        own = slope[np.arange(every.size), end]
+        spans = (steps[:-1] >= start[:, None]) & (steps[:-1] < end[:, None])
+        slopes[every] = np.where(spans, own[:, None], slopes[every])
+        goes_on = end < points - 1
+        every, start = every[goes_on], end[goes_on]
     return slopes

@@ -99,6 +99,8 @@ def filled(plan: Bools, useful: Ints, gpus: Ints, key: Reals, capacity: int) -> 
 
 def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
     """Give a job one more round, if other jobs can leave it room; the round with the most idle GPUs is tried first."""
+    if int(free.sum()) < int(gpus[job]):
+        return False
     for turn in np.argsort(-free, kind="stable").tolist():
         if plan[job, turn]:
             continue
@@ -117,20 +119,27 @@ def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
 
 def _moves(plan: Bools, free: Ints, gpus: Ints, turn: int, needed: int) -> list[tuple[int, int]] | None:
     """Jobs and the rounds to which they can move, so that so many more GPUs are idle in a round; None: not possible."""
-    left = free.copy()
     found: list[tuple[int, int]] = []
-    here = np.flatnonzero(plan[:, turn])
+    if needed <= 0:
+        return found
+    left = free.copy()
+    left[turn] = 0
+    here = np.flatnonzero(plan[:, turn] & (gpus <= min(needed, int(left.max()))))
+    if int(gpus[here].sum()) < needed:
+        return None
     for other in here[np.argsort(-gpus[here], kind="stable")].tolist():
-        if needed <= 0:
-            break
         size = int(gpus[other])
-        to = np.flatnonzero(~plan[other] & (left >= size))
-        to = to[to != turn]
-        if size <= needed and to.size:
-            found.append((other, int(to[0])))
-            left[to[0]] -= size
+        if size > needed:
+            continue
+        open_rounds = (left >= size) & ~plan[other]
+        to = int(open_rounds.argmax())
+        if open_rounds[to]:
+            found.append((other, to))
+            left[to] -= size
             needed -= size
-    return found if needed <= 0 else None
+            if needed <= 0:
+                return found
+    return None
 
 
 def pack_by_width(counts: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:

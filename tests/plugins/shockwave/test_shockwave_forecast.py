@@ -1,6 +1,7 @@
 """The elasticity ``shockwave_forecast``: coming regimes from declarations, histories and measured rates."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -181,10 +182,32 @@ def test_a_forecast_is_explained_with_its_interval() -> None:
     assert said is not None
     assert said.text == (
         "Its forecast is 50.0 epochs at batch size 32, then 50.0 epochs at batch size 64: 750 s of running left, "
-        "with a chance of 90% between 525 s and 975 s."
+        "with a chance of 90% between 633 s and 1000 s."
     )
     assert said.numbers["forecast_left_seconds"] == pytest.approx(750.0)
     assert said.numbers["forecast_total_seconds"] == pytest.approx(750.0)
+
+
+def test_the_interval_has_the_rate_at_a_batch_size_that_no_job_of_the_kind_had() -> None:
+    """50 epochs of 10 s, then 50 of 5 to 10 s; with a rate known there only their number is open: 100 at 5 to 10 s."""
+    unknown = forecast(growth=2.0, gain=1.0).eunomia_elasticity(town().snapshot()).record
+    world = town().measures(JOB, 1, 1.0, batch_size=32.0).measures(JOB, 1, 1.0, batch_size=64.0)
+    known = forecast(growth=2.0).eunomia_elasticity(world.snapshot()).record
+    assert known is not None
+    assert unknown is not None
+    assert known.columns()["left_seconds"] == unknown.columns()["left_seconds"] == pytest.approx([750.0] * 2)
+    assert known.columns()["low_seconds"] == pytest.approx([525.0] * 2)
+    assert unknown.columns()["low_seconds"] == pytest.approx([632.7] * 2, abs=0.1)
+    # A job that keeps its batch size until its end is within both.
+    assert known.columns()["high_seconds"] == unknown.columns()["high_seconds"] == pytest.approx([1000.0] * 2)
+
+
+@pytest.mark.parametrize("more", [[], [[True, False]]])
+def test_a_memo_of_an_older_journal_has_all_rates_known(more: list[object]) -> None:
+    data = json.dumps({JOB: [100.0, [50.0, 50.0], 0, [32.0, 64.0], [10.0, 5.0], *more]}).encode()
+    read = Beliefs.from_bytes(2 if more else 1, data).by_job[JOB]
+    assert read.known == ((True, False) if more else (True, True))
+    assert read.seconds_per_epoch == (10.0, 5.0)
 
 
 def test_a_changed_forecast_is_recorded_by_regime() -> None:

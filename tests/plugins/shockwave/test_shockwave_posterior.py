@@ -1,5 +1,6 @@
 """Posteriors of regime lengths, patterns of batch sizes, and rates at sizes that were not measured."""
 
+import importlib
 import itertools
 import math
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from eunomia.contract.snapshot import Measured
 from eunomia.model.adaptations import Adapts
 from eunomia.units import Locality
+from eunomia_plugins.shockwave.beta import beta_quantile
 from eunomia_plugins.shockwave.forecast_patterns import coming_batch_sizes
 from eunomia_plugins.shockwave.forecast_posterior import Past, Rule, posterior, seconds_between
 from eunomia_plugins.shockwave.forecast_rates import exponent
@@ -77,16 +79,35 @@ def test_epochs_of_regimes_sum_to_those_of_the_job(rule: Rule, regimes: int, len
 
 def test_the_interval_of_two_regimes_is_that_of_an_even_chance() -> None:
     """With parameters of 1 the part of each of two regimes is uniform."""
-    assert seconds_between(10.0, (3.0, 1.0), 1.0, 0.9) == pytest.approx((11.0, 29.0))
-    assert seconds_between(10.0, (2.0,), 1.0, 0.9) == (20.0, 20.0)
+    assert seconds_between(10.0, (3.0, 1.0), (1.0, 1.0), 1.0, 0.9) == pytest.approx((11.0, 29.0))
+    assert seconds_between(10.0, (2.0,), (1.0,), 1.0, 0.9) == (20.0, 20.0)
 
 
 @pytest.mark.parametrize("counts", [0.5, 1.0, 20.0])
 def test_the_interval_holds_as_many_draws_as_its_chance(counts: float) -> None:
     paces = np.array([4.0, 3.0, 1.0])
-    low, high = seconds_between(50.0, paces.tolist(), counts, 0.8)
+    low, high = seconds_between(50.0, paces.tolist(), (1.0, 1.0, 1.0), counts, 0.8)
     drawn = np.random.default_rng(7).dirichlet(np.full(3, counts), size=20_000) @ paces * 50.0
     assert ((low <= drawn) & (drawn <= high)).mean() == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("ratios", [(1.0, 2.0, 4.0), (1.0, 8.0, 1.0), (1.0, 0.125, 1.0)])
+def test_the_interval_holds_as_many_draws_where_rates_at_new_batch_sizes_are_not_known(
+    ratios: tuple[float, ...],
+) -> None:
+    luck = np.random.default_rng(8)
+    parts, powers = luck.dirichlet(np.ones(3), size=20_000), luck.uniform(0.0, 1.0, (20_000, 1))
+    drawn = (parts * (3.0 / np.array(ratios) ** powers)).sum(axis=1) * 50.0
+    low, high = seconds_between(50.0, (3.0, 3.0, 3.0), ratios, 1.0, 0.8)
+    assert ((low <= drawn) & (drawn <= high)).mean() == pytest.approx(0.8, abs=0.06)
+
+
+@pytest.mark.parametrize("chance", [0.001, 0.05, 0.5, 0.95, 0.999])
+def test_quantiles_of_beta_are_those_of_scipy(chance: float) -> None:
+    inverse = importlib.import_module("scipy.special").betaincinv
+    for one, other in 10.0 ** np.random.default_rng(9).uniform(-1.5, 4.0, (200, 2)):
+        found = beta_quantile(float(one), float(other), chance)
+        assert found == pytest.approx(float(inverse(one, other, chance)), abs=1e-10)
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
