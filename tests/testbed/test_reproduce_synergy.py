@@ -18,16 +18,15 @@ from eunomia.units import Seconds
 from eunomia_testbed.reproduce.paper import Runs, cells_of
 from eunomia_testbed.reproduce.synergy.cells import (
     SCHEMES,
-    STATIC,
     SynergyCell,
     SynergyFigures,
     make_cluster,
     make_profile,
-    read_profiles,
     run_cell,
 )
 from eunomia_testbed.reproduce.synergy.claims import NOT_DONE
 from eunomia_testbed.reproduce.synergy.grid import SPLITS, SynergyGrid
+from eunomia_testbed.reproduce.synergy.jobs import STATIC, read_profiles
 from eunomia_testbed.reproduce.synergy.measures import CLOSE, CLOSE_JCT
 from eunomia_testbed.reproduce.synergy.paper import PAPER
 from eunomia_testbed.reproduce.synergy.tables import DEMANDS, placed

@@ -3,26 +3,19 @@
 import dataclasses
 import time
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
-from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
-from eunomia_testbed.generators import generate_workload
-from eunomia_testbed.performance import SynergyProfiles
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.synergy.jobs import drawn, of_philly, read_profiles, static
 from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
-from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 
-VERSION = 1
+VERSION = 2
 """Version of the stored figures: figures of other versions are not used again."""
-STATIC = "static_100job_6_3_1100.0"
-"""The authors' static trace of 100 jobs, in the folder of their profiles."""
 SERVER_GPUS = 8
 SERVER_GB = 500
 ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf": "themis_rho"}
@@ -61,11 +54,18 @@ class SynergyCell:
     """Parts of image, language and speech models."""
     multi: bool = False
     """Whether some jobs have more than one GPU."""
+    times: float = 1.0
+    """A factor on the durations of drawn jobs."""
+    trace: str = ""
+    """Philly's trace, of which the measured jobs are a range; empty: they are drawn."""
+    first: int = 0
+    """The first of the range's jobs, in order of submission."""
 
     @property
     def key(self) -> str:
-        """A name that no other cell has."""
-        return cell_key(dataclasses.replace(self, data=""), VERSION, self.scheme, self.order, self.seed)
+        """A name that no other cell has, wherever the files are."""
+        bare = dataclasses.replace(self, data="", trace="philly" if self.trace else "")
+        return cell_key(bare, VERSION, self.scheme, self.order, self.seed)
 
 
 @value
@@ -90,37 +90,19 @@ class SynergyFigures:
         return self.makespan_seconds / 3600.0
 
 
-@lru_cache(maxsize=2)
-def read_profiles(data: str) -> SynergyProfiles:
-    """Read the authors' profiles.
-
-    Raises:
-        InputError: they are not where the grid says.
-    """
-    if not (Path(data) / "profiles.csv").is_file():
-        rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
-        raise InputError(rule, value=f'"{data}"', place="reproduce synergy")
-    return SynergyProfiles.read(data)
-
-
-@lru_cache(maxsize=8)
 def make_workload(cell: SynergyCell) -> Workload:
     """Read or draw the jobs of a cell; its scheme and order do not matter.
 
     Raises:
-        InputError: the authors' files are not where the grid says.
+        InputError: the authors' files, or Philly's trace, are not where the grid says.
     """
-    read_profiles(cell.data)
     if cell.static:
-        return read_trace(Path(cell.data) / STATIC, strict=True)
-    options = {
-        "jobs": cell.warmup_jobs + cell.jobs,
-        "jobs_per_hour": cell.jobs_per_hour,
-        "split": cell.split,
-        "gpu_split": (0.70, 0.10, 0.15, 0.05, 0.0) if cell.multi else (1.0, 0.0, 0.0, 0.0, 0.0),
-        "profiles": cell.data,
-    }
-    return generate_workload("synergy", options, cell.seed)
+        return static(cell.data)
+    if cell.trace:
+        return of_philly(cell.trace, cell.data, range(cell.first, cell.first + cell.jobs), cell.split, cell.seed)
+    gpu_split = (0.70, 0.10, 0.15, 0.05, 0.0) if cell.multi else (1.0, 0.0, 0.0, 0.0, 0.0)
+    count = cell.warmup_jobs + cell.jobs
+    return drawn(cell.data, count, cell.jobs_per_hour, cell.split, gpu_split, cell.times, cell.seed)
 
 
 def make_profile(cell: SynergyCell) -> Profile:
@@ -140,7 +122,7 @@ def make_cluster(cell: SynergyCell) -> Cluster:
 
 def run_cell(cell: SynergyCell) -> SynergyFigures:
     """Simulate a cell."""
-    workload = make_workload(dataclasses.replace(cell, scheme="", order=""))
+    workload = make_workload(cell)
     options = SimulationOptions(
         reports=Reports(know=("amounts",)), keep=Keep(rounds=False, leases=False, waits=False, queue=False)
     )

@@ -12,8 +12,18 @@ BIG_DATA = ("drf", "drf_tune", "tetris", "tetris_tune")
 SPLITS = ((0.2, 0.7, 0.1), (0.33, 0.33, 0.34), (0.5, 0.0, 0.5))
 RATIOS = (3.0, 4.0, 5.0, 6.0)
 """CPUs a GPU of Figure 12."""
-MULTI_LOAD = 5.5
+LOADS = (5.0, 7.0, 9.0)
+"""Jobs an hour of the single-GPU traces of Figures 7 to 9: 0.7 to 1.3 times what 128 GPUs can serve."""
+MULTI_LOADS = (3.0, 4.0, 5.5)
 """Jobs an hour of the multi-GPU traces."""
+MULTI_LOAD = 5.5
+"""Jobs an hour of the multi-GPU traces of Figures 11 and 13."""
+DYNAMIC_SPLIT = (0.3, 0.6, 0.1)
+DYNAMIC_TIMES = 0.177
+"""Durations of the dynamic trace: their mean is that of the static trace, 3.0 h."""
+DYNAMIC_LOAD = 10.8
+"""Jobs an hour of the dynamic trace: its demand is 32 GPUs."""
+PHILLY_GPUS = 512
 
 
 @value
@@ -28,14 +38,56 @@ class SynergyGrid:
     warmup_jobs: int = 1000
     gpus: int = 128
     jobs_per_hour: float = 9.0
-    """Load of the single-GPU traces."""
+    """Load of the single-GPU traces of Figure 12."""
+    dynamic_jobs: int = 300
+    """Measured jobs of Table 5's dynamic trace; as many before them are not measured."""
+    trace: str = "philly_full_reconstructed.csv.gz"
+    """Philly's trace, for Table 6: not part of Eunomia."""
+    philly_first: int = 92_000
+    philly_jobs: int = 8000
+    """Table 6: a range of the trace by submission, whose demand is 1.24 times 512 GPUs; its jobs are all measured."""
 
     def static(self, scheme: str, order: str, seed: int) -> SynergyCell:
         """Table 5: the authors' static trace on four servers; it has one seed."""
         return SynergyCell(scheme=scheme, seed=0 * seed, data=self.data, order=order, static=True, gpus=32)
 
+    def dynamic(self, scheme: str, seed: int) -> SynergyCell:
+        """Table 5's other rows: jobs of one GPU that arrive over time on four servers, under SRTF."""
+        return SynergyCell(
+            scheme=scheme,
+            seed=seed,
+            data=self.data,
+            order="srtf",
+            gpus=32,
+            jobs=self.dynamic_jobs,
+            warmup_jobs=self.dynamic_jobs,
+            jobs_per_hour=DYNAMIC_LOAD,
+            split=DYNAMIC_SPLIT,
+            times=DYNAMIC_TIMES,
+        )
+
+    def philly(self, scheme: str, order: str, seed: int) -> SynergyCell:
+        """Table 6: a range of Philly's trace on 64 servers."""
+        return SynergyCell(
+            scheme=scheme,
+            seed=seed,
+            data=self.data,
+            order=order,
+            gpus=PHILLY_GPUS,
+            jobs=self.philly_jobs,
+            warmup_jobs=0,
+            multi=True,
+            trace=self.trace,
+            first=self.philly_first,
+        )
+
+    def loads(self, scheme: str, order: str, seed: int, *, multi: bool) -> tuple[SynergyCell, ...]:
+        """Figures 7 to 9: a cell for each load, ascending."""
+        one = dataclasses.replace(self.single(scheme, order, seed), multi=multi)
+        return tuple(dataclasses.replace(one, jobs_per_hour=load) for load in (MULTI_LOADS if multi else LOADS))
+
     def single(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Figures 7 to 9: jobs of one GPU."""
+        """Figure 12: jobs of one GPU."""
         return SynergyCell(
             scheme=scheme,
             seed=seed,
@@ -48,7 +100,7 @@ class SynergyGrid:
         )
 
     def multi(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Figures 7 to 9: jobs of 1 to 8 GPUs."""
+        """Jobs of 1 to 8 GPUs."""
         return dataclasses.replace(self.single(scheme, order, seed), multi=True, jobs_per_hour=MULTI_LOAD)
 
     def split(self, split: tuple[float, float, float], scheme: str, seed: int) -> SynergyCell:

@@ -4,9 +4,21 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from eunomia_testbed.reproduce.paper import Paper, Picture
-from eunomia_testbed.reproduce.synergy.cells import ORDERS, STATIC, SynergyCell, SynergyFigures, run_cell
+from eunomia_testbed.reproduce.synergy.cells import ORDERS, SynergyCell, SynergyFigures, run_cell
 from eunomia_testbed.reproduce.synergy.claims import claims
-from eunomia_testbed.reproduce.synergy.grid import ALL, MULTI_LOAD, SPLITS, SynergyGrid, SynergyRuns
+from eunomia_testbed.reproduce.synergy.grid import (
+    ALL,
+    DYNAMIC_LOAD,
+    DYNAMIC_TIMES,
+    LOADS,
+    MULTI_LOAD,
+    MULTI_LOADS,
+    PHILLY_GPUS,
+    SPLITS,
+    SynergyGrid,
+    SynergyRuns,
+)
+from eunomia_testbed.reproduce.synergy.jobs import STATIC
 
 
 def fixed(grid: SynergyGrid) -> Sequence[str]:
@@ -16,8 +28,14 @@ def fixed(grid: SynergyGrid) -> Sequence[str]:
         "authors' simulator",
         f"Table 5: the authors' trace {STATIC} on 4 servers; its fourth column is iterations",
         f"drawn traces: {grid.jobs} jobs after {grid.warmup_jobs} that are not measured, Poisson arrivals, durations "
-        f"10^x minutes; {grid.gpus} GPUs; jobs of one GPU at {grid.jobs_per_hour:g} an hour, jobs of 1 to 8 GPUs "
-        f"(70, 10, 15, 5 %) at {MULTI_LOAD:g} an hour",
+        f"10^x minutes; {grid.gpus} GPUs; jobs of one GPU at {_listed(LOADS)} an hour ({grid.jobs_per_hour:g} in "
+        f"Figure 12), jobs of 1 to 8 GPUs (70, 10, 15, 5 %) at {_listed(MULTI_LOADS)} an hour ({MULTI_LOAD:g} in "
+        "Figures 11 and 13)",
+        f"Table 5's dynamic trace: {grid.dynamic_jobs} jobs of one GPU after {grid.dynamic_jobs} that are not "
+        f"measured, 30-60-10, on 4 servers, {DYNAMIC_LOAD:g} an hour, durations times {DYNAMIC_TIMES:g}: as long as "
+        "the static trace's on average, and a demand of 32 GPUs",
+        f"Table 6a: jobs {grid.philly_first} to {grid.philly_first + grid.philly_jobs - 1} of Philly's trace by "
+        f"submission, models drawn 20-70-10, on {PHILLY_GPUS} GPUs; the range was chosen by its demand, before a run",
         "a job of several GPUs is as fast a GPU as its model on one GPU, as in the authors' simulator",
         "durations hold at 3 CPUs and 62.5 GB a GPU, also where servers have more CPUs",
         "policies know the rates of each kind of job by CPUs and memory (--know amounts); saturation 0.9 under Tune, "
@@ -26,9 +44,14 @@ def fixed(grid: SynergyGrid) -> Sequence[str]:
     )
 
 
+def _listed(loads: Sequence[float]) -> str:
+    return ", ".join(f"{load:g}" for load in loads)
+
+
 def said(cell: SynergyCell, figures: SynergyFigures) -> str:
     """A cell by its scheme and order, with its figures."""
-    kind = "static" if cell.static else f"{'multi' if cell.multi else 'single'}, {cell.cpus_per_gpu:g} CPUs a GPU"
+    drawn = f"{'multi' if cell.multi else 'single'}, {cell.cpus_per_gpu:g} CPUs a GPU, {cell.jobs_per_hour:g} an hour"
+    kind = "static" if cell.static else "philly" if cell.trace else drawn
     return (
         f"{cell.scheme}, {cell.order}, {kind}, seed {cell.seed}: makespan {figures.makespan_hours:.2f} h, "
         f"mean JCT {figures.hours:.2f} h"

@@ -1,0 +1,108 @@
+"""The jobs of Synergy's evaluation: the authors' static trace, drawn jobs, and a range of Philly's trace."""
+
+import dataclasses
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia_testbed.generators import generate_workload
+from eunomia_testbed.generators.derived import TASKS
+from eunomia_testbed.generators.drawing import picked, stream
+from eunomia_testbed.performance import SynergyProfiles
+from eunomia_testbed.traces import read_trace
+from eunomia_testbed.workload import Workload
+
+STATIC = "static_100job_6_3_1100.0"
+"""The authors' static trace of 100 jobs, in the folder of their profiles."""
+Split = tuple[float, float, float]
+"""Parts of image, language and speech models."""
+
+
+@lru_cache(maxsize=2)
+def read_profiles(data: str) -> SynergyProfiles:
+    """Read the authors' profiles.
+
+    Raises:
+        InputError: they are not where the grid says.
+    """
+    if not (Path(data) / "profiles.csv").is_file():
+        rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
+        raise InputError(rule, value=f'"{data}"', place="reproduce synergy")
+    return SynergyProfiles.read(data)
+
+
+@lru_cache(maxsize=1)
+def static(data: str) -> Workload:
+    """The jobs of the authors' static trace.
+
+    Raises:
+        InputError: it is not where the grid says.
+    """
+    read_profiles(data)
+    return read_trace(Path(data) / STATIC, strict=True)
+
+
+@lru_cache(maxsize=4)
+def drawn(
+    data: str, count: int, jobs_per_hour: float, split: Split, gpu_split: tuple[float, ...], times: float, seed: int
+) -> Workload:
+    """Jobs of the generator ``synergy``; ``times`` is a factor on their durations.
+
+    Raises:
+        InputError: the authors' profiles are not where the grid says.
+    """
+    read_profiles(data)
+    options = {
+        "jobs": count,
+        "jobs_per_hour": jobs_per_hour,
+        "split": split,
+        "gpu_split": gpu_split,
+        "profiles": data,
+    }
+    workload = generate_workload("synergy", options, seed)
+    if times == 1.0:
+        return workload
+    iterations = np.maximum(1.0, np.floor(workload.jobs.iterations * times))
+    return dataclasses.replace(workload, jobs=dataclasses.replace(workload.jobs, iterations=iterations))
+
+
+@lru_cache(maxsize=2)
+def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Workload:
+    """Jobs of Philly's trace by order of submission, with drawn models; their durations hold at proportional shares.
+
+    Raises:
+        InputError: the trace or the profiles are not where the grid says, or the trace is shorter than the range.
+    """
+    if not Path(trace).is_file():
+        rule = "trace must be the file of Philly's trace (--set trace=FILE)"
+        raise InputError(rule, value=f'"{trace}"', place="reproduce synergy")
+    whole = read_trace(Path(trace), strict=True).jobs
+    if jobs.stop > len(whole.id):
+        rule = f"the range must be within the {len(whole.id)} jobs of the trace (--set philly_first, philly_jobs)"
+        raise InputError(rule, value=f"up to job {jobs.stop}", place="reproduce synergy")
+    rows = slice(jobs.start, jobs.stop)
+    models = _models(len(jobs), split, seed)
+    profiles = read_profiles(data)
+    demands = [profiles.demand(model) for model in models]
+    per_step = np.array([demand.seconds_per_iteration for demand in demands])
+    seconds = whole.iterations[rows] * whole.seconds_per_iteration[rows]
+    return Workload.single_jobs(
+        f"philly-{jobs.start}-{jobs.stop}-seed{seed}",
+        ids=[name.partition("/")[0] for name in whole.id[rows]],
+        arrival_seconds=whole.arrival_seconds[rows] - whole.arrival_seconds[jobs.start],
+        gpus=whole.most[rows],
+        iterations=np.maximum(1.0, np.floor(seconds / per_step)),
+        seconds_per_iteration=per_step,
+        models=models,
+        batch_size=np.array([demand.batch_size for demand in demands]),
+        source="a range of Philly's trace with drawn models",
+    )
+
+
+def _models(count: int, split: Split, seed: int) -> list[str]:
+    """A model a job: its task by the split, then any model of the task."""
+    task, place = picked(stream(seed, "tasks"), count, split), stream(seed, "models").random(count)
+    names = list(TASKS.values())
+    return [names[kind][int(part * len(names[kind]))] for kind, part in zip(task, place, strict=True)]
