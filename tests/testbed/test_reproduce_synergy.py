@@ -1,5 +1,6 @@
 """``reproduce synergy``: the authors' static trace where it is, Tables 2 and 3, and that claims can be measured."""
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from eunomia_testbed.reproduce.synergy.cells import (
     SynergyFigures,
     make_cluster,
     make_profile,
+    make_workload,
     run_cell,
 )
 from eunomia_testbed.reproduce.synergy.claims import NOT_DONE
@@ -134,6 +136,34 @@ def test_cells_are_those_that_the_paper_names() -> None:
     assert own.split(SPLITS[2], "greedy", 1).multi
     assert own.ratio(6.0, "tune", 0).cpus_per_gpu == 6.0
     assert own.single("tune", "las", 0).key != own.single("tune", "srtf", 0).key
+
+
+def test_loads_that_are_none_are_refused() -> None:
+    assert SynergyGrid(loads="9, 5").loads_of(multi=False) == (5.0, 9.0)
+    for text in ("", "5,x", "0,5", "nan", "inf"):
+        with pytest.raises(InputError, match=r"^multi_loads must be jobs an hour above 0, such as"):
+            SynergyGrid(multi_loads=text).loads_of(multi=True)
+
+
+def test_a_range_of_phillys_trace_is_drawn_with_models_and_keeps_its_durations() -> None:
+    own = grid()
+    trace = str(shared_data("philly/philly_full_reconstructed.csv.gz"))
+    cell = dataclasses.replace(own, trace=trace, philly_jobs=50).philly("tune", "las", 3)
+    work = make_workload(cell)
+    assert work.size == 50
+    assert work.jobs.arrival_seconds[0] == 0.0
+    assert set(work.models) > {"gnmt", "res50"}
+    assert work.jobs.most.max() > 1
+    with pytest.raises(InputError, match=r"^the range must be within the 109532 jobs of the trace"):
+        make_workload(dataclasses.replace(cell, first=109_500))
+    with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace"):
+        make_workload(dataclasses.replace(cell, trace="there/is/none.csv"))
+
+
+def test_durations_of_the_dynamic_trace_are_scaled() -> None:
+    cell = grid().dynamic("tune", 0)
+    short, whole = make_workload(cell), make_workload(dataclasses.replace(cell, times=1.0))
+    assert short.jobs.iterations.sum() == pytest.approx(0.177 * whole.jobs.iterations.sum(), rel=1e-3)
 
 
 def test_profiles_that_are_not_there_are_refused(tmp_path: Path) -> None:

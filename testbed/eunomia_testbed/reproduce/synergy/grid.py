@@ -1,7 +1,9 @@
 """The cells that ``reproduce synergy`` runs, by figure."""
 
 import dataclasses
+import math
 
+from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.paper import Claim, Runs
 from eunomia_testbed.reproduce.synergy.cells import SynergyCell, SynergyFigures
@@ -12,10 +14,6 @@ BIG_DATA = ("drf", "drf_tune", "tetris", "tetris_tune")
 SPLITS = ((0.2, 0.7, 0.1), (0.33, 0.33, 0.34), (0.5, 0.0, 0.5))
 RATIOS = (3.0, 4.0, 5.0, 6.0)
 """CPUs a GPU of Figure 12."""
-LOADS = (5.0, 7.0, 9.0)
-"""Jobs an hour of the single-GPU traces of Figures 7 to 9: 0.7 to 1.3 times what 128 GPUs can serve."""
-MULTI_LOADS = (3.0, 4.0, 5.5)
-"""Jobs an hour of the multi-GPU traces."""
 MULTI_LOAD = 5.5
 """Jobs an hour of the multi-GPU traces of Figures 11 and 13."""
 DYNAMIC_SPLIT = (0.3, 0.6, 0.1)
@@ -39,6 +37,10 @@ class SynergyGrid:
     gpus: int = 128
     jobs_per_hour: float = 9.0
     """Load of the single-GPU traces of Figure 12."""
+    loads: str = "5,7,9"
+    """Jobs an hour of the single-GPU traces of Figures 7 to 9: 0.7 to 1.3 times what 128 GPUs can serve."""
+    multi_loads: str = "3,4,5.5"
+    """Jobs an hour of their multi-GPU traces: 0.8 to 1.5 times."""
     dynamic_jobs: int = 300
     """Measured jobs of Table 5's dynamic trace; as many before them are not measured."""
     trace: str = "philly_full_reconstructed.csv.gz"
@@ -81,10 +83,27 @@ class SynergyGrid:
             first=self.philly_first,
         )
 
-    def loads(self, scheme: str, order: str, seed: int, *, multi: bool) -> tuple[SynergyCell, ...]:
+    def loads_of(self, *, multi: bool) -> tuple[float, ...]:
+        """Jobs an hour of Figures 7 to 9, ascending.
+
+        Raises:
+            InputError: they are no positive numbers.
+        """
+        text = self.multi_loads if multi else self.loads
+        try:
+            found = tuple(sorted({float(part) for part in text.split(",")}))
+        except ValueError:
+            found = ()
+        if not found or not 0.0 < found[0] <= found[-1] < math.inf:
+            name = "multi_loads" if multi else "loads"
+            rule = f'{name} must be jobs an hour above 0, such as "5,7,9" (--set {name}=5,7,9)'
+            raise InputError(rule, value=f'"{text}"', place="reproduce synergy")
+        return found
+
+    def at_loads(self, scheme: str, order: str, seed: int, *, multi: bool) -> tuple[SynergyCell, ...]:
         """Figures 7 to 9: a cell for each load, ascending."""
         one = dataclasses.replace(self.single(scheme, order, seed), multi=multi)
-        return tuple(dataclasses.replace(one, jobs_per_hour=load) for load in (MULTI_LOADS if multi else LOADS))
+        return tuple(dataclasses.replace(one, jobs_per_hour=load) for load in self.loads_of(multi=multi))
 
     def single(self, scheme: str, order: str, seed: int) -> SynergyCell:
         """Figure 12: jobs of one GPU."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from eunomia_testbed.reproduce.synergy.cells import SynergyCell, SynergyFigures
-from eunomia_testbed.reproduce.synergy.grid import ALL, COMPARED, LOADS, MULTI_LOADS, SynergyRuns
+from eunomia_testbed.reproduce.synergy.grid import ALL, COMPARED, SynergyRuns
 from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_as_table_3
 from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict, all_of, judged
 
@@ -97,7 +97,7 @@ def most_gain(order: str, multi: bool, printed: float) -> Callable[[SynergyRuns]
 
     def measure(runs: SynergyRuns) -> Measured:
         of_load, said = [], []
-        for at, load in enumerate(MULTI_LOADS if multi else LOADS):
+        for at, load in enumerate(runs.grid.loads_of(multi=multi)):
             by = _at_load(runs, order, multi, at)
             if not by["tune"]:
                 return NOT_RUN
@@ -118,12 +118,12 @@ def most_gain(order: str, multi: bool, printed: float) -> Callable[[SynergyRuns]
 
 
 def _at_load(runs: SynergyRuns, order: str, multi: bool, at: int) -> dict[str, list[SynergyFigures]]:
-    return runs.by_policy(lambda scheme, seed: runs.grid.loads(scheme, order, seed, multi=multi)[at], COMPARED)
+    return runs.by_policy(lambda scheme, seed: runs.grid.at_loads(scheme, order, seed, multi=multi)[at], COMPARED)
 
 
 def fifo_hours(runs: SynergyRuns) -> Measured:
     """Figure 9: hours at nine jobs an hour, under proportional and Tune."""
-    by = _at_load(runs, "fifo", multi=False, at=len(LOADS) - 1)
+    by = _at_load(runs, "fifo", multi=False, at=-1)
     if not by["tune"]:
         return NOT_RUN
     hours = {scheme: fmean(one.hours for one in done) for scheme, done in by.items()}

@@ -10,9 +10,7 @@ from eunomia_testbed.reproduce.synergy.grid import (
     ALL,
     DYNAMIC_LOAD,
     DYNAMIC_TIMES,
-    LOADS,
     MULTI_LOAD,
-    MULTI_LOADS,
     PHILLY_GPUS,
     SPLITS,
     SynergyGrid,
@@ -23,13 +21,14 @@ from eunomia_testbed.reproduce.synergy.jobs import STATIC
 
 def fixed(grid: SynergyGrid) -> Sequence[str]:
     """What is decided before the first run."""
+    single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
     return (
         "servers of 8 V100, 24 CPUs (more in Figure 12) and 500 GB; rounds of 300 s; changes cost no time, as in the "
         "authors' simulator",
         f"Table 5: the authors' trace {STATIC} on 4 servers; its fourth column is iterations",
         f"drawn traces: {grid.jobs} jobs after {grid.warmup_jobs} that are not measured, Poisson arrivals, durations "
-        f"10^x minutes; {grid.gpus} GPUs; jobs of one GPU at {_listed(LOADS)} an hour ({grid.jobs_per_hour:g} in "
-        f"Figure 12), jobs of 1 to 8 GPUs (70, 10, 15, 5 %) at {_listed(MULTI_LOADS)} an hour ({MULTI_LOAD:g} in "
+        f"10^x minutes; {grid.gpus} GPUs; jobs of one GPU at {single} an hour ({grid.jobs_per_hour:g} in "
+        f"Figure 12), jobs of 1 to 8 GPUs (70, 10, 15, 5 %) at {multi} an hour ({MULTI_LOAD:g} in "
         "Figures 11 and 13)",
         f"Table 5's dynamic trace: {grid.dynamic_jobs} jobs of one GPU after {grid.dynamic_jobs} that are not "
         f"measured, 30-60-10, on 4 servers, {DYNAMIC_LOAD:g} an hour, durations times {DYNAMIC_TIMES:g}: as long as "
@@ -42,10 +41,6 @@ def fixed(grid: SynergyGrid) -> Sequence[str]:
         "1 with fixed demands",
         "orders: " + ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items()),
     )
-
-
-def _listed(loads: Sequence[float]) -> str:
-    return ", ".join(f"{load:g}" for load in loads)
 
 
 def said(cell: SynergyCell, figures: SynergyFigures) -> str:
