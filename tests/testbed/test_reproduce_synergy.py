@@ -153,7 +153,7 @@ def test_a_range_of_phillys_trace_is_drawn_with_models_and_keeps_its_durations()
     assert work.size == 50
     assert work.jobs.arrival_seconds[0] == 0.0
     assert set(work.models) > {"gnmt", "res50"}
-    assert work.jobs.most.max() > 1
+    assert work.jobs.id[0] == "ph092000/0"
     with pytest.raises(InputError, match=r"^the range must be within the 109532 jobs of the trace"):
         make_workload(dataclasses.replace(cell, first=109_500))
     with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace"):

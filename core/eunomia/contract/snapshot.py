@@ -137,6 +137,9 @@ class Snapshot:
     the operator; only kinds with such rates."""
     needs: frozenset[Feature] = frozenset()
     """What the stages of the profile need: a stage may leave out optional columns that none of them needs."""
+    measuring: frozenset[int] = frozenset()
+    """Rows of jobs that are being measured at a setting of ``Menus.probe``: they keep their GPUs, CPUs and memory until
+    they are back, and are not retuned."""
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""

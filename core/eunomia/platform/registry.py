@@ -71,6 +71,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "oef_efficient": "eunomia_plugins.oef.allocations:OefEfficient",
     "shockwave_utility": "eunomia_plugins.shockwave.utility:ShockwaveUtility",
     "shockwave": "eunomia_plugins.shockwave.plugin:Shockwave",
+    "optimistic": "eunomia_plugins.synergy.optimistic:Optimistic",
     "sensitivity": "eunomia_plugins.synergy.sensitivity:Sensitivity",
     "synergy_greedy": "eunomia_plugins.synergy.greedy:SynergyGreedy",
     "tetris": "eunomia_plugins.synergy.tetris:Tetris",

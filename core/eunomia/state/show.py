@@ -18,6 +18,9 @@ from eunomia.units import NONE, Cause, Ints, Rows
 NO_GPUS = np.empty(0, np.int64)
 
 
+_NOTHING: frozenset[int] = frozenset()
+
+
 def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] = frozenset()) -> Snapshot:
     """Make a snapshot of the present state; it is valid until the state changes.
 
@@ -56,6 +59,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         measured_at_others=state.measured_at_others,
         coming_regimes=state.coming_regimes,
         profiles=state.profiles,
+        measuring=frozenset(state.leases[lease].job for lease in state.probing) if state.probing else _NOTHING,
     )
 
 

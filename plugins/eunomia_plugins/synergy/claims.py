@@ -144,6 +144,7 @@ class Claims:
             if gpus is not None
             and job not in named
             and state[job] == int(JobState.RUNNING)
+            and job not in self.snapshot.measuring
             and not inside[gpus].any()
             and self._whole(job, gpus)
         ]

@@ -4,6 +4,7 @@ import numpy as np
 
 from eunomia import Menus, Snapshot
 from eunomia.units import Ints, Reals
+from eunomia_plugins.synergy.machines import Machines
 from eunomia_plugins.synergy.matrices import Matrix, demand
 
 Known = dict[tuple[object, ...], tuple[float, float]]
@@ -24,18 +25,13 @@ class Demands:
     def __init__(self, snapshot: Snapshot, menus: Menus, saturation: float, known: Known) -> None:
         self.snapshot, self.menus = snapshot, menus
         self._saturation, self._known = saturation, known
-        cluster = snapshot.cluster
-        sizes = np.diff(cluster.machine_start)
-        self._sizes = sizes
-        self._each = np.column_stack([cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes])
-        self._totals = np.column_stack([cluster.machine_cpus, cluster.machine_memory_gib])
+        self._machines = Machines(snapshot.cluster)
         if len(known) > MANY:
             known.clear()
 
     def share(self, gpu_type: int) -> tuple[float, float]:
         """Return the CPUs and GiB of a GPU in proportion: the least share of the machines of a type (-1: of any)."""
-        cpus, memory_gib = self._each[self._of_type(gpu_type)].min(axis=0).tolist()
-        return cpus, memory_gib
+        return self._machines.share(gpu_type)
 
     def of_jobs(self, jobs: Ints, gpus: Ints, gpu_types: Ints) -> tuple[Reals, Reals]:
         """Return [job, 2] the least and the most CPUs and GiB of jobs at these sizes."""
@@ -56,22 +52,9 @@ class Demands:
         matrix = Matrix.of(self.menus, job, gpus, gpu_type) if gpus else None
         if matrix is None:
             return (cpus, memory), (cpus, memory)
-        most = self._most(gpus, gpu_type)
+        most = self._machines.most(gpus, gpu_type)
         key = (matrix.cpus.tobytes(), matrix.memory_gib.tobytes(), matrix.rate.tobytes(), cpus, memory, most)
         if key not in self._known:
             self._known[key] = demand(matrix, (cpus, memory), most, self._saturation)
         wanted = self._known[key]
         return (min(wanted[0], cpus), min(wanted[1], memory)), wanted
-
-    def _most(self, gpus: int, gpu_type: int) -> tuple[float, float]:
-        """CPUs and GiB of the fewest machines, taken from the best, that hold so many GPUs."""
-        of_type = self._of_type(gpu_type)
-        totals, sizes = self._totals[of_type], self._sizes[of_type]
-        machines = int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), gpus)) + 1
-        cpus, memory_gib = (totals.max(axis=0) * min(machines, sizes.size)).tolist()
-        return cpus, memory_gib
-
-    def _of_type(self, gpu_type: int) -> Ints:
-        machines = self.snapshot.cluster.machine_type
-        found = np.flatnonzero((machines == gpu_type) | (gpu_type < 0))
-        return found if found.size else np.arange(machines.size)

@@ -34,6 +34,8 @@ class Executor:
         """By job, starts after the first."""
         self.migrations = [0] * jobs
         self._luck = np.random.default_rng([sim.seed, 0xDE1A])
+        self._tight: tuple[float, frozenset[int]] = (-1.0, frozenset())
+        """The time of the last step, and the leases that waited for CPUs or memory after it."""
         self._awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
         self._confirmed: set[int] = set()
@@ -83,8 +85,18 @@ class Executor:
                 self._awaiting[lease] = order.kind
         if self._awaiting:
             self._hand_out(now)
-        if self.instant and self._sim.arbiter.state.amounts.tight:
-            self._sim.urgent = True  # what was given back at this instant is there for the leases that wait for it
+        if self.instant:
+            self._look_again(decision, now)
+
+    def _look_again(self, decision: Decision, now: Seconds) -> None:
+        """Make a step at this instant: what was given back at it is there for the leases that wait for CPUs or memory.
+
+        Where the last step at this instant changed nothing, they wait for what comes back later, as of a probe.
+        """
+        seen = (now, frozenset(self._sim.arbiter.state.amounts.tight))
+        if seen[1] and (seen != self._tight or decision.transitions or decision.orders):
+            self._sim.urgent = True
+        self._tight = seen
 
     def _send(self, order: Transition, now: Seconds, why: str) -> None:
         if self.instant and order.job is not None:

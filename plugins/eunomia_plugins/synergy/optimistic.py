@@ -1,0 +1,124 @@
+"""Elasticity: sensitivity to CPUs by a few measurements, to memory by computation (Synergy §3.1)."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Contract,
+    Duration,
+    Feature,
+    Menus,
+    PluginOptions,
+    Probes,
+    Reason,
+    Seconds,
+    Snapshot,
+    Stage,
+    hookimpl,
+)
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.menus import CurvePoints, curve_points
+from eunomia.contract.verdicts import NO_VERDICTS, turned_down
+from eunomia_plugins.synergy.profiling import Asked, Point, Profiling, Storage
+from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
+
+
+class OptimisticOptions(PluginOptions):
+    """Options of ``optimistic``."""
+
+    until_profiled: Literal["wait", "assumed"] = "wait"
+    """While a kind is being measured, one of its jobs runs and the others wait; or all of them run, each with the share
+    of its GPUs."""
+    threshold: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.1
+    """More CPUs that make a job faster by at most this part end the search in their direction."""
+    iterations: Annotated[int, Field(ge=1)] = 50
+    """Mini-batches that a job makes with each number of CPUs."""
+    data_sets: dict[str, DataSet] = Field(default_factory=dict)
+    """By kind of job, the data set: ``size``, ``samples`` and ``process``, the memory of each GPU's processes. A kind
+    that is not named is measured with its share of memory."""
+    bandwidth: Bandwidth = Field(default="250MB/s")
+    """What a job reads from storage in a second."""
+    memory_step: Memory = Field(default="50GB")
+    """Between two amounts of memory of a matrix."""
+    again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
+    """Seconds between two rounds while there are CPUs to measure."""
+
+
+class Optimistic:
+    """Every job runs at its most GPUs; the rates of its kind by CPUs are measured, those by memory are computed.
+
+    One job of a kind is measured with full memory, by binary search over CPUs. With less memory the rate is the smaller
+    of that and of what storage can serve of the data that are not cached. Rates that were imported are taken as they
+    are.
+    """
+
+    name = "optimistic"
+    api = 1
+    options_type = OptimisticOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.ELASTICITY: Contract(
+            needs=frozenset({Feature.CPUS_AND_MEMORY}),
+            gives=frozenset({Feature.RATES, Feature.CPU_POINTS, Feature.RATES_BY_KIND, Feature.PROBES}),
+        )
+    }
+
+    def __init__(self, options: OptimisticOptions) -> None:
+        self.options = options
+        self._storage = Storage(options.data_sets, options.bandwidth, options.memory_step)
+
+    @hookimpl
+    def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
+        """Give the jobs of a kind one curve, and ask for the CPUs with which the kind was not measured."""
+        profiling = Profiling(snapshot, self._storage, self.options.threshold)
+        curve = np.full(snapshot.jobs.most.size, -1, np.int32)
+        curves: list[list[Point]] = []
+        asked: list[Asked] = []
+        waits: list[int] = []
+        for kind, jobs in profiling.kinds.items():
+            curve[jobs] = len(curves)
+            curves.append(profiling.points(kind, jobs))
+            first, point = profiling.next_of(kind, jobs)
+            asked += profiling.asked(kind, first, point)
+            if not point.searched:
+                waits += profiling.held_back(jobs, first)
+                curve[first] = len(curves)
+                curves.append(profiling.room(kind, first, curves[-1]))
+        if self.options.until_profiled == "assumed":
+            waits = []
+        curve[waits] = -1
+        return Menus(
+            curve=curve,
+            points=_columns(curves),
+            probe=self._probes(asked),
+            verdicts=turned_down(np.array(waits, np.int32), Reason.NOT_PROFILED) if waits else NO_VERDICTS,
+        )
+
+    def _probes(self, asked: Sequence[Asked]) -> Probes | None:
+        if not asked:
+            return None
+        jobs, gpus, types, cpus, memory = np.array(asked, float).T
+        return Probes(
+            jobs=jobs.astype(np.int32),
+            gpus=gpus.astype(np.int64),
+            gpu_type=types.astype(np.int32),
+            cpus=cpus,
+            memory_gib=memory,
+            iterations=self.options.iterations,
+            again=self.options.again,
+        )
+
+
+def _columns(curves: Sequence[Sequence[Point]]) -> CurvePoints:
+    rows = [(number, *point) for number, points in enumerate(curves) for point in points]
+    curve, gpus, gpu_type, cpus, memory, rate, basis = np.array(rows, float).reshape(-1, 7).T
+    return curve_points(
+        curve.astype(np.int32),
+        gpus.astype(np.int64),
+        rate=rate,
+        gpu_type=gpu_type.astype(np.int32),
+        basis=basis.astype(np.int32),
+        amounts=(cpus, memory),
+    )

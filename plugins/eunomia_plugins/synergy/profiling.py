@@ -1,0 +1,185 @@
+"""What is known of each kind of job by CPUs and memory, and what is to be measured next."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from eunomia import Feature, Snapshot
+from eunomia.contract.snapshot import Measured
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.units import NONE, Basis, Rows
+from eunomia_plugins.synergy.machines import Machines
+from eunomia_plugins.synergy.profiled_kinds import Kind, Running, by_cpus, kinds_of, rates_of
+from eunomia_plugins.synergy.searching import NextPoint, next_point
+from eunomia_plugins.synergy.storage import DataSet
+
+
+class Point(NamedTuple):
+    """A point of a curve; CPUs and GiB are of all GPUs together."""
+
+    gpus: int
+    gpu_type: int
+    cpus: float
+    memory_gib: float
+    rate: float
+    basis: int
+
+
+class Asked(NamedTuple):
+    """A setting at which a job is to be measured."""
+
+    job: int
+    gpus: int
+    gpu_type: int
+    cpus: float
+    memory_gib: float
+
+
+class Storage(NamedTuple):
+    """What the memory axis follows from."""
+
+    data_sets: Mapping[str, DataSet]
+    """By kind of job."""
+    bandwidth_gib: float
+    """GiB that a job reads in a second."""
+    step_gib: float
+    """Between two amounts of memory."""
+
+
+class Profiling:
+    """The kinds of one round.
+
+    Args:
+        snapshot: the current state; the CPUs and memory of every machine are known.
+        storage: data sets and bandwidth.
+        threshold: the part by which more CPUs must be faster.
+
+    Attributes:
+        kinds: by kind, the rows of its jobs.
+    """
+
+    def __init__(self, snapshot: Snapshot, storage: Storage, threshold: float) -> None:
+        self._snapshot, self._storage, self._threshold = snapshot, storage, threshold
+        self._needed = Feature.CPU_POINTS in snapshot.needs
+        cluster = snapshot.cluster
+        self._machines, self._running = Machines(cluster), Running(snapshot)
+        self._of_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self.kinds = kinds_of(snapshot)
+
+    # --- what is asked for -------------------------------------------------------------------------------------------
+
+    def next_of(self, kind: Kind, jobs: Rows) -> tuple[int, NextPoint]:
+        """Return the job that is measured for its kind, and its next point on the GPU type where it runs or may run."""
+        arrived = self._snapshot.jobs.arrived
+        found = self._running.roomiest(jobs)
+        first = min(jobs.tolist(), key=lambda job: (float(arrived[job]), job)) if found is None else found
+        types = self._types_of(kind, first)
+        if not self._needed or not types:
+            return first, NextPoint()
+        rates = rates_of(self._snapshot, kind, jobs, types[0])
+        if any(rate.known is Basis.DECLARED for rate in rates):
+            return first, NextPoint()
+        share, most = self._cpus(kind, types[0])
+        seen = by_cpus(rates, kind.gpus, self._full(kind, types[0]))
+        return first, next_point(seen, share, most, self._threshold)
+
+    def asked(self, kind: Kind, job: int, point: NextPoint) -> Iterator[Asked]:
+        """Yield the settings of a job that runs: the CPUs that are wanted, then those that will do."""
+        gpu_type = self._running.type_of.get(job)
+        if gpu_type is not None:
+            memory = self._full(kind, gpu_type)
+            for cpus in point.cpus:
+                yield Asked(job, kind.gpus, gpu_type, float(cpus * kind.gpus), memory)
+
+    def held_back(self, jobs: Rows, first: int) -> list[int]:
+        """Return the jobs of a kind that wait for the first one to be measured: those without GPUs."""
+        return [job for job in jobs.tolist() if job != first and job not in self._running.type_of]
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def points(self, kind: Kind, jobs: Rows) -> list[Point]:
+        """Return what is known of a kind, the fastest point first."""
+        seconds = float(self._snapshot.jobs.seconds_per_iteration[jobs[0]])
+        declared = kind.gpus / seconds if seconds > 0.0 else math.nan
+        how = Basis.ASSUMED if math.isnan(declared) else Basis.DECLARED
+        found: list[Point] = []
+        for gpu_type in self._types(kind) or [NONE]:
+            here = self._on(kind, jobs, gpu_type)
+            plain = Point(kind.gpus, gpu_type, math.nan, math.nan, declared, int(how))
+            if here and not self._needed:
+                best = max(here, key=lambda point: point.rate)
+                here = [best._replace(cpus=math.nan, memory_gib=math.nan)]
+            found += here or [plain]
+        return sorted(found, key=_fastest_first)
+
+    def room(self, kind: Kind, job: int, known: Sequence[Point]) -> list[Point]:
+        """Return the curve of a job while it is measured: it demands the CPUs and memory with which a search begins."""
+        rate = max((point.rate for point in known if point.rate > 0.0), default=math.nan)
+        if math.isnan(rate):
+            return list(known)
+        made = []
+        for gpu_type in self._types_of(kind, job):
+            share, full = self._machines.share(gpu_type)[1] * kind.gpus, self._full(kind, gpu_type)
+            cpus = float(self._cpus(kind, gpu_type)[1] * kind.gpus)
+            memory = share if math.isnan(full) else full
+            made.append(Point(kind.gpus, gpu_type, cpus, memory, rate, int(Basis.ASSUMED)))
+        return made
+
+    def _on(self, kind: Kind, jobs: Rows, gpu_type: int) -> list[Point]:
+        """The sensitivity matrix on a GPU type, point by point: imported, else from what was measured."""
+        if gpu_type == NONE:
+            return []
+        rates = rates_of(self._snapshot, kind, jobs, gpu_type)
+        imported = [rate for rate in rates if rate.known is Basis.DECLARED]
+        found = (
+            [Point(kind.gpus, gpu_type, one.cpus, one.memory_gib, one.rate, int(one.known)) for one in imported]
+            if imported
+            else self._matrix(kind, gpu_type, rates)
+        )
+        return [point for point in found if point.rate > 0.0]
+
+    def _matrix(self, kind: Kind, gpu_type: int, rates: Iterable[KnownRate | Measured]) -> Iterator[Point]:
+        """Each measured number of CPUs with several amounts of memory: the rate, as far as storage keeps up with it."""
+        full, data = self._full(kind, gpu_type), self._data(kind)
+        amounts = np.array([self._machines.share(gpu_type)[1] * kind.gpus])
+        bound = np.array([math.inf])
+        if data is not None:
+            steps = np.arange(kind.gpus * data.process, full, self._storage.step_gib)
+            amounts = np.unique(np.append(steps, [min(float(amounts[0]), full), full]))
+            batch = kind.batch_size if kind.batch_size > 0.0 else math.nan
+            bound = data.bound(amounts, kind.gpus, batch, self._storage.bandwidth_gib)
+        for cpus, measured in by_cpus(rates, kind.gpus, full).items():
+            for memory, served in zip(amounts.tolist(), bound.tolist(), strict=True):
+                how = Basis.MEASURED if memory == amounts[-1] else Basis.ASSUMED
+                yield Point(kind.gpus, gpu_type, float(cpus * kind.gpus), memory, min(measured, served), int(how))
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    def _data(self, kind: Kind) -> DataSet | None:
+        sets = self._storage.data_sets
+        return sets.get(self._snapshot.kinds[kind.kind]) if sets else None
+
+    def _full(self, kind: Kind, gpu_type: int) -> float:
+        """GiB with which the whole data set is cached, or the most that there is; NaN: the data set is not known."""
+        data = self._data(kind)
+        return math.nan if data is None else min(data.full(kind.gpus), self._machines.most(kind.gpus, gpu_type)[1])
+
+    def _cpus(self, kind: Kind, gpu_type: int) -> tuple[int, int]:
+        """Whole CPUs a GPU: those in proportion, and the most."""
+        share = max(1, math.floor(self._machines.share(gpu_type)[0] + 1e-9))
+        return share, max(share, math.floor(self._machines.most(kind.gpus, gpu_type)[0] / kind.gpus + 1e-9))
+
+    def _types_of(self, kind: Kind, job: int) -> list[int]:
+        on = self._running.type_of.get(job)
+        return self._types(kind) if on is None else [on]
+
+    def _types(self, kind: Kind) -> list[int]:
+        wanted = range(len(self._of_type)) if kind.gpu_type == NONE else (kind.gpu_type,)
+        return [gpu_type for gpu_type in wanted if self._of_type[gpu_type] >= kind.gpus]
+
+
+def _fastest_first(point: Point) -> tuple[float, float, float]:
+    least = (math.inf if math.isnan(amount) else amount for amount in (point.cpus, point.memory_gib))
+    return (-math.inf if math.isnan(point.rate) else -point.rate, *least)  # type: ignore[return-value]

@@ -1,0 +1,49 @@
+"""Binary search over CPUs at full memory (Synergy §3.1)."""
+
+from collections.abc import Mapping
+
+from eunomia.model.shapes import value
+
+
+@value
+class NextPoint:
+    """What is to be measured next.
+
+    Attributes:
+        cpus: CPUs a GPU, the most wanted number first; the others where that cannot be had. Empty: nothing.
+        searched: whether the search is over for the CPUs that were had so far.
+    """
+
+    cpus: tuple[int, ...] = ()
+    searched: bool = True
+
+
+def next_point(rates: Mapping[int, float], share: int, most: int, threshold: float) -> NextPoint:
+    """Return the CPUs to be measured next, from those that were measured.
+
+    The most CPUs come first, then the proportional share. The search goes on above the share, where the most CPUs are
+    faster by more than the threshold, and else below it: by halves, in the lower one where the middle is no slower than
+    its upper end by more than the threshold.
+
+    Args:
+        rates: iterations a second by CPUs a GPU, at full memory.
+        share: CPUs a GPU in proportion.
+        most: CPUs a GPU that the job can have at all.
+        threshold: the part by which more CPUs must be faster.
+    """
+    top = max(rates, default=0)
+    if top < most and top <= share:
+        return NextPoint(cpus=tuple(range(most, max(share, top), -1)), searched=False)
+    if share not in rates:
+        return NextPoint(cpus=(share,), searched=False)
+    low, high = (share, top) if _gains(rates[share], rates[top], threshold) else (0, share)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if middle not in rates:
+            return NextPoint(cpus=(middle,), searched=False)
+        low, high = (middle, high) if _gains(rates[middle], rates[high], threshold) else (low, middle)
+    return NextPoint(cpus=tuple(range(most, top, -1)) if high == top else ())
+
+
+def _gains(fewer: float, more: float, threshold: float) -> bool:
+    return more > fewer * (1.0 + threshold)

@@ -1,0 +1,76 @@
+"""The rate of a job by its memory: a cache holds part of its data set, storage serves the rest (Synergy §3.1)."""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from eunomia.errors import InputError
+from eunomia.units import Reals, parse_memory
+
+
+def _memory(given: object) -> object:
+    return _read(given, 'must be an amount of memory above 0 with a unit, such as "150GB"', "")
+
+
+def _bandwidth(given: object) -> object:
+    return _read(given, 'must be a bandwidth above 0 with a unit, such as "200MB/s"', "/s")
+
+
+def _read(given: object, rule: str, ending: str) -> object:
+    """Read text with a unit, in GiB."""
+    if not isinstance(given, str) or not given.endswith(ending):
+        raise ValueError(rule)
+    try:
+        return parse_memory(given.removesuffix(ending), name="it")
+    except InputError as error:
+        raise ValueError(rule) from error
+
+
+_Positive = Field(gt=0.0, allow_inf_nan=False)
+Memory = Annotated[
+    float, BeforeValidator(_memory), PlainSerializer(lambda gib: f"{gib!r}GiB", return_type=str), _Positive
+]
+"""GiB, given as text such as ``"150GB"``."""
+Bandwidth = Annotated[
+    float, BeforeValidator(_bandwidth), PlainSerializer(lambda gib: f"{gib!r}GiB/s", return_type=str), _Positive
+]
+"""GiB a second, given as text such as ``"200MB/s"``."""
+
+
+class DataSet(BaseModel):
+    """What a kind of job reads once an epoch."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: Memory
+    """Of the whole data set."""
+    samples: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    """In the data set."""
+    process: Memory = Field(default="20GB", validate_default=True)
+    """Memory of a job's processes for each GPU, which does not cache."""
+
+    def cached(self, memory_gib: Reals, gpus: int) -> Reals:
+        """Return the parts of the data set that these amounts of memory hold, in a cache as MinIO's."""
+        part: Reals = np.clip((memory_gib - gpus * self.process) / self.size, 0.0, 1.0)
+        return part
+
+    def full(self, gpus: int) -> float:
+        """Return the GiB with which the whole data set is cached."""
+        return gpus * self.process + self.size
+
+    def bound(self, memory_gib: Reals, gpus: int, batch_size: float, bandwidth_gib: float) -> Reals:
+        """Return the iterations a second for which storage can serve what is not cached; inf: all is.
+
+        Args:
+            memory_gib: amounts of all GPUs together.
+            gpus: of the job.
+            batch_size: samples an iteration; NaN: not known, and storage counts as fast enough.
+            bandwidth_gib: GiB a second that the job reads from storage.
+        """
+        if math.isnan(batch_size):
+            return np.full(memory_gib.shape, np.inf)
+        missing = (1.0 - self.cached(memory_gib, gpus)) * batch_size * self.size / self.samples
+        with np.errstate(divide="ignore"):
+            return np.asarray(bandwidth_gib / missing, float)
