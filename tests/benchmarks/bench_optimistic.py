@@ -113,7 +113,10 @@ class Found(NamedTuple):
     """What measuring one model came to."""
 
     points: int
+    measuring: float
+    """Minutes of the probes, starts among them."""
     minutes: float
+    """From the job's arrival to the end of the last probe."""
     errors: list[float]
     below: list[float]
     """Errors with less memory than the processes need."""
@@ -147,7 +150,7 @@ def measured_alone(speeds: SynergyProfiles, model: str) -> Found:
     for cpus, memory in itertools.product(*(column.tolist() for column in speeds.amounts(model))):
         true = speeds.relative(model, cpus, memory) / demand.seconds_per_iteration
         errors[memory < need - 1e-6].append(abs(matrix.at(cpus, memory) / true - 1.0))
-    return Found(len(watch.seconds), watch.last / 60.0, *errors)
+    return Found(len(watch.seconds), sum(watch.seconds) / 60.0, watch.last / 60.0, *errors)
 
 
 def made(
@@ -198,12 +201,13 @@ def main() -> None:
     for model, one in found.items():
         below = f", below the processes' memory {100 * fmean(one.below):.0f} %" if one.below else ""
         print(
-            f"{model}: {one.points} points, {one.minutes:.1f} minutes; error {100 * fmean(one.errors):.1f} % on "
+            f"{model}: {one.points} points, {one.measuring:.1f} of {one.minutes:.1f} minutes; error {100 * fmean(one.errors):.1f} % on "
             f"average, {100 * max(one.errors):.0f} % at worst{below}"
         )
-    points, minutes = (fmean(getattr(one, name) for one in found.values()) for name in ("points", "minutes"))
+    points, probing, minutes = (fmean(column) for column in list(zip(*found.values(), strict=True))[:3])
     print(
-        f"all: {points:.1f} points, {minutes:.1f} minutes, for {FULL_GRID} points of the full grid; error "
+        f"all: {points:.1f} points, {probing:.1f} of {minutes:.1f} minutes, for {FULL_GRID} points and "
+        f"{FULL_GRID * probing / points:.0f} minutes of the full grid; error "
         f"{100 * fmean(error for one in found.values() for error in one.errors):.1f} % on average"
     )
     static(data, speeds)

@@ -298,8 +298,8 @@ def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> Non
     body = 'extends = "max_min_time"\nstages.elasticity = "range"'
     assert errors_of(write(tmp_path, body, "idle.toml")) == [
         'nothing chooses among the sizes of elasticity "range", for allocation "max_min_time" gives claims of jobs and '
-        'shares of time by GPU type at one size a job; take "fixed", "profiled_types" or "shockwave_forecast" '
-        "(idle.toml, [stages])"
+        'shares of time by GPU type at one size a job; take "fixed", "optimistic", "profiled_types" or '
+        '"shockwave_forecast" (idle.toml, [stages])'
     ]
 
 

@@ -22,7 +22,7 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.verdicts import NO_VERDICTS, turned_down
-from eunomia_plugins.synergy.profiling import Asked, Point, Profiling, Storage
+from eunomia_plugins.synergy.profiling import Asked, MatrixPoint, Profiling, Storage
 from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
 
 
@@ -74,7 +74,7 @@ class Optimistic:
         """Give the jobs of a kind one curve, and ask for the CPUs with which the kind was not measured."""
         profiling = Profiling(snapshot, self._storage, self.options.threshold)
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
-        curves: list[list[Point]] = []
+        curves: list[list[MatrixPoint]] = []
         asked: list[Asked] = []
         waits: list[int] = []
         for kind, jobs in profiling.kinds.items():
@@ -111,7 +111,7 @@ class Optimistic:
         )
 
 
-def _columns(curves: Sequence[Sequence[Point]]) -> CurvePoints:
+def _columns(curves: Sequence[Sequence[MatrixPoint]]) -> CurvePoints:
     rows = [(number, *point) for number, points in enumerate(curves) for point in points]
     curve, gpus, gpu_type, cpus, memory, rate, basis = np.array(rows, float).reshape(-1, 7).T
     return curve_points(

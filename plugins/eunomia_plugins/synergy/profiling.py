@@ -16,7 +16,7 @@ from eunomia_plugins.synergy.searching import NextPoint, next_point
 from eunomia_plugins.synergy.storage import DataSet
 
 
-class Point(NamedTuple):
+class MatrixPoint(NamedTuple):
     """A point of a curve; CPUs and GiB are of all GPUs together."""
 
     gpus: int
@@ -99,22 +99,22 @@ class Profiling:
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
-    def points(self, kind: Kind, jobs: Rows) -> list[Point]:
+    def points(self, kind: Kind, jobs: Rows) -> list[MatrixPoint]:
         """Return what is known of a kind, the fastest point first."""
         seconds = float(self._snapshot.jobs.seconds_per_iteration[jobs[0]])
         declared = kind.gpus / seconds if seconds > 0.0 else math.nan
         how = Basis.ASSUMED if math.isnan(declared) else Basis.DECLARED
-        found: list[Point] = []
+        found: list[MatrixPoint] = []
         for gpu_type in self._types(kind) or [NONE]:
             here = self._on(kind, jobs, gpu_type)
-            plain = Point(kind.gpus, gpu_type, math.nan, math.nan, declared, int(how))
+            plain = MatrixPoint(kind.gpus, gpu_type, math.nan, math.nan, declared, int(how))
             if here and not self._needed:
                 best = max(here, key=lambda point: point.rate)
                 here = [best._replace(cpus=math.nan, memory_gib=math.nan)]
             found += here or [plain]
         return sorted(found, key=_fastest_first)
 
-    def room(self, kind: Kind, job: int, known: Sequence[Point]) -> list[Point]:
+    def room(self, kind: Kind, job: int, known: Sequence[MatrixPoint]) -> list[MatrixPoint]:
         """Return the curve of a job while it is measured: it demands the CPUs and memory with which a search begins."""
         rate = max((point.rate for point in known if point.rate > 0.0), default=math.nan)
         if math.isnan(rate):
@@ -124,23 +124,23 @@ class Profiling:
             share, full = self._machines.share(gpu_type)[1] * kind.gpus, self._full(kind, gpu_type)
             cpus = float(self._cpus(kind, gpu_type)[1] * kind.gpus)
             memory = share if math.isnan(full) else full
-            made.append(Point(kind.gpus, gpu_type, cpus, memory, rate, int(Basis.ASSUMED)))
+            made.append(MatrixPoint(kind.gpus, gpu_type, cpus, memory, rate, int(Basis.ASSUMED)))
         return made
 
-    def _on(self, kind: Kind, jobs: Rows, gpu_type: int) -> list[Point]:
+    def _on(self, kind: Kind, jobs: Rows, gpu_type: int) -> list[MatrixPoint]:
         """The sensitivity matrix on a GPU type, point by point: imported, else from what was measured."""
         if gpu_type == NONE:
             return []
         rates = rates_of(self._snapshot, kind, jobs, gpu_type)
         imported = [rate for rate in rates if rate.known is Basis.DECLARED]
         found = (
-            [Point(kind.gpus, gpu_type, one.cpus, one.memory_gib, one.rate, int(one.known)) for one in imported]
+            [MatrixPoint(kind.gpus, gpu_type, one.cpus, one.memory_gib, one.rate, int(one.known)) for one in imported]
             if imported
             else self._matrix(kind, gpu_type, rates)
         )
         return [point for point in found if point.rate > 0.0]
 
-    def _matrix(self, kind: Kind, gpu_type: int, rates: Iterable[KnownRate | Measured]) -> Iterator[Point]:
+    def _matrix(self, kind: Kind, gpu_type: int, rates: Iterable[KnownRate | Measured]) -> Iterator[MatrixPoint]:
         """Each measured number of CPUs with several amounts of memory: the rate, as far as storage keeps up with it."""
         full, data = self._full(kind, gpu_type), self._data(kind)
         amounts = np.array([self._machines.share(gpu_type)[1] * kind.gpus])
@@ -153,7 +153,7 @@ class Profiling:
         for cpus, measured in by_cpus(rates, kind.gpus, full).items():
             for memory, served in zip(amounts.tolist(), bound.tolist(), strict=True):
                 how = Basis.MEASURED if memory == amounts[-1] else Basis.ASSUMED
-                yield Point(kind.gpus, gpu_type, float(cpus * kind.gpus), memory, min(measured, served), int(how))
+                yield MatrixPoint(kind.gpus, gpu_type, float(cpus * kind.gpus), memory, min(measured, served), int(how))
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +180,6 @@ class Profiling:
         return [gpu_type for gpu_type in wanted if self._of_type[gpu_type] >= kind.gpus]
 
 
-def _fastest_first(point: Point) -> tuple[float, float, float]:
+def _fastest_first(point: MatrixPoint) -> tuple[float, float, float]:
     least = (math.inf if math.isnan(amount) else amount for amount in (point.cpus, point.memory_gib))
     return (-math.inf if math.isnan(point.rate) else -point.rate, *least)  # type: ignore[return-value]

@@ -32,8 +32,8 @@ def next_point(rates: Mapping[int, float], share: int, most: int, threshold: flo
         threshold: the part by which more CPUs must be faster.
     """
     top = max(rates, default=0)
-    if top < most and top <= share:
-        return NextPoint(cpus=tuple(range(most, max(share, top), -1)), searched=False)
+    if top <= share < most:
+        return NextPoint(cpus=tuple(range(most, share, -1)), searched=False)
     if share not in rates:
         return NextPoint(cpus=(share,), searched=False)
     low, high = (share, top) if _gains(rates[share], rates[top], threshold) else (0, share)
