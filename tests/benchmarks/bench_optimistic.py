@@ -6,9 +6,9 @@ static trace run on four servers under Tune with profiled, declared and wrong ma
 of the errors. Prints CPU time; asserts nothing.
 
 The tables say neither data sets nor the storage bandwidth: ImageNet has 150 GB and 1,281,167 samples, LibriSpeech 60 GB
-and 281,241; for Free Music 250 GB and 1.6 million samples are taken, from the steps of m5's table. 200 MB/s follows from
-alexnet's rate at 62.5 GB. Image and speech models need 62.5 GB for each process (below, the tables have one tenth of the
-rate for any CPUs), language models 20 GB (§2).
+and 281,241; for Free Music 250 GB and 1.6 million samples are taken, from the steps of m5's table. 200 MB/s follows
+from alexnet's rate at 62.5 GB. Image and speech models need 62.5 GB for each process (below, the tables have one tenth
+of the rate for any CPUs), language models 20 GB (§2).
 """
 
 import argparse
@@ -201,8 +201,8 @@ def main() -> None:
     for model, one in found.items():
         below = f", below the processes' memory {100 * fmean(one.below):.0f} %" if one.below else ""
         print(
-            f"{model}: {one.points} points, {one.measuring:.1f} of {one.minutes:.1f} minutes; error {100 * fmean(one.errors):.1f} % on "
-            f"average, {100 * max(one.errors):.0f} % at worst{below}"
+            f"{model}: {one.points} points, {one.measuring:.1f} of {one.minutes:.1f} minutes; error "
+            f"{100 * fmean(one.errors):.1f} % on average, {100 * max(one.errors):.0f} % at worst{below}"
         )
     points, probing, minutes = (fmean(column) for column in list(zip(*found.values(), strict=True))[:3])
     print(

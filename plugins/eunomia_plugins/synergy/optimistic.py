@@ -39,9 +39,9 @@ class OptimisticOptions(PluginOptions):
     data_sets: dict[str, DataSet] = Field(default_factory=dict)
     """By kind of job, the data set: ``size``, ``samples`` and ``process``, the memory of each GPU's processes. A kind
     that is not named is measured with its share of memory."""
-    bandwidth: Bandwidth = Field(default="250MB/s")
+    bandwidth: Bandwidth = Field(default="250MB/s", validate_default=True)
     """What a job reads from storage in a second."""
-    memory_step: Memory = Field(default="50GB")
+    memory_step: Memory = Field(default="50GB", validate_default=True)
     """Between two amounts of memory of a matrix."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
     """Seconds between two rounds while there are CPUs to measure."""
