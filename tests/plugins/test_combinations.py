@@ -1,6 +1,7 @@
 """Any stage with any other: every combination runs or is rejected at load by name; the page lists them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from eunomia.errors import InputErrors
 from eunomia.platform.registry import Registry
 from eunomia.testing.cell_sampling import pairs_of, sampled
 from eunomia.testing.cells import PLACE, Combination, Combinations
-from eunomia.testing.combinations import pages
+from eunomia.testing.combinations import family_of, pages
 from eunomia.units import Stage
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -55,6 +56,17 @@ def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> N
         with pytest.raises(InputErrors) as refused:
             table.load(cell)
         assert str(refused.value.errors[0]).startswith(rule.removesuffix(f" ({PLACE})"))
+
+
+def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(table: Combinations) -> None:
+    family = {name: family_of(table.registry, name) for names in table.plugins.values() for name in names}
+    cells = Counter(
+        name
+        for cell in table.running
+        for _, name in cell.steps
+        if any(family[other] != family[name] for _, other in cell.steps)
+    )
+    assert {name: cells[name] for name in family if cells[name] < 2} == {}
 
 
 def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -> None:
