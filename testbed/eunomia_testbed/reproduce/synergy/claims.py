@@ -23,7 +23,12 @@ NOT_DONE = (
     ("Table 6", "short and long jobs, and the speedup of single jobs", "two tables", "the runs keep no JCT by job"),
     ("Fig 7", "CDF of JCTs under LAS, and Figure 8 under SRTF", "figures", "the runs keep no JCT by job"),
     ("Fig 2", "throughput of models by CPUs and memory", "a figure", "needs trainings of the ten models"),
-    ("Fig 5", "optimistic profiling: 8 points for 24, error 3 %", "3 %", "needs real input pipelines; the page of optimistic"),
+    (
+        "Fig 5",
+        "optimistic profiling: 8 points for 24, error 3 %",
+        "3 %",
+        "needs real input pipelines; figures of simulations: the reference page of optimistic",
+    ),
     ("Fig 6", "the iterator's overhead", "at most 1 %", "needs real input pipelines"),
     ("Fig 10", "GPUs and CPUs in use over time", "a figure", "the runs keep no table of utilization"),
     ("§5.6", "DALI: gain where data are prepared on GPUs", "a figure", "needs DALI's pipelines"),
