@@ -11,6 +11,7 @@ from eunomia.testing.builders import World
 from eunomia.units import Seconds
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.placement.packed import Packed
+from eunomia_plugins.placement.planning import prefer
 from eunomia_plugins.placement.spread import Spread
 
 BOTH = pytest.mark.parametrize("plugin", [Packed(), Spread()], ids=["packed", "spread"])
@@ -197,6 +198,15 @@ def test_islands_are_kept_together() -> None:
     world.job("a/1", gpus=4).job("b/1", gpus=3)
     assert placed(world, Packed(), grant(world, {"a/1": 4}))[0]["a/1"] == [4, 5, 6, 7]
     assert placed(world, Packed(), grant(world, {"b/1": 3}))[0]["b/1"] == [1, 2, 3]
+
+
+@given(st.integers(0, 255), st.sets(st.integers(0, 15)), st.integers(1, 8))
+def test_of_a_machines_free_gpus_those_that_a_claim_holds_are_preferred(free: int, near: set[int], count: int) -> None:
+    here = {gpu for gpu in range(8) if free >> gpu & 1}
+    pool = Pool(World("2x8 V100").snapshot(), np.array(sorted(here), np.int64))
+    own = sorted(near & here)[:count]
+    others = sorted(here - near)[: count - len(own)]
+    assert prefer(pool, np.array(sorted(near), np.int64), 0, count).tolist() == sorted(own + others)
 
 
 def test_service_stops_at_a_misfit_where_the_allocation_says_so_and_standby_takes_what_is_left() -> None:

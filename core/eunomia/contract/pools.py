@@ -111,8 +111,9 @@ class Pool:
 
     def on(self, machine: int) -> Ints:
         """GPUs left on a machine, ascending."""
-        start = int(self._cluster.machine_start[machine])
-        return np.flatnonzero(self._mask[start : int(self._cluster.machine_start[machine + 1])]) + start
+        start, end = self._cluster.machine_start[machine : machine + 2].tolist()
+        here: Ints = self._mask[start:end].nonzero()[0] + start
+        return here
 
     def choose(self, machine: int, count: int) -> Ints:
         """Choose ``count`` GPUs of a machine in as few islands as possible, without taking them."""

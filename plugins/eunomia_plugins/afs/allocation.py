@@ -76,6 +76,8 @@ class Afs:
     def __init__(self, options: AfsOptions) -> None:
         self.options = options
         self._first, self._sized = FirstSeconds(), CurvesWithSizes()
+        self._rounds = 0
+        """Rounds in which GPUs were shared by gain: they decide when code is compiled, and nothing else."""
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
@@ -115,7 +117,8 @@ class Afs:
         if snapshot.live_index is None:
             found = raised(scanned.each(), firsts, left, known=known)
         else:
-            found = fast_raised(scanned, firsts, left, known=known)
+            found = fast_raised(scanned, firsts, left, known=known, rounds=self._rounds)
+            self._rounds += 1
         sizes = np.zeros(jobs.size, np.int64)
         served = np.array(found, np.int64)
         has = served >= 0

@@ -12,14 +12,16 @@ from eunomia_plugins.afs.prefixes import Raising
 from eunomia_plugins.afs.shares import Ladders
 
 MANY: Final = 256
-"""Jobs and GPUs to share, added, from which compiled code pays: importing numba and loading the
-code take some tenths of a second."""
+"""Jobs and GPUs to share, added, from which compiled code pays at once: importing numba and loading the code take some
+tenths of a second."""
+OFTEN: Final = 2000
+"""Rounds after which compiled code pays for few jobs, too: plain code takes some tenths of a millisecond each time."""
 
 Loop = Callable[[Ints, Ints, Reals, Ints, int, bool], None]
 """Takes each job's first row, sizes, seconds, steps (changed in place), GPUs, and whether lengths are known."""
 
 
-def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool) -> list[int]:
+def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, rounds: int = 0) -> list[int]:
     """The sizes that ``shares.raised`` gives.
 
     Args:
@@ -27,11 +29,12 @@ def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool) -
         steps: by job, the index of its size, or -1: it stays without.
         gpus: to share in this stage.
         known: whether lengths may be compared.
+        rounds: how often the caller has asked before.
 
     Returns:
         By job, the index of its size.
     """
-    loop = compiled() if len(steps) + gpus >= MANY else None
+    loop = compiled() if rounds >= OFTEN or len(steps) + gpus >= MANY else None
     if loop is None:
         return Raising(ladders.each(), steps, gpus, known=known).run()
     found = np.array(steps, np.int64)

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 
 from eunomia import Menus, Snapshot
 from eunomia.contract.menus import CurvePoints
+from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.workload import JobState
 from eunomia.units import Rows, Version
 
+MOST_POINTS: Final = 1_000_000
+"""Points that are kept for sets of groups that come again."""
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
 Key = tuple[int, int, int, float | None, float | None, int]
 """Kind (-1: no rates known), least, most, batch size and declared seconds an iteration (None: not known); and the row
@@ -46,21 +50,26 @@ class SharedCurves:
     def __init__(self) -> None:
         self._version = Version(0)
         self._profiles: Mapping[int, tuple[KnownRate, ...]] = {}
+        self._cluster: Cluster | None = None
         self._keys: dict[int, Key] = {}
         self._curves: dict[Key, int] = {}
         self._jobs_on: list[dict[int, None]] = []
         self._menus: Menus | None = None
+        self._known = _KnownPoints()
 
     def menus(self, snapshot: Snapshot, points: Points) -> Menus:
         """The menus of this snapshot; only rows that changed are looked at where the groups stay the same."""
         menus, changes = self._menus, snapshot.changed(self._version)
         same = menus is not None and menus.curve.size == snapshot.jobs.most.size
         same = same and self._profiles.keys() == snapshot.profiles.keys()
+        learnt = self._profiles != snapshot.profiles
+        if learnt or self._cluster is not snapshot.cluster:
+            self._known.clear()
         if menus is None or not same or changes is None or not self._follow(snapshot, menus, set(changes.touched)):
             menus = self._menus = self._built(snapshot, points)
-        elif self._profiles != snapshot.profiles or any(self._is_own(job) for job in changes.touched):
+        elif learnt or any(self._is_own(job) for job in changes.touched):
             menus = self._menus = Menus(curve=menus.curve, points=points(snapshot, self._one_of_each()))
-        self._version, self._profiles = snapshot.version, dict(snapshot.profiles)
+        self._version, self._profiles, self._cluster = snapshot.version, dict(snapshot.profiles), snapshot.cluster
         return menus
 
     def _is_own(self, job: int) -> bool:
@@ -97,7 +106,41 @@ class SharedCurves:
         for job, key in self._keys.items():
             curve[job] = self._curves[key]
             self._jobs_on[self._curves[key]][job] = None
-        return Menus(curve=curve, points=points(snapshot, self._one_of_each()))
+        keys = tuple(ordered)
+        found = self._known.of(keys)
+        if found is None:
+            found = points(snapshot, self._one_of_each())
+            self._known.keep(keys, found)
+        return Menus(curve=curve, points=found)
+
+
+class _KnownPoints:
+    """The points of sets of groups, as long as the rates known by kind stay the same.
+
+    A function of the keys: groups of few jobs come and go often, and the same set of them comes again.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[Key, ...], CurvePoints] = {}
+        self._points = 0
+
+    def of(self, keys: tuple[Key, ...]) -> CurvePoints | None:
+        """The points of these groups; None: not kept."""
+        return self._of.get(keys)
+
+    def keep(self, keys: tuple[Key, ...], points: CurvePoints) -> None:
+        """Keep the points of these groups, unless the curve of a group is that of one measured job."""
+        if any(key[-1] >= 0 for key in keys):
+            return
+        if self._points + points.gpus.size > MOST_POINTS:
+            self.clear()
+        self._of[keys] = points
+        self._points += points.gpus.size
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._of.clear()
+        self._points = 0
 
 
 def _sortable(key: Key) -> tuple[float, ...]:

@@ -273,12 +273,14 @@ class _Plan:
 
 def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
     """``count`` GPUs of a machine, those of ``near`` that are left first."""
-    own = near[pool.holds(near)]
-    own = np.intersect1d(own, pool.on(machine))[:count] if own.size else own
-    if own.size == 0:
+    here = pool.on(machine)
+    own: Bools = np.zeros(here.size, dtype=bool)
+    if near.size and here.size:
+        own = (here[:, None] == near).any(axis=1)
+    if not own.any():
         return pool.choose(machine, count)
-    others = np.setdiff1d(pool.on(machine), own)[: count - own.size]
-    return np.sort(np.concatenate([own, others]))
+    first, others = here[own][:count], here[~own]
+    return np.sort(np.concatenate([first, others[: count - first.size]]))
 
 
 def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
