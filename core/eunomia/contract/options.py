@@ -146,7 +146,8 @@ def _rule(item: ErrorDetails, kind: type[PluginOptions]) -> str:
         return f"must be {context['expected'].replace(chr(39), chr(34))}"
     if item["type"] == "value_error":
         message = str(context.get("error", item["msg"]))
-        return message if message.startswith("must") else f"must be valid: {message}"
+        # A check of several options states a whole rule.
+        return message if message.startswith("must") or not item["loc"] else f"must be valid: {message}"
     if item["type"] in _BOUNDS:
         return f"must be {_bounds(kind, item) or item['msg'].removeprefix('Input should be ')}"
     return "must be " + item["msg"].removeprefix("Input should be ").removeprefix("a valid ")

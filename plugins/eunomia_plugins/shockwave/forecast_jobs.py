@@ -39,10 +39,16 @@ class Forecast(NamedTuple):
 
 
 def forecast_rows(snapshot: Snapshot) -> Rows:
-    """Return the active jobs that can be forecast: mode, epochs, samples an epoch and batch size are declared."""
+    """Return the active jobs that can be forecast: mode, epochs, samples an epoch and batch size are declared.
+
+    Of a job that has adapted, the batch size before its first adaptation must be known too.
+    """
     jobs, rows = snapshot.jobs, snapshot.active
     known = (jobs.epochs[rows] > 0.0) & (jobs.samples_per_epoch[rows] > 0.0) & (jobs.batch_size[rows] > 0.0)
-    return rows[known & np.isin(jobs.adapts[rows], _ADAPTING)]
+    rows = rows[known & np.isin(jobs.adapts[rows], _ADAPTING)]
+    adapted = snapshot.ledger.adaptations
+    undeclared = [job for job, history in adapted.items() if math.isnan(history.first_batch_size)]
+    return rows[~np.isin(rows, undeclared)] if undeclared else rows
 
 
 def steps_of(samples: float, batch: float) -> float:

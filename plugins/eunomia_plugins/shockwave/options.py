@@ -38,5 +38,6 @@ class ShockwaveOptions(PluginOptions):
         points = self.log_points
         ascend = all(low < high for low, high in itertools.pairwise(points))
         if not (ascend and points[0] == 0.0 and points[-1] == 1.0 and points[1] > self.log_origin):
-            raise ValueError("log_points must ascend from 0 to 1, the second of them above log_origin")
+            rule = f"log_points must ascend from 0 to 1, the second of them above log_origin ({self.log_origin:g})"
+            raise ValueError(f"{rule}, but got {list(points)}")
         return self

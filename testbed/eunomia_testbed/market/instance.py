@@ -81,7 +81,8 @@ def read_market(path: Path) -> Market:
         InputErrors: everything that is wrong with it.
     """
     if not is_file(path):
-        raise InputError("a market must exist", value="no such file", place=str(path))
+        there = "a folder" if path.is_dir() else "no such file"
+        raise InputError("a market must exist as a file", value=there, place=str(path))
     tree = parse_toml(read_text(path, "a market", SMALL), "a market", place=path.name)
     reader = _Reader(tree, path.name)
     market = reader.market()
@@ -175,7 +176,7 @@ class _Reader:
             useful &= ~((market.worth > 0.0) & (market.supply <= 0.0)).any(axis=1)
         for agent in np.flatnonzero(~useful.any(axis=1)).tolist():
             rule = "an agent must get utility from the supply of some round from its arrival on"
-            self._wrong(rule, "none", f"{self.place}, {market.names[agent]}")
+            self._wrong(rule, None, f"{self.place}, {market.names[agent]}")
 
     # --- values ------------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ GNS = {"batch_size": 32.0, "epochs": 30.0, "samples_per_epoch": 320.0, "adapts":
     ],
 )
 def test_options_out_of_their_bounds_are_refused_with_their_place(setting: str, said: str) -> None:
-    with pytest.raises(InputErrors, match=re.escape(said)) as refused:
+    with pytest.raises(InputErrors, match=f"^{re.escape(said)}") as refused:
         Profile.load("shockwave", settings=[setting])
     assert f"--set {setting.partition('=')[0]}" in str(refused.value)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,14 @@ def test_a_memo_of_an_older_journal_has_all_rates_known(more: list[object]) -> N
     read = Beliefs.from_bytes(2 if more else 1, data).by_job[JOB]
     assert read.known == ((True, False) if more else (True, True))
     assert read.seconds_per_epoch == (10.0, 5.0)
+
+
+def test_a_job_that_adapts_without_a_declared_batch_size_is_not_forecast() -> None:
+    """Its epochs at the first batch size are not known."""
+    world = town(batch_size=math.nan).adapts(JOB, 64.0, iterations_done=200.0)
+    menus = forecast(growth=4.0).eunomia_elasticity(world.snapshot())
+    assert menus.regimes is None
+    assert menus.full_rate(np.arange(1, dtype=np.int32)).tolist() == [1.0]
 
 
 def test_a_changed_forecast_is_recorded_by_regime() -> None:

@@ -129,7 +129,7 @@ def test_urgency_of_a_job_of_unknown_length_is_least() -> None:
         ("shockwave_utility.round_length", "0s", "round_length must be greater than 0, but got"),
         ("shockwave.regularizer", -0.1, "regularizer must be between 0 and 1e+06, but got -0.1"),
         ("shockwave.regularizer", 1e7, "regularizer must be between 0 and 1e+06, but got 10000000.0"),
-        ("shockwave.log_points", [0.0, 0.5], "log_points must ascend from 0 to 1, the second of them above log_origin"),
+        ("shockwave.log_points", [0.0, 0.5], "the second of them above log_origin (1e-06), but got [0.0, 0.5]"),
         ("shockwave.nodes", 0, "nodes must be at least 1, but got 0"),
         ("shockwave.mode", "eager", 'mode must be "reactive" or "lazy"'),
     ],
