@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from eunomia import (
     Contract,
@@ -25,6 +25,9 @@ from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia_plugins.synergy.profiling import Asked, MatrixPoint, Profiling, Storage
 from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
 
+LEAST_STEP = 1e9 / 2**30
+"""GiB: a matrix of a large machine has no more than some thousands of amounts."""
+
 
 class OptimisticOptions(PluginOptions):
     """Options of ``optimistic``."""
@@ -42,9 +45,16 @@ class OptimisticOptions(PluginOptions):
     bandwidth: Bandwidth = Field(default="250MB/s", validate_default=True)
     """What a job reads from storage in a second."""
     memory_step: Memory = Field(default="50GB", validate_default=True)
-    """Between two amounts of memory of a matrix."""
+    """Between two amounts of memory of a matrix; at least 1GB."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
     """Seconds between two rounds while there are CPUs to measure."""
+
+    @field_validator("memory_step")
+    @classmethod
+    def _few_amounts(cls, step: float) -> float:
+        if step < LEAST_STEP:
+            raise ValueError("must be at least 1GB")
+        return step
 
 
 class Optimistic:

@@ -9,7 +9,10 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from eunomia import Feature, Menus, Reason
+from eunomia.errors import InputErrors
+from eunomia.model.cluster import Cluster
 from eunomia.model.leases import GpuState
+from eunomia.platform.profiles import Profile
 from eunomia.testing.builders import World
 from eunomia.units import Basis
 from eunomia_plugins.synergy.matrices import Matrix, demand
@@ -186,3 +189,37 @@ def test_of_several_jobs_the_one_on_the_emptier_machine_is_measured() -> None:
     assert snapshot.holdings.state[0] == int(GpuState.HELD)
     menus = stage().eunomia_elasticity(snapshot)
     assert {world.row("c/0"), world.row("b/0")} == {job for job, *_ in asked(menus)}
+
+
+A_MEMORY = 'must be an amount of memory above 0 with a unit, such as "150GB"'
+A_BANDWIDTH = 'must be a bandwidth above 0 with a unit, such as "200MB/s"'
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [
+        ("data_sets", {"res18": {**IMAGES, "size": "0GB"}}, f'data_sets.res18.size {A_MEMORY}, but got "0GB"'),
+        ("data_sets", {"res18": {**IMAGES, "size": "150"}}, f'data_sets.res18.size {A_MEMORY}, but got "150"'),
+        ("data_sets", {"res18": {**IMAGES, "process": "5kg"}}, f'data_sets.res18.process {A_MEMORY}, but got "5kg"'),
+        ("data_sets", {"res18": {**IMAGES, "samples": 0}}, "data_sets.res18.samples must be greater than 0, but got 0"),
+        ("data_sets", {"res18": {"samples": 3}}, "data_sets.res18.size must be given"),
+        ("bandwidth", "200MB", f'bandwidth {A_BANDWIDTH}, but got "200MB"'),
+        ("bandwidth", "0MB/s", f'bandwidth {A_BANDWIDTH}, but got "0MB/s"'),
+        ("memory_step", 50, f"memory_step {A_MEMORY}, but got 50"),
+        ("memory_step", "1MB", 'memory_step must be at least 1GB, but got "1MB"'),
+        ("threshold", 0, "threshold must be greater than 0 and at most 1, but got 0"),
+        ("again", "0s", 'again must be greater than 0, but got "0s"'),
+    ],
+)
+def test_bad_options_are_refused(option: str, given: object, said: str) -> None:
+    settings = {"stages.elasticity": "optimistic", f"plugins.optimistic.{option}": given}
+    with pytest.raises(InputErrors) as refused:
+        Profile.load("synergy", settings=settings)
+    assert str(refused.value.errors[0]).startswith(said)
+
+
+def test_a_cluster_without_cpus_is_refused() -> None:
+    profile = Profile.load("fifo", settings={"stages.elasticity": "optimistic"})
+    with pytest.raises(InputErrors) as refused:
+        profile.stages(Cluster.parse("1x8 V100"))
+    assert 'must be given for elasticity "optimistic", but got machine "m01" has none' in str(refused.value)
