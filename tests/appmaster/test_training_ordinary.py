@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -30,6 +31,20 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "docs" / "examples" / "digits"
 PATHS = os.pathsep.join(str(ROOT / name) for name in ("core", "appmaster"))
 ALONE = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def training_said() -> Iterator[list[dict[str, Any]]]:
+    """The announcements that a run sends to its launcher."""
+    said: list[dict[str, Any]] = []
+
+    def say(_: Any, kind: str, content: dict[str, Any]) -> None:
+        if kind == "announce":
+            said.append(content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervision.Supervision, "say", say)
+        yield said
 
 
 @pytest.fixture
@@ -156,6 +171,21 @@ def test_nan_and_tensors_are_logged_as_they_are(here: Path) -> None:
     assert found.Scalars("a")[0].value == 2.5
     assert found.Scalars("b")[0].value != found.Scalars("b")[0].value
     assert found.Scalars("c")[0].value == 3.0
+
+
+@pytest.mark.parametrize("given", [0, -3, "64", float("nan"), 1e30, None, True])
+def test_an_announced_batch_size_is_a_number_above_0(here: Path, given: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        training.attach("mine").announce(batch_size=given)
+    rule = "batch_size must be a number above 0, at most 1e+15"
+    assert str(refused.value) == f"{rule}, but got {given!r} (announce)"
+
+
+@pytest.mark.parametrize("given", [64, 64.0, np.int64(64), np.float32(64.0), torch.tensor(64)])
+def test_numbers_of_numpy_and_torch_are_announced_too(here: Path, given: Any) -> None:
+    with training_said() as said:
+        training.attach("mine").announce(batch_size=given)
+    assert json.loads(json.dumps(said)) == [{"batch_size": 64}]
 
 
 def test_a_prepared_model_can_be_copied_and_pickled(here: Path) -> None:

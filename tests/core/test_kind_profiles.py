@@ -6,11 +6,21 @@ import pytest
 
 from eunomia import Locality, Profile
 from eunomia.contract.decisions import Fault
-from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, KindProfiled, RateMeasured
+from eunomia.contract.events import (
+    AppArrived,
+    AppFinished,
+    Event,
+    JobAdded,
+    JobPaused,
+    KindProfiled,
+    RateMeasured,
+    Started,
+)
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import MOST_POINTS, KnownRate, with_rate
+from eunomia.model.leases import LeaseState
 from eunomia.round.arbiter import Arbiter
-from eunomia.units import AppId, Basis, JobId, Seconds, UserId
+from eunomia.units import AppId, Basis, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_plugins.elasticity.throughput import Throughput, ThroughputOptions
 
 
@@ -56,6 +66,19 @@ def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() ->
     found = rates_of(made, "b")
     assert (found[1], found[2]) == (4.0, 5.0)
     assert all(math.isnan(rate) for rate in rates_of(made, "c").values())
+
+
+def test_a_rate_that_comes_while_its_job_gives_back_its_gpus_is_kept_with_their_machine() -> None:
+    made = arbiter()
+    made.step(Seconds(0.0), arrival("a"))
+    (lease,) = made.state.leases.values()
+    made.step(Seconds(0.5), [Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))])
+    made.step(Seconds(1.0), [JobPaused(job=JobId("a/1"))])
+    (lease,) = made.state.leases.values()
+    assert (lease.state, lease.gpus.size) == (LeaseState.LEAVING, 0)
+    made.step(Seconds(1.5), [measured("a", 1, 3.0)])
+    (point,) = profile_of(made, "resnet")
+    assert (point.rate, point.machine) == (3.0, made.state.cluster.machines[0].name)
 
 
 @pytest.mark.parametrize(("kind", "rates"), [("resnet", (7.0, 7.0)), (None, (3.0, 7.0))])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from eunomia.errors import InputError
-from eunomia.model.adaptations import is_batch_size
+from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
@@ -112,16 +112,17 @@ class Supervision:
             self._client.say(kind, content)
 
     def announce(self, regime: Mapping[str, float], step: int) -> None:
-        """Report a new regime, after the step at which it begins.
+        """Report a new regime, after the step at which it begins; numbers of numpy and torch are taken too.
 
         Raises:
-            InputError: a batch size that is not a number above 0.
+            InputError: a batch size that is not a number above 0, at most 1e15.
         """
-        batch_size = regime.get("batch_size")
-        if batch_size is not None and not is_batch_size(batch_size):
-            raise InputError("batch_size must be a number above 0", value=str(batch_size), place="announce")
+        plain = {name: value.item() if hasattr(value, "item") else value for name, value in regime.items()}
+        if "batch_size" in plain and not is_batch_size(plain["batch_size"]):
+            rule = f"batch_size must be a number above 0, at most {MOST_BATCH_SIZE:g}"
+            raise InputError(rule, value=repr(plain["batch_size"]), place="announce")
         self.say_progress(step)
-        self.say("announce", dict(regime))
+        self.say("announce", plain)
 
     def say_progress(self, step: int) -> None:
         """Report rank 0's step and speed."""

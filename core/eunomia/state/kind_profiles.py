@@ -6,7 +6,7 @@ from eunomia.contract.events import KindProfiled, RateMeasured
 from eunomia.model.kind_profiles import MOST_KINDS, MOST_POINTS, KnownRate, with_rate
 from eunomia.state.folding import EventError, Folding
 from eunomia.state.state import State
-from eunomia.units import Cause, Locality
+from eunomia.units import Cause
 
 
 def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
@@ -72,8 +72,10 @@ def check_rates(state: State, kind: str, rates: tuple[KnownRate, ...]) -> None:
 
 
 def _machine(state: State, job: int) -> str:
-    """Name of the one machine of the job's GPUs; empty: several, or none."""
+    """Name of the one machine of the job's GPUs, those that it is leaving included; empty: several, or none."""
     lease = state.leases.get(state.job_accounts.cells.lease[job])
-    if lease is None or state.cluster.locality(lease.gpus) > Locality.MACHINE:
+    if lease is None:
         return ""
-    return state.cluster.machines[int(state.cluster.machine[int(lease.gpus[0])])].name
+    gpus = {*lease.gpus.tolist(), *state.leaving.get(lease.id, ())}
+    machines = {int(state.cluster.machine[gpu]) for gpu in gpus}
+    return state.cluster.machines[machines.pop()].name if len(machines) == 1 else ""
