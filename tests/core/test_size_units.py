@@ -122,7 +122,7 @@ def test_a_need_of_points_by_cpus_is_refused_by_an_elasticity_without(readers: R
     said = refusal(readers, elasticity="plain", placement="tuned")
     assert said.startswith(
         'placement "tuned" needs rates by CPUs and memory, but elasticity "plain" gives one size a job; '
-        'take "fixed", "range" or "throughput"'
+        'take "fixed", "optimistic", "range" or "throughput"'
     )
 
 
