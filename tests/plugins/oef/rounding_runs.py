@@ -9,7 +9,7 @@ import numpy as np
 from eunomia import Allocation, Claims, Cluster, Contract, DeviceShares, Feature, Seconds, Snapshot, Stage, Unit
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.contract.events import AppArrived, Event, JobAdded, MachineBack, MachineLost
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.state import State
@@ -19,8 +19,37 @@ from eunomia.units import AppId, Ints, JobId, Reals, UserId
 
 ROUND = 10.0
 """Seconds."""
+TYPES = "2x8 K80, 2x8 P100, 2x8 V100"
+KINDS = ("fixed", "each round", "every 25")
+"""How often shares change."""
 Shares = Callable[[int], Reals]
 """By round: [user, type] GPUs."""
+
+
+def shares(seed: int, users: int, gpus: int, kind: str, *, even: float = 1.0) -> Shares:
+    """Random shares of ``gpus`` GPUs of each of three types; the smaller ``even``, the fewer users have most."""
+    luck = np.random.default_rng(seed)
+    count = {"fixed": 1, "each round": 1001, "every 25": 41}[kind]
+    length = {"fixed": 10_000, "each round": 1, "every 25": 25}[kind]
+    table = luck.dirichlet(np.full(users, even), size=(count, 3)).transpose(0, 2, 1) * gpus
+    return lambda number: table[min(number // length, count - 1)]
+
+
+def longest_wait_allowed(gang: int, promised: Reals) -> Ints:
+    """[user] twice the largest gang over the user's share of the type of which it has most, and one."""
+    return np.floor(2 * gang / promised.max(axis=1)).astype(np.int64) + 1
+
+
+def with_a_loss(rounds: int, *, seed: int = 3) -> tuple[Shares, list[tuple[float, Event]]]:
+    """A machine of V100s is lost for the middle third; shares of V100 are then half."""
+    first, last = rounds // 3, 2 * rounds // 3
+    full = shares(seed, 5, 16, "fixed")(0)
+    less = full * [1.0, 1.0, 0.5]
+    events: list[tuple[float, Event]] = [
+        (first * ROUND, MachineLost(machine="m05")),
+        (last * ROUND, MachineBack(machine="m05")),
+    ]
+    return (lambda number: less if first <= number < last else full), events
 
 
 class Given:

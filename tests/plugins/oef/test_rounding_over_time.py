@@ -4,29 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from rounding_runs import ROUND, Shares, run
+from rounding_runs import KINDS, TYPES, longest_wait_allowed, run, shares, with_a_loss
 
-from eunomia.contract.events import Event, MachineBack, MachineLost
-from eunomia.units import Ints, Reals
+from eunomia.units import Reals
 from eunomia_plugins.refine.apportion import apportion
 
-TYPES = "2x8 K80, 2x8 P100, 2x8 V100"
-KINDS = ("fixed", "each round", "every 25")
 ROUNDS = pytest.mark.parametrize("rounds", [60, pytest.param(1000, marks=pytest.mark.slow)])
-
-
-def shares(seed: int, users: int, gpus: int, kind: str, *, even: float = 1.0) -> Shares:
-    """Random shares of ``gpus`` GPUs of each of three types; the smaller ``even``, the fewer users have most."""
-    luck = np.random.default_rng(seed)
-    count = {"fixed": 1, "each round": 1001, "every 25": 41}[kind]
-    length = {"fixed": 10_000, "each round": 1, "every 25": 25}[kind]
-    table = luck.dirichlet(np.full(users, even), size=(count, 3)).transpose(0, 2, 1) * gpus
-    return lambda number: table[min(number // length, count - 1)]
-
-
-def longest_wait_allowed(gang: int, promised: Reals) -> Ints:
-    """[user] twice the largest gang over the user's share of the type of which it has most, and one."""
-    return np.floor(2 * gang / promised.max(axis=1)).astype(np.int64) + 1
 
 
 @ROUNDS
@@ -58,18 +41,6 @@ def test_no_user_starves_with_gangs_of_three_and_five(rounds: int) -> None:
     promised = shares(5, 6, 16, "fixed")
     seen = run(TYPES, {user: [3 + 2 * (user % 2)] * 14 for user in range(6)}, promised, rounds)
     assert (seen.waits() <= longest_wait_allowed(5, promised(0))).all()
-
-
-def with_a_loss(rounds: int) -> tuple[Shares, list[tuple[float, Event]]]:
-    """A machine of V100s is lost for the middle third; shares of V100 are then half."""
-    first, last = rounds // 3, 2 * rounds // 3
-    full = shares(3, 5, 16, "fixed")(0)
-    less = full * [1.0, 1.0, 0.5]
-    events: list[tuple[float, Event]] = [
-        (first * ROUND, MachineLost(machine="m05")),
-        (last * ROUND, MachineBack(machine="m05")),
-    ]
-    return (lambda number: less if first <= number < last else full), events
 
 
 @ROUNDS
