@@ -29,7 +29,8 @@ from eunomia_testbed.audit.files import Stored, read, write
 from eunomia_testbed.audit.full import full_audit
 from eunomia_testbed.audit.page import page
 from eunomia_testbed.audit.reasons import reason
-from eunomia_testbed.audit.rounds import over_time, received
+from eunomia_testbed.audit.rounds import over_time, received, round_seconds
+from eunomia_testbed.audit.table import summary
 
 SEED = 0
 GOLDEN = [
@@ -420,3 +421,16 @@ def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> 
     path = tmp_path / "one.json"
     write(path, Stored(profile="oef_noncooperative", settings=(), found=found))
     assert run(["audit", "--replay", str(path)]) == 0
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("demo", 6.0), ("gandiva", 60.0), ("las", 360.0), ("fifo", 360.0)])
+def test_short_rounds_shorten_simulated_time(name: str, seconds: float) -> None:
+    assert round_seconds(AuditedPolicy(Profile.load(name), seed=SEED)) == seconds
+
+
+def test_an_audit_without_time_judges_one_instance_and_says_that_it_was_ended() -> None:
+    made = full_audit(AuditedPolicy(Profile.load("oef_cooperative"), seed=SEED), "mixed", counts=(50, 2), seconds=1e-3)
+    assert made.cut_short
+    assert {tally.instances for tally in made.once.tallies.values()} == {1}
+    assert {tally.instances for tally in made.over_rounds.values()} == {0}
+    assert summary(made).endswith("--within ended it")

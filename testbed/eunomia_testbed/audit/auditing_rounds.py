@@ -1,7 +1,7 @@
 """Audits a profile over simulated rounds: time received is judged like an allocation; lies are on rates by type."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -31,7 +31,8 @@ def over_rounds(
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
         count: instances.
-        until: CPU time of the process, in seconds; no further instance is begun after it.
+        until: CPU time of the process, in seconds; no further run is begun after it, and an instance whose runs are
+            not all made by then does not count.
         kinds: the properties that are judged.
     """
     tallies = {kind: Tally(kind=kind, least=LEAST) for kind in OVER_ROUNDS if kind in kinds}
@@ -42,29 +43,35 @@ def over_rounds(
             break
         instance, luck = next(drawn), np.random.default_rng([policy.seed, LIES, number])
         honest = received(policy, instance)
-        times.append(over_time(policy, instance, honest))
-        _judge_one(policy, tallies, instance, honest, luck)
+        late = over_time(policy, instance, honest)
+        found = _judged(policy, tallies, instance, honest, _lies(instance, luck), until)
+        if found is None:
+            break
+        times.append(late)
+        for kind, tally in tallies.items():
+            tally.note(found.get(kind))
     return tallies, times
 
 
-def _judge_one(
+def _judged(
     policy: AuditedPolicy,
-    tallies: dict[Property, Tally],
+    kinds: Collection[Property],
     instance: AuditInstance,
     honest: Received,
-    luck: np.random.Generator,
-) -> None:
-    best: dict[Property, Violation] = {}
-    for kind in JUDGES:
-        if kind in tallies:
-            best[kind] = judged_over_rounds(policy, kind, instance, honest)
-    for lie in _lies(instance, luck):
-        if lie.kind in tallies:
-            found = lied_over_rounds(policy, instance, honest, lie)
-            if lie.kind not in best or found.size > best[lie.kind].size:
-                best[lie.kind] = found
-    for kind, tally in tallies.items():
-        tally.note(best.get(kind))
+    lies: Iterator[Lie],
+    until: float,
+) -> dict[Property, Violation] | None:
+    """The largest violation of each property; None: time is up before all lies are tried."""
+    best = {kind: judged_over_rounds(policy, kind, instance, honest) for kind in JUDGES if kind in kinds}
+    for lie in lies:
+        if lie.kind not in kinds:
+            continue
+        if time.process_time() > until:
+            return None
+        found = lied_over_rounds(policy, instance, honest, lie)
+        if lie.kind not in best or found.size > best[lie.kind].size:
+            best[lie.kind] = found
+    return best
 
 
 def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:

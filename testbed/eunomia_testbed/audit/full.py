@@ -3,13 +3,19 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from eunomia.testing.audit.auditing import Audit, audit, judged_again
 from eunomia.testing.audit.policy import AuditedPolicy
 from eunomia.testing.audit.tally import Tally
 from eunomia.testing.audit.violations import Property, Violation
-from eunomia_testbed.audit.auditing_rounds import judged_again_over_rounds, over_rounds
+from eunomia_testbed.audit.auditing_rounds import OVER_ROUNDS, judged_again_over_rounds, over_rounds
 from eunomia_testbed.audit.rounds import OverTime
+
+ONCE: Final = 0.75
+"""The part of the time that instances judged one-shot may take, where others are simulated."""
+BEGUN: Final = 0.95
+"""The part of the time after which nothing is begun, so that what runs then can end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +62,15 @@ def full_audit(
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
         counts: instances judged one-shot, and instances judged over simulated rounds.
-        seconds: of CPU time; no further instance is begun after it.
+        seconds: of CPU time, smaller counterexamples and simulated rounds included.
         kinds: the properties that are judged.
         said: called with the number of instances done one-shot.
     """
     began = time.process_time()
-    once = audit(policy, workload, count=counts[0], seconds=seconds, kinds=kinds, said=said)
-    tallies, times = over_rounds(policy, workload, count=counts[1], until=began + seconds, kinds=kinds)
+    simulates = counts[1] > 0 and any(kind in OVER_ROUNDS for kind in kinds)
+    first = (ONCE if simulates else BEGUN) * seconds
+    once = audit(policy, workload, count=counts[0], seconds=first, kinds=kinds, said=said)
+    tallies, times = over_rounds(policy, workload, count=counts[1], until=began + BEGUN * seconds, kinds=kinds)
     return FullAudit(
         once=once,
         over_rounds=tallies,

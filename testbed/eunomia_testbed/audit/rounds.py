@@ -16,10 +16,12 @@ from eunomia_testbed.simulator.simulate import simulate_one
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns
 
-HORIZON: Final = 21_600.0
-"""Simulated seconds of a run whose jobs do not end: 60 rounds of six minutes."""
-SHARED_FOR: Final = 7_200.0
-"""Seconds that each user's work takes on an equal share of the cluster, where jobs end."""
+ROUND: Final = 360.0
+"""The longest round that an audit reckons with, in seconds."""
+ROUNDS: Final = 60
+"""Rounds of a run whose jobs do not end."""
+SHARED_ROUNDS: Final = 20
+"""Rounds that each user's work takes on an equal share of the cluster, where jobs end."""
 NOWHERE: Final = 1e-9
 """Speed where a job does not run: a declared speed must be positive."""
 
@@ -43,6 +45,13 @@ class OverTime:
         return sum(each > 1.0 for each in self.rho) / len(self.rho)
 
 
+def round_seconds(policy: AuditedPolicy) -> float:
+    """The time between rounds of the profile, or a lease where that is shorter; six minutes at most."""
+    rounds = policy.profile.rounds
+    given = (each for each in (rounds.every, rounds.lease) if each is not None and each > 0.0)
+    return min([ROUND, *map(float, given)])
+
+
 def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | None = None) -> Received:
     """[user, type] GPUs that users held on average, where jobs do not end.
 
@@ -51,8 +60,9 @@ def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | No
         instance: with the true speedups.
         reports: the speedups that users report; None: the true ones.
     """
-    run = _run(policy, instance, np.full(instance.users, 1e12), reports, until=HORIZON)
-    return Received(gpus=_held(run, instance) / HORIZON, whole=False)
+    horizon = ROUNDS * round_seconds(policy)
+    run = _run(policy, instance, np.full(instance.users, 1e12), reports, until=horizon)
+    return Received(gpus=_held(run, instance, horizon) / horizon, whole=False)
 
 
 def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Received) -> OverTime:
@@ -63,13 +73,13 @@ def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Rec
         instance: the instance.
         time_received: of honest users whose jobs do not end.
     """
-    share = instance.equal_share()
-    run = _run(policy, instance, share * SHARED_FOR / np.array(instance.jobs), None, until=40.0 * SHARED_FOR)
+    share, seconds = instance.equal_share(), SHARED_ROUNDS * round_seconds(policy)
+    run = _run(policy, instance, share * seconds / np.array(instance.jobs), None, until=40.0 * seconds)
     finish = np.nan_to_num(run.app_finish_seconds, nan=np.inf)
     part = np.array(instance.weight)[:, None] / sum(instance.weight)
     ideal = part * np.array(instance.gpus, float) if policy.whole else policy.outcome(instance).gpus
     moved = np.abs(time_received.gpus - ideal).sum() / 2.0
-    return OverTime(rho=tuple((finish / SHARED_FOR).tolist()), deviation=float(moved / sum(instance.gpus)))
+    return OverTime(rho=tuple((finish / seconds).tolist()), deviation=float(moved / sum(instance.gpus)))
 
 
 def _run(
@@ -151,10 +161,10 @@ def _speeds(instance: AuditInstance) -> DeclaredSpeeds:
     )
 
 
-def _held(run: SimulatedRun, instance: AuditInstance) -> Reals:
+def _held(run: SimulatedRun, instance: AuditInstance, horizon: float) -> Reals:
     """[user, type] GPU-seconds held until the horizon."""
     cluster, leases = cluster_of(instance.gpus), run.leases
-    end = np.minimum(np.where(np.isnan(leases.end_seconds), HORIZON, leases.end_seconds), HORIZON)
+    end = np.minimum(np.where(np.isnan(leases.end_seconds), horizon, leases.end_seconds), horizon)
     found = np.zeros((instance.users, instance.types))
     np.add.at(found, (leases.app, cluster.gpu_type[leases.gpu].astype(np.int64)), end - leases.start_seconds)
     return found

@@ -39,7 +39,7 @@ class AuditFlags(BaseModel):
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="All randomness follows from it.")] = 0
     instances: Annotated[int, typer.Option(min=1, help="How many are judged.")] = 100
     simulated: Annotated[int, typer.Option(min=0, help="Instances judged over simulated rounds.")] = 6
-    within: Annotated[str, typer.Option(metavar="60s", help="CPU time a profile; begin no instance after it.")] = "60s"
+    within: Annotated[str, typer.Option(metavar="60s", help="CPU time a profile, all of it.")] = "60s"
     settings: Annotated[Texts, typer.Option("--set", metavar="KEY=VALUE", help="Another value in each profile.")] = ()
     out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
     replay: Annotated[

@@ -16,6 +16,8 @@ from eunomia.testing.audit.smaller import smaller
 from eunomia.testing.audit.tally import Tally
 from eunomia.testing.audit.violations import LYING, Property, Violation
 
+FOR_INSTANCES: Final = 0.8
+"""The part of the time that instances may take; the rest is for smaller counterexamples."""
 LIES: Final = 0x11E
 """The stream of random numbers that draws lies."""
 
@@ -55,7 +57,8 @@ def audit(
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
         count: instances.
-        seconds: of CPU time; no further instance is begun after it.
+        seconds: of CPU time; no further instance is begun after four fifths of it, and no smaller counterexample is
+            looked for after all of it.
         kinds: the properties that are judged.
         said: called with the number of instances done.
     """
@@ -63,16 +66,28 @@ def audit(
     made = Audit(policy=policy, tallies={each: Tally(kind=each) for each in kinds})
     drawn = instances(workload, policy.seed, whole=policy.whole)
     for number in range(count):
-        if time.process_time() - began > seconds:
+        if time.process_time() - began > FOR_INSTANCES * seconds:
             made.cut_short = True
             break
         _judge_one(made, next(drawn), np.random.default_rng([policy.seed, LIES, number]))
         said(number + 1)
-    for tally in made.tallies.values():
-        if tally.smallest is not None:
-            tally.smallest = smaller(tally.smallest, lambda instance, found: judged_again(policy, instance, found))
+    _make_smaller(made, until=began + seconds)
     made.cpu_seconds = time.process_time() - began
     return made
+
+
+def _make_smaller(made: Audit, until: float) -> None:
+    """Make the counterexamples smaller until a CPU time of the process, in seconds."""
+
+    def judge(instance: AuditInstance, found: Violation) -> Violation | None:
+        if time.process_time() > until:
+            made.cut_short = True
+            return None
+        return judged_again(made.policy, instance, found)
+
+    for tally in made.tallies.values():
+        if tally.smallest is not None:
+            tally.smallest = smaller(tally.smallest, judge)
 
 
 def _judge_one(made: Audit, instance: AuditInstance, luck: np.random.Generator) -> None:
