@@ -16,8 +16,9 @@ from real_data import shared_data
 from eunomia import Cluster, Profile
 from eunomia.errors import InputError
 from eunomia_testbed.performance import GavelThroughputs
+from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.simulator import SimulatedRun, SimulationOptions, simulate_one
-from eunomia_testbed.simulator.gavel_rules import GAVEL, SHOCKWAVE, GavelRuleOptions, gavel_rules, under_rules
+from eunomia_testbed.simulator.gavel_rules import GAVEL, GIVEN, SHOCKWAVE, GavelRuleOptions, gavel_rules, under_rules
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.traces.reading import read_trace as read_workload
 from eunomia_testbed.workload import Workload
@@ -307,6 +308,19 @@ def test_random_traces_are_as_in_the_plain_simulation(
 def test_options_that_cannot_be_are_refused(changed: dict[str, float], rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         dataclasses.replace(SHOCKWAVE, **changed).check()  # type: ignore[arg-type]
+
+
+def test_settings_that_the_rules_replace_are_named() -> None:
+    peer = Peer.named("gavel")
+    texts = ["plugins.shockwave_utility.round_length=5m", "plugins.shockwave_utility.k=3", "stages.placement=spread"]
+    rule = "options of that name get the rules' own value, which --rule changes"
+    assert peer.overruled(texts) == [f"--set plugins.shockwave_utility.round_length does not count: {rule}"]
+    written: set[str] = set()
+    for policy in ("shockwave", "max_min_fairness"):
+        profile = Profile.load(policy)
+        before, after = profile.merged.origins, peer.under(profile).merged.origins
+        written |= {path[-1] for path in after if path[0] == "plugins" and after[path] != before.get(path)}
+    assert written == set(GIVEN)
 
 
 def test_plugins_get_the_options_that_they_have() -> None:

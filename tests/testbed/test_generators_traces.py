@@ -198,6 +198,8 @@ def test_shockwave_refuses_what_is_no_such_name_and_wants_throughputs(tmp_path):
         ShockwaveOptions.of_name("canonical.trace", tmp_path)
     with pytest.raises(InputError, match=r"throughputs must be given \(--set shockwave.throughputs\)"):
         generate_workload("shockwave")
+    with pytest.raises(InputError, match=r"^shortest_hours must be at most longest_hours \(5\), but got 6"):
+        generate_workload("shockwave", {"throughputs": "x", "shortest_hours": 6.0})
     with pytest.raises(InputError, match="mode_split must be 1 to 3 probabilities that add up to 1"):
         generate_workload("shockwave", {"throughputs": "x", "mode_split": [0.5, 0.2, 0.2]})
     with pytest.raises(InputError, match="must be readable"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Final, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from eunomia.errors import InputError
 from eunomia_testbed.generators.drawing import check_chances
@@ -56,6 +56,13 @@ class ShockwaveOptions(GeneratorOptions):
     """Probabilities of 1, 2, 4 and 8 GPUs; recommendation models always have one."""
     throughputs: Path
     """Measured throughputs in Gavel's format."""
+
+    @model_validator(mode="after")
+    def _durations_ascend(self) -> Self:
+        if self.shortest_hours > self.longest_hours:
+            rule = f"shortest_hours must be at most longest_hours ({self.longest_hours:g})"
+            raise ValueError(f"{rule}, but got {self.shortest_hours:g}")
+        return self
 
     @classmethod
     def of_name(cls, name: str, throughputs: Path) -> tuple[Self, int]:

@@ -1,7 +1,7 @@
 """Round rules of other simulators, by name: made for each workload, with the profiles adapted to them."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from eunomia.errors import InputError
@@ -27,6 +27,8 @@ class Names:
     """Called with a profile and options: the profile as the rules want it."""
     notes: str
     """Called with the profiles by name: sentences on policies that differ from the peer's."""
+    given: str
+    """The names of options of plugins that get their values from the rules."""
 
     def get(self, name: str) -> Any:
         """A name of the module."""
@@ -40,6 +42,7 @@ PEERS: Final = {
         make="gavel_rules",
         under="under_rules",
         notes="rule_notes",
+        given="GIVEN",
     )
 }
 
@@ -79,6 +82,16 @@ class Peer:
         """What differs from the peer's policies, a sentence each."""
         made: list[str] = PEERS[self.name].get(PEERS[self.name].notes)(profiles)
         return made
+
+    def overruled(self, settings: Iterable[str]) -> list[str]:
+        """Settings ``plugins.NAME.OPTION=VALUE`` that do not count under the rules, a sentence each."""
+        keys = [text.partition("=")[0] for text in settings if text.startswith("plugins.")]
+        given = PEERS[self.name].get(PEERS[self.name].given)
+        return [
+            f"--set {key} does not count: options of that name get the rules' own value, which --rule changes"
+            for key in keys
+            if key.rpartition(".")[2] in given
+        ]
 
     def rules(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Rules:
         """The rules for a workload on a cluster."""

@@ -66,7 +66,7 @@ class GavelRuleOptions:
             InputError: a round that takes no time, a restart as long as a round, a credit outside 0 to 1.
         """
         if not 0.0 < self.round_seconds < math.inf:
-            raise InputError("a round must take time", value=f"{self.round_seconds} s")
+            raise InputError("a round must take time", value=f"{self.round_seconds:g} s")
         if not 0.0 <= self.restart_seconds < self.round_seconds:
             raise InputError("a restart must be shorter than a round", value=f"{self.restart_seconds} s")
         if not 0.0 <= self.least_between_seconds < math.inf:
@@ -103,6 +103,8 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
     return profile.replace(settings=settings)
 
 
+GIVEN: Final = ("round_length", "least_between", "ends", "credit")
+"""Options of plugins that get their values from the rules."""
 OTHERS: Final[Mapping[str, str]] = {
     "gandiva_fair": "gives tickets to users, who trade GPU types (EuroSys'20)",
     "isolated": "cuts the cluster into parts that keep their GPUs",

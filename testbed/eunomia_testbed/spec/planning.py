@@ -90,7 +90,8 @@ def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Pro
     implied = ["app masters know all rates (--know oracle), since --know is not given"] if spec.know is None else []
     if spec.options is not None:
         implied = []
-    return [f"rules of {peer.name}: {each}" for each in (*implied, *peer.notes(profiles))]
+    overruled = peer.overruled(spec.settings)
+    return [f"rules of {peer.name}: {each}" for each in (*implied, *overruled, *peer.notes(profiles))]
 
 
 def _left_out(where: ClusterFile) -> list[str]:
