@@ -6,6 +6,7 @@ from eunomia import Menus, Snapshot
 from eunomia.units import Ints, Reals
 from eunomia_plugins.synergy.machines import Machines
 from eunomia_plugins.synergy.matrices import Matrix, demand
+from eunomia_plugins.synergy.points import Points, points_of
 
 Known = dict[tuple[object, ...], tuple[float, float]]
 """Demands by all that they follow from."""
@@ -45,6 +46,14 @@ class Demands:
             asked = ~np.isnan(column)
             table[asked, :, at] = (column * gpus)[asked, None]
         return table[:, 0], table[:, 1]
+
+    def points(self, job: int, gpus: int, gpu_type: int) -> Points | None:
+        """Return the points of a job that are no slower than its share; None: its menu has none by CPUs or memory."""
+        matrix = Matrix.of(self.menus, job, gpus, gpu_type)
+        if matrix is None:
+            return None
+        cpus, memory_gib = (amount * gpus for amount in self.share(gpu_type))
+        return points_of(matrix, (cpus, memory_gib), self._most(gpus, gpu_type))
 
     def _of_job(self, job: int, gpus: int, gpu_type: int) -> tuple[tuple[float, float], tuple[float, float]]:
         """The least and the most of one job."""

@@ -1,0 +1,31 @@
+"""The first programme of few jobs by a solver, with whole numbers of equal jobs at each point."""
+
+import numpy as np
+
+from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
+from eunomia.units import Ints
+from eunomia_plugins.synergy.programme import Instance
+
+
+def solved(instance: Instance) -> Ints:
+    """Return [group, point] numbers of jobs of greatest value.
+
+    Raises:
+        SolveError: no points of all jobs fit together.
+    """
+    groups, points = instance.value.shape
+    every = np.arange(groups * points)
+    rows = [(every, column.ravel()) for column in instance.need]
+    rows += [(every[group * points : (group + 1) * points], np.ones(points)) for group in range(groups)]
+    programme = LinearProgram.of(
+        instance.value.ravel(),
+        rows=SparseRows.of(rows),
+        row_lower=[-np.inf, -np.inf, *instance.count.tolist()],
+        row_upper=[1.0, 1.0, *instance.count.tolist()],
+        upper=np.repeat(instance.count, points),
+        integral=True,
+        maximise=True,
+    )
+    found = solve_linear(programme, limits=Limits(gap=0.0), place="synergy_opt").x
+    jobs: Ints = np.rint(found).astype(np.int64).reshape(groups, points)
+    return jobs
