@@ -74,6 +74,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "optimistic": "eunomia_plugins.synergy.optimistic:Optimistic",
     "sensitivity": "eunomia_plugins.synergy.sensitivity:Sensitivity",
     "synergy_opt": "eunomia_plugins.synergy.opt:SynergyOpt",
+    "synergy_arranged": "eunomia_plugins.synergy.arranged:SynergyArranged",
     "synergy_greedy": "eunomia_plugins.synergy.greedy:SynergyGreedy",
     "tetris": "eunomia_plugins.synergy.tetris:Tetris",
     "synergy_tune": "eunomia_plugins.synergy.tune:SynergyTune",

@@ -73,8 +73,7 @@ class Programmes:
                 continue
             value, bound = value + found.value, bound + found.bound
             for group, jobs in zip(mine, found.jobs, strict=True):
-                point = np.repeat(np.arange(jobs.size), jobs)
-                amounts[group.claims] = np.stack([group.points.cpus[point], group.points.memory_gib[point]], axis=1)
+                amounts[group.claims] = group.points.of(jobs)
         return Chosen(amounts, value, bound)
 
     def _groups(self, wanted: Wanted) -> tuple[list[Group], Bools]:

@@ -53,7 +53,7 @@ class Demands:
         if matrix is None:
             return None
         cpus, memory_gib = (amount * gpus for amount in self.share(gpu_type))
-        return points_of(matrix, (cpus, memory_gib), self._most(gpus, gpu_type))
+        return points_of(matrix, (cpus, memory_gib), self._machines.most(gpus, gpu_type))
 
     def _of_job(self, job: int, gpus: int, gpu_type: int) -> tuple[tuple[float, float], tuple[float, float]]:
         """The least and the most of one job."""

@@ -4,11 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from eunomia import Allocation, Contract, Feature, Menus, Offer, PluginOptions, Snapshot, Stage, Unit, hookimpl
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.records import PlainColumn
-from eunomia_plugins.synergy.amounts import Programmes, wanted_of
+from eunomia.units import Bools, Reals
+from eunomia_plugins.synergy.amounts import Programmes, Wanted, wanted_of
 from eunomia_plugins.synergy.demands import Demands, Known
 
 NO_MORE_THAN_THE_SHARE = 1e-9
@@ -16,7 +19,12 @@ NO_MORE_THAN_THE_SHARE = 1e-9
 
 
 class OptOptions(PluginOptions):
-    """``synergy_opt`` has no options."""
+    """Options of ``synergy_opt``."""
+
+    exact: bool = False
+    """Whether a placement must give a job its chosen point (least = most, as in the paper). Else a job whose point is
+    at least its proportional share of CPUs and of memory may get any amounts between the two, where machines cannot be
+    filled otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +44,11 @@ class OptRecord:
     def columns(self) -> Mapping[str, PlainColumn]:
         """Value, bound, and the part of the bound by which the value may fall short."""
         gap = max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
-        columns: list[tuple[str, list[float | None]]] = [("value", [self.value]), ("bound", [self.bound])]
-        return dict([*columns, ("gap", [gap])])
+        return {name: _one(amount) for name, amount in (("value", self.value), ("bound", self.bound), ("gap", gap))}
+
+
+def _one(amount: float) -> list[float | None]:
+    return [amount]
 
 
 class SynergyOpt:
@@ -65,8 +76,18 @@ class SynergyOpt:
         if not isinstance(grants, Grants) or allocation.claims.unit is not Unit.JOB or not grants.gpus.size:
             return allocation
         demands = Demands(snapshot, menus, NO_MORE_THAN_THE_SHARE, self._known)
-        chosen = Programmes(snapshot, offer, allocation, demands).choose(wanted_of(snapshot, allocation, grants))
-        ranges = [AmountRange(least=chosen.amounts[:, at], most=chosen.amounts[:, at]) for at in (0, 1)]
+        wanted = wanted_of(snapshot, allocation, grants)
+        chosen = Programmes(snapshot, offer, allocation, demands).choose(wanted)
+        least = chosen.amounts if self.options.exact else _floor(chosen.amounts, demands, wanted)
+        ranges = [AmountRange(least=least[:, at], most=chosen.amounts[:, at]) for at in (0, 1)]
         amount = dataclasses.replace(grants, cpus=ranges[0], memory_gib=ranges[1])
         record = OptRecord(value=chosen.value, bound=chosen.bound) if chosen.bound > 0.0 else None
         return dataclasses.replace(allocation, amount=amount, record=record, memo=None)
+
+
+def _floor(amounts: Reals, demands: Demands, wanted: Wanted) -> Reals:
+    """[claim, 2] the proportional share where the chosen point is at least that in both respects; else the point."""
+    kinds = {kind: demands.share(kind) for kind in np.unique(wanted.gpu_type).tolist()}
+    share = np.array([kinds[kind] for kind in wanted.gpu_type.tolist()]).reshape(-1, 2) * wanted.gpus[:, None]
+    above: Bools = (amounts >= share).all(axis=1)
+    return np.where(above[:, None], share, amounts)

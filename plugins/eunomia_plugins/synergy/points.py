@@ -17,6 +17,11 @@ class Points(NamedTuple):
     value: Reals
     """Rates as multiples of the rate at the proportional share."""
 
+    def of(self, jobs: Ints) -> Reals:
+        """[job, 2] CPUs and GiB of numbers of jobs by point; points past the last are the first."""
+        point = np.repeat(np.where(np.arange(jobs.size) < self.value.size, np.arange(jobs.size), 0), jobs)
+        return np.stack([self.cpus[point], self.memory_gib[point]], axis=1)
+
 
 def points_of(matrix: Matrix, share: tuple[float, float], most: tuple[float, float]) -> Points:
     """Return the points of a matrix and the share itself, without those that another beats in all respects.

@@ -23,6 +23,7 @@ ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf"
 SCHEMES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "proportional": ("synergy", {"stages.refiners": [], "stages.placement": "packed"}),
     "greedy": ("synergy_greedy", {}),
+    "opt": ("synergy_opt", {}),
     "tune": ("synergy", {}),
     "tetris": ("synergy_tetris", {}),
     "tetris_tune": ("synergy_tetris", {"plugins.tetris.tunes": True}),

@@ -1,0 +1,204 @@
+"""Machines for jobs with fixed GPUs, CPUs and memory, as many as fit whole (Synergy A.1.3): by exchanges of jobs.
+
+First each job goes where its GPUs fit, the CPUs and memory of machines in balance. Then jobs with equal GPUs change
+places while that reduces what machines lack. Last, machines that still lack something give jobs up.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from eunomia.units import NONE, Bools, Ints, Reals
+from eunomia_plugins.synergy.room import Counts
+
+NEAR: Final = 1e-10
+TRIALS: Final = 10
+TURNS: Final = 4
+"""Exchanges that are tried, times the number of jobs."""
+
+
+def arranged(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
+    """Return by job its machines with GPUs on each; empty: it does not fit together with the others.
+
+    A job that fits on no machine together with the others takes its GPUs one by one, each with its part of the CPUs and
+    memory; a job of one GPU is never divided. Jobs stay where they start, unless more GPUs find room otherwise.
+
+    Args:
+        need: [job, 3] GPUs, CPUs and GiB.
+        room: [machine, 3] what is left.
+        scale: [3] what the largest machine has, to compare the three.
+        start: by job, machines with GPUs on each, in all those of the job; empty: none.
+    """
+    found = _from(need, room, scale, start)
+    if all(found) or not any(start):
+        return found
+    fresh = _from(need, room, scale, [[] for _ in start])
+    return fresh if _gpus(fresh) > _gpus(found) else found
+
+
+def _gpus(found: Sequence[Counts]) -> int:
+    return sum(count for counts in found for _, count in counts)
+
+
+def _from(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
+    """The best of some trials, each of which divides more jobs than the one before."""
+    gpus = np.rint(need[:, 0]).astype(np.int64)
+    divided: Bools = np.array([len(counts) > 1 for counts in start], dtype=bool)
+    best: list[Counts] = [[] for _ in gpus]
+    most = -1
+    for _ in range(TRIALS):
+        parts = np.where(divided, gpus, 1)
+        job = np.repeat(np.arange(gpus.size), parts)
+        arrangement = _Arrangement((need / parts[:, None])[job], room, scale)
+        machine = arrangement.run(_places(start, divided, parts))
+        lost: Bools = np.bincount(job, weights=machine == NONE, minlength=gpus.size) > 0
+        found = _counts(job, machine, np.where(divided, 1, gpus), lost)
+        if _gpus(found) > most:
+            best, most = found, _gpus(found)
+        lost[job[arrangement.uneven]] = True
+        more = lost & (gpus > 1) & ~divided
+        if not more.any():
+            break
+        divided |= more
+    return best
+
+
+def _places(start: Sequence[Counts], divided: Bools, parts: Ints) -> Ints:
+    """The machine at which each part starts."""
+    places: list[int] = []
+    for counts, whole, count in zip(start, (~divided).tolist(), parts.tolist(), strict=True):
+        if not counts:
+            places += [NONE] * count
+        elif whole:
+            places.append(counts[0][0])
+        else:
+            places += [machine for machine, gpus in counts for _ in range(gpus)]
+    return np.array(places, np.int64)
+
+
+def _counts(job: Ints, machine: Ints, each: Ints, lost: Bools) -> list[Counts]:
+    """By job, the GPUs on each machine; nothing for those that lost a part."""
+    found = [Counter[int]() for _ in range(lost.size)]
+    for one, place in zip(job.tolist(), machine.tolist(), strict=True):
+        if not lost[one]:
+            found[one][place] += int(each[one])
+    return [sorted(counts.items()) for counts in found]
+
+
+class _Arrangement:
+    def __init__(self, need: Reals, room: Reals, scale: Reals) -> None:
+        self._need, self._left = need / scale, room / scale
+        self.machine = np.full(len(need), NONE)
+        self.uneven: list[int] = []
+        """Jobs of several GPUs that keep machines from evening out: heavy ones where something lacks, light ones where
+        much is left."""
+
+    def run(self, start: Ints) -> Ints:
+        """Seat, exchange, give up; returns the machine of each part.
+
+        Args:
+            start: by part, the machine at which it starts; -1: none.
+        """
+        for part in np.flatnonzero(start != NONE).tolist():
+            if self._left[start[part], 0] >= self._need[part, 0] - NEAR:
+                self._put(part, int(start[part]))
+        self._seat()
+        for _ in range(TURNS * len(self._need)):
+            if not self._improve():
+                break
+        self.uneven = self._uneven()
+        self._give_up()
+        return self.machine
+
+    def _seat(self) -> None:
+        """Large jobs first: each where its GPUs fit and most CPUs and memory are left for each GPU."""
+        heavy = self._need[:, 1:].max(axis=1)
+        for job in np.lexsort((-heavy, -self._need[:, 0])).tolist():
+            if self.machine[job] != NONE:
+                continue
+            fits = self._left[:, 0] >= self._need[job, 0] - NEAR
+            if fits.any():
+                after = self._left - self._need[job]
+                spare = after[:, 1:].min(axis=1) - after[:, 0]
+                self._put(job, int(np.where(fits, spare, -np.inf).argmax()))
+
+    def _put(self, job: int, machine: int) -> None:
+        if self.machine[job] != NONE:
+            self._left[self.machine[job]] += self._need[job]
+        self.machine[job] = machine
+        if machine != NONE:
+            self._left[machine] -= self._need[job]
+
+    def _lack(self, left: Reals) -> Reals:
+        lack: Reals = np.maximum(-left[..., 1:] - NEAR, 0.0).sum(axis=-1)
+        return lack
+
+    def _improve(self) -> bool:
+        """The best exchange or move from a machine that lacks most; whether there is one."""
+        lack = self._lack(self._left)
+        for machine in np.argsort(-lack, kind="stable")[: int((lack > NEAR).sum())].tolist():
+            here = np.flatnonzero(self.machine == machine)
+            best = max(self._exchange(machine, here, lack), self._move(machine, here, lack))
+            if best[0] <= NEAR:
+                continue
+            first, second, place = best[1:]
+            if second != NONE:
+                self._put(second, NONE)
+            self._put(first, place)
+            if second != NONE:
+                self._put(second, machine)
+            return True
+        return False
+
+    def _exchange(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
+        """The best exchange of jobs with equal GPUs: what it saves, both jobs, and the other machine."""
+        there = np.flatnonzero((self.machine != machine) & (self.machine != NONE))
+        if not there.size:
+            return 0.0, NONE, NONE, NONE
+        change = self._need[there] - self._need[here][:, None]
+        other = self.machine[there]
+        after = self._lack(self._left[machine] - change) + self._lack(self._left[other] + change)
+        equal = np.abs(change[:, :, 0]) <= NEAR
+        saved = np.where(equal, lack[machine] + lack[other] - after, 0.0)
+        first, second = np.unravel_index(int(saved.argmax()), saved.shape)
+        return float(saved[first, second]), int(here[first]), int(there[second]), int(other[second])
+
+    def _move(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
+        """The best move of one job to free GPUs."""
+        need = self._need[here][:, None]
+        fits = (self._left[:, 0] >= need[:, :, 0] - NEAR) & (np.arange(lack.size) != machine)
+        after = self._lack(self._left[machine] + need) + self._lack(self._left - need)
+        saved = np.where(fits, lack[machine] + lack - after, 0.0)
+        first, place = np.unravel_index(int(saved.argmax()), saved.shape)
+        return float(saved[first, place]), int(here[first]), NONE, int(place)
+
+    def _uneven(self) -> list[int]:
+        lack, short = self._lack(self._left), np.maximum(-self._left[:, 1:], 0.0).sum(axis=0)
+        spare = np.maximum(self._left[:, 1:], 0.0) @ (short / max(float(short.sum()), NEAR))
+        order = np.argsort(-spare, kind="stable")
+        few = int(np.searchsorted(np.cumsum(spare[order]), lack.sum())) + 1
+        found = [self._extreme(machine, 1.0) for machine in np.flatnonzero(lack > NEAR).tolist()]
+        if found:
+            found += [self._extreme(machine, -1.0) for machine in order[:few].tolist() if spare[machine] > NEAR]
+        return [job for job in found if job != NONE]
+
+    def _extreme(self, machine: int, sign: float) -> int:
+        """The job of several GPUs with most (1) or least (-1) CPUs or memory a GPU."""
+        several = self._need[:, 0] > self._need[:, 0].min(initial=1.0) + NEAR
+        here = np.flatnonzero((self.machine == machine) & several)
+        if not here.size:
+            return NONE
+        each = self._need[here, 1:].max(axis=1) / self._need[here, 0]
+        return int(here[(sign * each).argmax()])
+
+    def _give_up(self) -> None:
+        """Machines that lack something give up the job with the fewest GPUs that suffices, or the heaviest."""
+        for machine in np.flatnonzero(self._lack(self._left) > NEAR).tolist():
+            while self._lack(self._left[machine]) > NEAR:
+                here = np.flatnonzero(self.machine == machine)
+                rest = self._lack(self._left[machine] + self._need[here])
+                enough: Bools = rest <= NEAR
+                rank = np.where(enough, self._need[here, 0] * 1e3 + self._need[here, 1:].sum(axis=1), 1e9 + rest)
+                self._put(int(here[rank.argmin()]), NONE)
