@@ -89,5 +89,5 @@ def _floor(amounts: Reals, demands: Demands, wanted: Wanted) -> Reals:
     """[claim, 2] the proportional share where the chosen point is at least that in both respects; else the point."""
     kinds = {kind: demands.share(kind) for kind in np.unique(wanted.gpu_type).tolist()}
     share = np.array([kinds[kind] for kind in wanted.gpu_type.tolist()]).reshape(-1, 2) * wanted.gpus[:, None]
-    above: Bools = (amounts >= share).all(axis=1)
+    above: Bools = np.asarray((amounts >= share).all(axis=1))
     return np.where(above[:, None], share, amounts)

@@ -33,20 +33,24 @@ def stated(jobs: Sequence[Rates], capacity: tuple[float, float], *, whole: bool 
     start = np.cumsum([0, *(job.rate.size for job in jobs)])
     columns = [np.arange(*start[turn : turn + 2]) for turn in range(len(jobs))]
     value = np.concatenate([job.rate / job.proportional for job in jobs])
-    every = np.arange(value.size)
+    every, least = np.arange(value.size), 1.0 - 1e-9
     rows = [
         (every, np.concatenate([job.cpus for job in jobs])),
         (every, np.concatenate([job.memory_gib for job in jobs])),
         *((mine, np.ones(mine.size)) for mine in columns),
-        *((mine, value[mine]) for mine in columns),
     ]
     count, free = len(jobs), [-np.inf, -np.inf]
+    lower, upper = [*free, *[1.0] * count], [*capacity, *[1.0] * count]
+    if not whole:
+        rows += [(mine, value[mine]) for mine in columns]
+        lower, upper = [*lower, *[least] * count], [*upper, *[np.inf] * count]
     programme = LinearProgram.of(
         value,
         rows=SparseRows.of(rows),
-        row_lower=[*free, *[1.0] * count, *[1.0 - 1e-9] * count],
-        row_upper=[*capacity, *[1.0] * count, *[np.inf] * count],
-        upper=1.0,
+        row_lower=lower,
+        row_upper=upper,
+        # A job with one point has none that is slower. With a row a job for that, HiGHS 1.15 cuts off the optimum.
+        upper=np.where(value >= least, 1.0, 0.0) if whole else 1.0,
         integral=whole,
         maximise=True,
     )

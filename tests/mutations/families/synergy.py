@@ -14,9 +14,11 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     # The work that is left follows from rates; a job that fits no machine alone comes in its turn.
     ("tetris", Stage.PLACEMENT): {"rates", "order", "amounts", "ranges"},
     ("synergy_tune", Stage.PLACEMENT): {"order", "amounts", "ranges"},
+    ("synergy_opt", Stage.REFINE): {"sizes", "cpus", "order", "amounts"},
+    ("synergy_arranged", Stage.PLACEMENT): {"order", "amounts", "ranges"},
 }
 
 COMPANIONS: Mapping[str, Mapping[str, object]] = {
     name: {"stages.refiners": ["sensitivity"], "stages.valuation": "fifo"}
-    for name in ("sensitivity", "synergy_greedy", "synergy_tune", "tetris")
-}
+    for name in ("sensitivity", "synergy_arranged", "synergy_greedy", "synergy_tune", "tetris")
+} | {"synergy_opt": {"stages.refiners": ["synergy_opt"], "stages.valuation": "fifo"}}

@@ -54,7 +54,7 @@ def profiled(kind: int, steps: list[float]) -> KindProfiled:
     return KindProfiled(kind=f"kind{kind}", rates=rates)
 
 
-@pytest.mark.parametrize("preset", ["synergy", "synergy_greedy", "synergy_tetris"])
+@pytest.mark.parametrize("preset", ["synergy", "synergy_greedy", "synergy_opt", "synergy_tetris"])
 @settings(max_examples=12, deadline=None)
 @given(st.lists(_STEPS, min_size=3, max_size=3), _JOBS)
 def test_no_job_is_ever_below_its_proportional_rate(
