@@ -33,7 +33,7 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import owners, usable
 from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia.units import NONE, Ints, Reals, Rows
-from eunomia_plugins.afs.compiled import fast_raised
+from eunomia_plugins.afs.compiled import FastRaising
 from eunomia_plugins.afs.queueing import CurvesWithSizes, FirstSeconds
 from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
 
@@ -76,8 +76,7 @@ class Afs:
     def __init__(self, options: AfsOptions) -> None:
         self.options = options
         self._first, self._sized = FirstSeconds(), CurvesWithSizes()
-        self._rounds = 0
-        """Rounds in which GPUs were shared by gain: they decide when code is compiled, and nothing else."""
+        self._raising = FastRaising()
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
@@ -117,8 +116,7 @@ class Afs:
         if snapshot.live_index is None:
             found = raised(scanned.each(), firsts, left, known=known)
         else:
-            found = fast_raised(scanned, firsts, left, known=known, rounds=self._rounds)
-            self._rounds += 1
+            found = self._raising.sizes(scanned, firsts, left, known=known)
         sizes = np.zeros(jobs.size, np.int64)
         served = np.array(found, np.int64)
         has = served >= 0
