@@ -28,7 +28,7 @@ from eunomia_plugins.synergy.arranged import ArrangedOptions, SynergyArranged
 from eunomia_plugins.synergy.matrices import Matrix, demand
 from eunomia_plugins.synergy.points import Points, instance_of, points_of
 from eunomia_plugins.synergy.tune import SynergyTune, TuneOptions
-from eunomia_plugins.synergy.whole_jobs import Solution, solve
+from eunomia_plugins.synergy.whole_jobs import ChosenPoints, solve
 
 PROFILES: Final = Path(__file__).parents[3] / "shared" / "data" / "synergy" / "profiles.csv"
 SIZES: Final = np.array([1, 2, 4, 8])
@@ -119,7 +119,7 @@ def measured(jobs: Jobs, servers: int) -> str:
     return f"{spent:>8.1f}{100.0 * found.gap:>9.4f}{100.0 * placed:>10.2f}{divided:>8}{placing:>8.0f}"
 
 
-def solution(jobs: Jobs, servers: int) -> tuple[float, Solution]:
+def solution(jobs: Jobs, servers: int) -> tuple[float, ChosenPoints]:
     """CPU milliseconds of building and solving, the best of three runs, and the answer."""
     times = []
     for _ in range(3):
@@ -131,7 +131,7 @@ def solution(jobs: Jobs, servers: int) -> tuple[float, Solution]:
     return min(times), found
 
 
-def needs(jobs: Jobs, found: Solution) -> Reals:
+def needs(jobs: Jobs, found: ChosenPoints) -> Reals:
     """[job, 3] GPUs, CPUs and GiB of each job."""
     parts = [
         np.column_stack([np.full(int(row.sum()), float(size)), points.of(row)])

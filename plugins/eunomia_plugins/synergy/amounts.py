@@ -10,7 +10,7 @@ from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.synergy.demands import Demands
 from eunomia_plugins.synergy.points import Points, instance_of
-from eunomia_plugins.synergy.whole_jobs import Solution, solve
+from eunomia_plugins.synergy.whole_jobs import ChosenPoints, solve
 
 
 @builds
@@ -97,7 +97,7 @@ class Programmes:
                 groups.append(Group(points, mine))
         return groups, takes
 
-    def _solve(self, groups: list[Group], kind: int, fixed: Reals) -> Solution | None:
+    def _solve(self, groups: list[Group], kind: int, fixed: Reals) -> ChosenPoints | None:
         """The programme on the machines of a type, less what claims without points get."""
         machines = self._snapshot.cluster.machine_type
         mine = (machines == kind) | (kind < 0)

@@ -4,10 +4,10 @@ import numpy as np
 
 from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints
-from eunomia_plugins.synergy.programme import Instance
+from eunomia_plugins.synergy.programme import OptProgramme
 
 
-def solved(instance: Instance) -> Ints:
+def solved(instance: OptProgramme) -> Ints:
     """Return [group, point] numbers of jobs of greatest value.
 
     Raises:

@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.synergy.matrices import SAME, Matrix
-from eunomia_plugins.synergy.programme import Instance
+from eunomia_plugins.synergy.programme import OptProgramme
 
 
 class Points(NamedTuple):
@@ -47,7 +47,7 @@ def points_of(matrix: Matrix, share: tuple[float, float], most: tuple[float, flo
     return Points(cpus, memory_gib, -value)
 
 
-def instance_of(groups: list[Points], count: Ints, capacity: tuple[float, float]) -> Instance:
+def instance_of(groups: list[Points], count: Ints, capacity: tuple[float, float]) -> OptProgramme:
     """Return the programme of groups of equal jobs; a group with fewer points repeats its first."""
     width = max(group.value.size for group in groups)
     index = [np.where(np.arange(width) < group.value.size, np.arange(width), 0) for group in groups]
@@ -59,4 +59,4 @@ def instance_of(groups: list[Points], count: Ints, capacity: tuple[float, float]
             [group.memory_gib for group in groups],
         )
     )
-    return Instance.of(value, cpus, memory_gib, count, capacity)
+    return OptProgramme.of(value, cpus, memory_gib, count, capacity)

@@ -20,7 +20,7 @@ EXACT: Final = 1e-9
 
 
 @builds
-class Instance:
+class OptProgramme:
     """Groups of equal jobs with their points; columns are [group, point], a group with fewer repeats its first."""
 
     value: Reals
@@ -30,7 +30,9 @@ class Instance:
     """[group] jobs."""
 
     @classmethod
-    def of(cls, value: Reals, cpus: Reals, memory_gib: Reals, count: Ints, capacity: tuple[float, float]) -> "Instance":
+    def of(
+        cls, value: Reals, cpus: Reals, memory_gib: Reals, count: Ints, capacity: tuple[float, float]
+    ) -> "OptProgramme":
         """Return an instance of amounts in CPUs and GiB, with a capacity above 0."""
         return cls(value=value, need=np.stack([cpus / capacity[0], memory_gib / capacity[1]]), count=count)
 
@@ -62,7 +64,7 @@ class Priced(NamedTuple):
     jobs: Reals
 
 
-def priced(instance: Instance, start: Ints) -> Priced:
+def priced(instance: OptProgramme, start: Ints) -> Priced:
     """Return the optimum of the relaxation in which jobs may be divided.
 
     Args:
@@ -91,7 +93,7 @@ def priced(instance: Instance, start: Ints) -> Priced:
 class _Table:
     """A basis of three columns: choices of all jobs, or CPUs or memory left over."""
 
-    def __init__(self, instance: Instance, start: Ints) -> None:
+    def __init__(self, instance: OptProgramme, start: Ints) -> None:
         self._made = instance
         used = instance.of_points(start)
         self._points: list[Ints | None] = [start, None, None]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_plugins.synergy.programme import EXACT, SLACK, Instance, Priced
+from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced
 
 STATES: Final = 4_000
 """Most partial answers that are kept."""
@@ -18,7 +18,7 @@ TRIED: Final = 150_000
 """Most partial answers that are tried."""
 
 
-def search(instance: Instance, found: Priced, value: float) -> tuple[Ints | None, bool]:
+def search(instance: OptProgramme, found: Priced, value: float) -> tuple[Ints | None, bool]:
     """Return a better answer, if one is found, and whether all were tried.
 
     Args:
@@ -39,7 +39,7 @@ class Trail(NamedTuple):
 
 
 class _Search:
-    def __init__(self, instance: Instance, found: Priced, value: float) -> None:
+    def __init__(self, instance: OptProgramme, found: Priced, value: float) -> None:
         self._made, self._found = instance, found
         self._most = found.bound - value - EXACT * found.bound
         score = instance.value - np.tensordot(found.prices, instance.need, axes=1)

@@ -7,7 +7,7 @@ import numpy as np
 from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_plugins.synergy.integer import solved
-from eunomia_plugins.synergy.programme import EXACT, SLACK, Instance, Priced, priced
+from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced, priced
 from eunomia_plugins.synergy.search import search
 
 MOVES: Final = 500
@@ -19,7 +19,7 @@ ROUNDS: Final = 60
 
 
 @builds
-class Solution:
+class ChosenPoints:
     """Points by group, with a bound on what any answer can reach."""
 
     jobs: Ints
@@ -33,7 +33,7 @@ class Solution:
         return max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
 
 
-def solve(instance: Instance) -> Solution | None:
+def solve(instance: OptProgramme) -> ChosenPoints | None:
     """Solve a programme; None: neither the lightest points of all jobs nor their first points fit together."""
     lightest = instance.need.sum(axis=0).argmin(axis=1)
     starts = [point for point in (lightest, np.zeros_like(lightest)) if instance.fits(point)]
@@ -53,10 +53,10 @@ def solve(instance: Instance) -> Solution | None:
         if better is not None and instance.worth(better) > value:
             jobs, value = better, instance.worth(better)
         bound = value if complete else bound
-    return Solution(jobs=jobs, value=value, bound=bound)
+    return ChosenPoints(jobs=jobs, value=value, bound=bound)
 
 
-def _rounded(instance: Instance, parts: Reals, lightest: Ints) -> Ints:
+def _rounded(instance: OptProgramme, parts: Reals, lightest: Ints) -> Ints:
     """Whole jobs: those left over by rounding down take their lightest point."""
     jobs = np.floor(parts + 1e-6).astype(np.int64)
     over = np.maximum(jobs.sum(axis=1) - instance.count, 0)
@@ -68,7 +68,7 @@ def _rounded(instance: Instance, parts: Reals, lightest: Ints) -> Ints:
 class _Repair:
     """Moves of jobs to other points: until all fit, then while these raise the value."""
 
-    def __init__(self, instance: Instance, found: Priced, jobs: Ints) -> None:
+    def __init__(self, instance: OptProgramme, found: Priced, jobs: Ints) -> None:
         self._made, self._jobs = instance, jobs
         self._prices = found.prices
 
